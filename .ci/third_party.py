@@ -1,7 +1,7 @@
 """Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py`.
 
 They are installed from PyPI and npm into `.third-party`, one folder per group, which counts as done only when complete.
-With the names of groups, only these: `python3 .ci/third_party.py casual-mcp` installs what only a benchmark needs.
+With the names of groups, only these: `python3 .ci/third_party.py casual-mcp` installs what the comparison with it needs.
 """
 
 import argparse
@@ -41,7 +41,7 @@ LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "py
 # What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with nothing else.
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
 
-# The peer that benchmarks and the signatures of its names are compared with.
+# The peer that benchmarks run beside this package, and whose names, files and commands are compared with ours.
 CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
 
 Install = Callable[[Path, list[str]], None]
@@ -60,18 +60,18 @@ def main() -> None:
         "conformance": ("conformance/node_modules", CONFORMANCE, with_npm),
         "base": ("base", BASE, with_python),
         "axe": ("axe/node_modules", AXE, with_npm),
+        "casual-mcp": ("casual-mcp", CASUAL_MCP, with_python),
     }
-    by_name = {"casual-mcp": ("casual-mcp", CASUAL_MCP, with_python)}
     parser = argparse.ArgumentParser(description="Install third-party servers and peers.")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups | by_name)}")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups)}")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
-    if unknown := set(arguments.groups) - set(groups | by_name):
+    if unknown := set(arguments.groups) - set(groups):
         parser.error(f"no such group: {', '.join(sorted(unknown))}")
     environment.ensure()
     folder = arguments.folder.resolve()
     with ThreadPoolExecutor() as pool:
-        wanted = [(groups | by_name)[name] for name in arguments.groups or groups]
+        wanted = [groups[name] for name in arguments.groups or groups]
         parts = [pool.submit(ensure, folder / name, packages, install) for name, packages, install in wanted]
     for part in parts:
         part.result()

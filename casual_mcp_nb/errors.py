@@ -113,7 +113,7 @@ class UsageError(CasualMcpError):
     """The call itself is invalid: an unknown name, a closed session, the wrong thread."""
 
 
-class UnknownNameError(UsageError):
+class UnknownNameError(UsageError, ValueError):
     """A name does not exist; the message suggests the closest ones.
 
     Args:
@@ -325,7 +325,7 @@ class AnswerCutError(LimitError):
     """The model's answers were repeatedly cut off at the token limit, in the middle of a tool call."""
 
 
-class MaxIterationsError(LimitError):
+class MaxIterationsError(LimitError, RuntimeError):
     """The model kept calling tools until the step limit."""
 
 

@@ -13,6 +13,8 @@ McpModelConfig = ModelConfig
 McpServerConfig = ServerConfig
 ToolDiscoveryConfig = DiscoveryConfig
 ToolSetValidationError = ToolSetError
+ToolRule = bool | list[str] | ExcludeSpec
+"""What a toolset says of a server; `ToolSpec` in casual-mcp's modules."""
 
 
 class StdioServerConfig(ServerConfig):

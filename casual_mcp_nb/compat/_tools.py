@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb import connections, discovery
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.discovery import index as search_index
 from casual_mcp_nb.engine.options import always_loaded, mode_of
+from casual_mcp_nb.toolsets import check_tool_set, filter_tools
 from casual_mcp_nb.types.search import SearchHit
+from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec, by_server
 
 if TYPE_CHECKING:
     import mcp
     from casual_llm import Tool
 
-    from casual_mcp_nb.types.config import Config, DiscoveryConfig
+    from casual_mcp_nb.types.config import Config, DiscoveryConfig, ToolSetConfig
+
+AnyTool = TypeVar("AnyTool", bound="ToolSpec | mcp.Tool")
+"""A tool as it is given, and as it is returned: one of a `ToolCache`, or the MCP SDK's."""
 
 
 def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
@@ -36,7 +42,7 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     if isinstance(mcp_tool, ToolSpec):
         definition = mcp_tool.definition
     else:
-        definition = connections.tool_from_mcp(mcp_tool, "").definition | {"name": mcp_tool.name}
+        definition = connections.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {"name": mcp_tool.name}
     return Tool.from_input_schema(definition["name"], definition["description"], definition["parameters"])
 
 
@@ -56,25 +62,106 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
 
 
 def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
-    """Return tools as this package has them.
+    """Return tools as this package has them, in their order.
 
     Args:
         tools: Those of a `ToolCache`, whose server is known, or the MCP SDK's.
         server_of: Returns the server of one of the SDK's by its name.
     """
-    found = []
-    for tool in tools:
-        if not isinstance(tool, ToolSpec):
-            server = server_of(tool.name)
-            own_name = tool.name.removeprefix(f"{server}_") or tool.name
-            tool = connections.tool_from_mcp(tool.model_copy(update={"name": own_name}), server)
-        found.append(tool)
-    return found
+    return [tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools]
+
+
+def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
+    return connections.tool_from_mcp(_of_sdk(tool, _own_name(tool.name, server)), server)
+
+
+def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
+    """Return a tool as the SDK has it: also one that only has its fields, under their names of before its version 2."""
+    from mcp_types import Tool
+
+    if isinstance(tool, Tool):
+        return tool.model_copy(update={"name": name}) if name else tool
+    if not tool.name:
+        raise ValueError("it has no name")
+    schema = getattr(tool, "input_schema", None) or getattr(tool, "inputSchema", None)
+    return Tool(name=name or tool.name, description=tool.description, input_schema=schema or {})
+
+
+def _own_name(name: str, server: str) -> str:
+    """Return a tool's name at its server."""
+    return next((name[len(start) :] for start in (f"{server}__", f"{server}_") if name.startswith(start)), name) or name
+
+
+def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
+    """Return the server and the name there of a tool of the MCP SDK, whose name may begin with its server.
+
+    Args:
+        tool_name: The name, such as `math_add` or `math__add`.
+        server_names: The servers. The longest that fits counts; a single one has every tool.
+
+    Returns:
+        Both; the server is `default` if none fits.
+    """
+    names = sorted(server_names, key=len, reverse=True)
+    server = next((name for name in names if tool_name.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
+    return server, _own_name(tool_name, server)
+
+
+def _reader(servers: Iterable[str]) -> Callable[[str], str]:
+    return lambda tool: extract_server_and_tool(tool, servers)[0]
+
+
+def build_tool_server_map(tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> dict[str, str]:
+    """Return the server of each tool by the tool's name.
+
+    Args:
+        tools: The tools.
+        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
+    """
+    tools = list(tools)
+    return {tool.name: spec.server for tool, spec in zip(tools, specs(tools, _reader(server_names)), strict=True)}
+
+
+def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> None:
+    """Check that everything a toolset names exists.
+
+    Args:
+        toolset: The toolset.
+        tools: All tools.
+        server_names: The servers.
+
+    Raises:
+        ToolSetValidationError: It names servers or tools that do not exist; the message lists all of them.
+    """
+    statuses = {name: ServerStatus(name=name, state="ready") for name in server_names}
+    check_tool_set(toolset, statuses, specs(tools, _reader(statuses)))
+
+
+def filter_tools_by_toolset(
+    tools: Iterable[AnyTool], toolset: ToolSetConfig, server_names: Iterable[str], validate: bool = True
+) -> list[AnyTool]:
+    """Return the tools that a toolset includes, in their order.
+
+    Args:
+        tools: All tools.
+        toolset: The toolset.
+        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
+        validate: Whether to check first that everything the toolset names exists.
+
+    Raises:
+        ToolSetValidationError: It names servers or tools that do not exist.
+    """
+    tools, server_names = list(tools), set(server_names)
+    known = specs(tools, _reader(server_names))
+    if validate:
+        validate_toolset(toolset, known, server_names)
+    included = {id(spec) for spec in filter_tools(known, toolset)}
+    return [tool for tool, spec in zip(tools, known, strict=True) if id(spec) in included]
 
 
 def partition_tools(
-    tools: Sequence[ToolSpec | mcp.Tool], config: Config, server_names: Iterable[str] = ()
-) -> tuple[list[ToolSpec], dict[str, list[ToolSpec]]]:
+    tools: Sequence[AnyTool], config: Config, server_names: Iterable[str] = ()
+) -> tuple[list[AnyTool], dict[str, list[AnyTool]]]:
     """Split tools into those that the model sees and those that it finds by search.
 
     Args:
@@ -86,14 +173,17 @@ def partition_tools(
         The loaded tools, and the deferred ones by server.
     """
     options = config.tool_discovery
+    known = specs(tools, _reader(server_names))
+    given = {id(spec): tool for tool, spec in zip(tools, known, strict=True)}
     loaded, deferred = discovery.partition_tools(
-        specs(tools, _reader(server_names)),
+        known,
         {name: mode_of(server) for name, server in config.servers.items()},
         discovery=bool(options.enabled),
         defer_all=options.defer_all,
         always_loaded=[entry for name, server in config.servers.items() for entry in always_loaded(name, server)],
     )
-    return list(loaded), {server: list(owned) for server, owned in by_server(deferred).items()}
+    by_name = {server: [given[id(spec)] for spec in owned] for server, owned in by_server(deferred).items()}
+    return [given[id(spec)] for spec in loaded], by_name
 
 
 def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> str:
@@ -121,6 +211,22 @@ def render_system_prompt(
     return TemplateLibrary.for_config(None).render(template_name, tools=specs(tools, lambda name: ""), variables=extra)
 
 
+@dataclass(frozen=True, eq=False)
+class Found(SearchHit):
+    """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the index.
+
+    Args:
+        given: The tool as it was given.
+    """
+
+    given: Any = None
+
+    @property
+    def pair(self) -> tuple[str, Any]:
+        """The server and the tool."""
+        return self.tool.server, self.given
+
+
 class ToolSearchIndex(search_index.ToolSearchIndex):
     """Ranks tools by the words of a query, with casual-mcp's methods beside `explain` and the others of the index.
 
@@ -137,27 +243,30 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         *,
         embed: Callable[[list[str]], Any] | None = None,
     ) -> None:
-        servers = tool_server_map or {}
-        super().__init__(specs(tools, lambda name: servers.get(name, "unknown")), embed=embed)
+        tools, servers = list(tools), tool_server_map or {}
+        known = specs(tools, lambda name: servers.get(name, "unknown"))
+        super().__init__(known, embed=embed)
+        self._given = {spec.tool_name: tool for tool, spec in zip(tools, known, strict=True)}
 
-    def search(
-        self, query: str, max_results: int = 5, server: str | None = None, *, server_filter: str | None = None
-    ) -> list[SearchHit]:
+    def search(  # type: ignore[override]
+        self, query: str, max_results: int = 5, server_filter: str | None = None, *, server: str | None = None
+    ) -> list[Found]:
         """Return the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
 
         Args:
             query: What to search for.
             max_results: Maximum number of tools.
-            server: Return only tools of this server.
-            server_filter: The same.
+            server_filter: Return only tools of this server.
+            server: The same.
         """
-        return super().search(query, max_results, server if server_filter is None else server_filter)
+        hits = super().search(query, max_results, server_filter if server is None else server)
+        return [Found(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
 
-    def get_by_server(self, server_name: str) -> list[tuple[str, ToolSpec]]:
+    def get_by_server(self, server_name: str) -> list[tuple[str, Any]]:
         """Return all tools of a server, each after the server's name."""
-        return [(server_name, tool) for tool in self.tools if tool.server == server_name]
+        return [(server_name, self._given[tool.tool_name]) for tool in self.tools if tool.server == server_name]
 
-    def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, ToolSpec]], list[str]]:
+    def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
         """Return the tools with these names, each after its server's name, and the names that none has.
 
         Args:
@@ -166,7 +275,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         found, missing = [], []
         for name in tool_names:
             owners = [tool for tool in self.tools if name == tool.wire_name] or [t for t in self.tools if name in t.aliases]
-            found += [(tool.server, tool) for tool in owners]
+            found += [(tool.server, self._given[tool.tool_name]) for tool in owners]
             missing += [] if owners else [name]
         return found, missing
 
@@ -217,13 +326,3 @@ def _flat(tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec
     for server, owned in tools.items():
         found += specs(owned, lambda name, server=server: server)  # type: ignore[misc]
     return found
-
-
-def _reader(servers: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads a server from the name of one of its tools, the longest that fits."""
-    names = sorted(servers, key=len, reverse=True)
-
-    def server_of(tool: str) -> str:
-        return next((name for name in names if tool.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
-
-    return server_of

@@ -33,7 +33,7 @@ DEFAULT_FILE = "casual_mcp_config.json"
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | Config = DEFAULT_FILE, *, environ: Mapping[str, str] | None = None
+    path: str | Path | Mapping[str, Any] | Config = DEFAULT_FILE, *, environ: Mapping[str, str] | None = None
 ) -> Config:
     """Load and validate a config.
 
@@ -42,7 +42,7 @@ def load_config(
     other MCP hosts are accepted; see `Config.notes` for what was ignored.
 
     Args:
-        source: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
+        path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
             API keys are filled in; the default is `casual_mcp_config.json` in the working directory.
         environ: Variables by name; None for the process's environment.
 
@@ -53,11 +53,11 @@ def load_config(
         ConfigError: The config is not valid. The message lists every problem, one per line, with file, line, column and key,
             but never a value. It is a `ValueError` too, and a `FileNotFoundError` if there is no such file.
     """
-    if isinstance(source, Config):
-        return resolve_api_keys(source, read_environment(source.folder, environ))
-    document = Document(dict(source)) if isinstance(source, Mapping) else read_document(_path(source))
+    if isinstance(path, Config):
+        return resolve_api_keys(path, read_environment(path.folder, environ))
+    document = Document(dict(path)) if isinstance(path, Mapping) else read_document(_path(path))
     # A traceback that shows the local variables of this function, or of those it calls, shows no values of the config.
-    del source
+    del path
     config = _checked(document, read_environment(document.folder, environ), ask=True)
     if config.notes:
         logger.warning("%s: %s", document.path or "config", " ".join(config.notes))

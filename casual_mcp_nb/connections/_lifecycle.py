@@ -225,6 +225,16 @@ class Lifecycle:
         if self._ending:
             await asyncio.wait(set(self._ending))
 
+    async def disconnect(self) -> None:
+        """End the session with all its processes; the next use opens another one. A start in progress is waited for."""
+        async with self._lock:
+            if self._closed:
+                return
+            self.startable = True
+            self._set("closed")
+            if self.session is not None:
+                await self._end_session(self.session)
+
     def abandon(self) -> None:
         """Mark as closed, and leave the session to the process that opened it."""
         self._closed = True

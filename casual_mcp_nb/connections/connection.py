@@ -221,6 +221,10 @@ class Connection:
         if self._own_worker is not None:
             self._own_worker.close()
 
+    async def disconnect(self) -> None:
+        """End the session and all its processes until the next use."""
+        await self._lifecycle.disconnect()
+
     def abandon(self) -> None:
         """Mark as closed, in a forked child: the process and the streams are the parent's."""
         self._lifecycle.abandon()

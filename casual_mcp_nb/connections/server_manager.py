@@ -437,6 +437,16 @@ class ServerManager:
         leave_fork_server(self)
         await self.worker.aclose()
 
+    async def disconnect(self) -> None:
+        """End all sessions and their processes concurrently; the next use starts them again."""
+        async with asyncio.TaskGroup() as group:
+            for connection in (self._connections | self._originals).values():
+                if isinstance(connection, Connection):
+                    group.create_task(connection.disconnect())
+        leave_fork_server(self)
+        use_fork_server(self)
+        await self.worker.aclose(for_good=False)
+
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: processes and connections are the parent's."""
         self._closed = True

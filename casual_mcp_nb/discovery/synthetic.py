@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from casual_mcp_nb.discovery._cards import compose
 from casual_mcp_nb.types.bridged_call import read_call
@@ -19,8 +19,13 @@ BUILT_IN = FINDING | {READ_RESULT}
 """The names of the synthetic tools of this package, all of them harmless."""
 
 
-class SyntheticToolResult(NamedTuple):
-    """The result of a synthetic tool.
+class _Result(NamedTuple):
+    content: str
+    newly_loaded_tools: list[ToolSpec]
+
+
+class SyntheticToolResult(_Result):
+    """The result of a synthetic tool. As a tuple it is the content and the tools that it loads.
 
     Args:
         content: The result as the model reads it.
@@ -29,10 +34,20 @@ class SyntheticToolResult(NamedTuple):
         unloaded: Tools to stop offering from the next step on.
     """
 
-    content: str
-    newly_loaded_tools: list[ToolSpec]
-    rows: tuple[SearchRow, ...] | None = ()
-    unloaded: tuple[ToolSpec, ...] = ()
+    rows: tuple[SearchRow, ...] | None
+    unloaded: tuple[ToolSpec, ...]
+
+    def __new__(
+        cls,
+        content: str,
+        newly_loaded_tools: list[ToolSpec],
+        rows: tuple[SearchRow, ...] | None = (),
+        unloaded: tuple[ToolSpec, ...] = (),
+    ) -> Self:
+        """Make one."""
+        result = super().__new__(cls, content, newly_loaded_tools)
+        result.rows, result.unloaded = rows, unloaded
+        return result
 
 
 class SyntheticTool(Protocol):

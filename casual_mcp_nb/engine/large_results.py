@@ -142,9 +142,9 @@ class LargeResults:
         assert source.text is not None
         return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
 
-    async def close(self) -> None:
-        """End the process that answers questions."""
-        await self._worker.aclose()
+    async def close(self, *, for_good: bool = True) -> None:
+        """End the process that answers questions; unless for good, the next question starts it again."""
+        await self._worker.aclose(for_good=for_good)
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""

@@ -115,7 +115,7 @@ class GuardedTool:
         """Run the tool."""
         try:
             result = await self._own.tool.execute(args)
-            content, tools = str(result.content), [tool.tool_name for tool in result.newly_loaded_tools]
+            content, tools = str(result.content), [self._tool_name(tool) for tool in result.newly_loaded_tools]
         except Exception as error:
             self._log("error", short_traceback(error))
             return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
@@ -129,6 +129,13 @@ class GuardedTool:
         content, inside = with_loaded(content, new, self._delivery)
         self._loaded.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, list(inside), None)
+
+    def _tool_name(self, tool: Any) -> ToolName:
+        """Return which tool is meant: one of ours, or one of the MCP SDK's, which knows only its name."""
+        if isinstance(tool, ToolSpec):
+            return tool.tool_name
+        named = (each.tool_name for each in self._deferred if tool.name == each.wire_name or tool.name in each.aliases)
+        return next(named, ToolName("", tool.name))
 
     def _log(self, level: str, text: str) -> None:
         self._own.on_log(self.name, level, text)

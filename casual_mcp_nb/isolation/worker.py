@@ -81,19 +81,23 @@ class Worker:
         finally:
             self._lock.release()
 
-    def close(self) -> None:
-        """End the process and abandon a running job. Harmless if there is no process."""
-        self._closed = True
+    def close(self, *, for_good: bool = True) -> None:
+        """End the process and abandon a running job. Harmless if there is no process.
+
+        Args:
+            for_good: Whether the next job fails; otherwise it starts another process.
+        """
+        self._closed = self._closed or for_good
         if (process := self._process) is not None:
             process.kill()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, for_good: bool = True) -> None:
         """Close like `close`, without blocking the caller's loop."""
         try:
-            await asyncio.to_thread(self.close)
+            await asyncio.to_thread(self.close, for_good=for_good)
         except RuntimeError:
             # The interpreter is ending: no thread can be started any more.
-            self.close()
+            self.close(for_good=for_good)
 
     @property
     def pid(self) -> int | None:

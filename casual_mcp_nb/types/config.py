@@ -196,6 +196,15 @@ class Config(BaseConfig):
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_casual_mcp(cls, data: Any) -> Any:
+        """Accept what casual-mcp's own `model_dump` writes: no discovery is None there, and one key has no effect."""
+        if not isinstance(data, Mapping):
+            return data
+        unset = {"namespace_tools", *(["tool_discovery"] if data.get("tool_discovery") is None else [])}
+        return {key: value for key, value in data.items() if key not in unset}
+
     @model_validator(mode="after")
     def _names_exist(self) -> Config:
         problems = list(unknown_clients(self.clients, self.models))

@@ -65,3 +65,14 @@ class ToolResult:
     mocked: bool = False
     rows: TableRows | None = field(default=None, repr=False, compare=False)
     returned: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def structured_content(self) -> Any:
+        """The structured content, by FastMCP's name."""
+        return self.structured
+
+    @property
+    def data(self) -> Any:
+        """The structured content; the value itself where FastMCP's servers put one into `{"result": ...}`."""
+        wrapped = isinstance(self.structured, dict) and self.structured.keys() == {"result"}
+        return self.structured["result"] if wrapped else self.structured

@@ -86,9 +86,9 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SearchHit:
-    """A tool returned by a search.
+    """A tool returned by a search. As a sequence it is the server and the tool, which it equals.
 
     Args:
         tool: Which tool.
@@ -102,9 +102,27 @@ class SearchHit:
     rank: int
     explain: Callable[[], Explanation] = field(repr=False, compare=False)
 
+    @property
+    def pair(self) -> tuple[str, ToolSpec]:
+        """The server and the tool, which is what a search of casual-mcp returns."""
+        return self.tool.server, self.tool
+
     def __iter__(self) -> Iterator[str | ToolSpec]:
-        # For casual-mcp's loop: `for server, tool in index.search(query)`.
-        return iter((self.tool.server, self.tool))
+        return iter(self.pair)
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def __getitem__(self, index: int) -> str | ToolSpec:
+        return self.pair[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SearchHit):
+            return (*self.pair, self.score, self.rank) == (*other.pair, other.score, other.rank)
+        return self.pair == other
+
+    def __hash__(self) -> int:
+        return hash(self.pair)
 
 
 @dataclass(frozen=True)

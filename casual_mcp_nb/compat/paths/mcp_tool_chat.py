@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.compat import McpToolChat
+from casual_mcp_nb.compat import McpToolChat, MetaDict
 
-__all__ = ["McpToolChat"]
+__all__ = ["McpToolChat", "MetaDict"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.compat import partition_tools
+from casual_mcp_nb.compat import build_tool_server_map, partition_tools
 
-__all__ = ["partition_tools"]
+__all__ = ["build_tool_server_map", "partition_tools"]

@@ -12,6 +12,7 @@ from casual_mcp_nb.compat import (
     StdioServerConfig,
     ToolDiscoveryConfig,
 )
+from casual_mcp_nb.compat import ToolRule as ToolSpec
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
 
@@ -33,5 +34,6 @@ __all__ = [
     "ToolDiscoveryConfig",
     "ToolResultMessage",
     "ToolSetConfig",
+    "ToolSpec",
     "UserMessage",
 ]
