@@ -113,7 +113,7 @@ class UsageError(CasualMcpError):
     """The call itself is invalid: an unknown name, a closed session, the wrong thread."""
 
 
-class UnknownNameError(UsageError, ValueError):
+class UnknownNameError(UsageError):
     """A name does not exist; the message suggests the closest ones.
 
     Args:
@@ -130,6 +130,12 @@ class UnknownNameError(UsageError, ValueError):
         valid = list(dict.fromkeys(valid))
         self.matches = closest(name, valid)
         super().__init__(f"Unknown {noun} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
+
+
+class UnknownModelError(UnknownNameError, ValueError):
+    """A model, or the client of one, does not exist; a `ValueError` too, as in casual-mcp."""
+
+    kind = UnknownNameError.kind
 
 
 class ToolSetError(UsageError):

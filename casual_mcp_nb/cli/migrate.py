@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def migrate_config(
-    source: Path,
-    output: Path = DEFAULT_CONFIG,
+    source: Path = DEFAULT_CONFIG,
+    output: Path | None = None,
     /,
     *,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
@@ -29,39 +29,49 @@ def migrate_config(
 ) -> int:
     """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show what is new in it.
 
-    Secrets are not copied: the new file refers to environment variables, which are listed. So is what is not kept.
+    A config of casual-mcp before 1.0, whose models name a provider instead of a client, is converted in its file: only clients
+    and models change. Otherwise secrets are not copied: the new file refers to environment variables, which are listed. So is
+    what is not kept.
 
     Args:
-        source: The old file, which is not changed.
-        output: The new file.
+        source: The old file.
+        output: The new file; by default casual_mcp_config.json, or the old file if it is of casual-mcp before 1.0.
         overwrite: Replace the new file if it exists.
         dry_run: Write nothing.
         json: Write JSON.
     """
     from casual_mcp_nb.config.loader import check_config
-    from casual_mcp_nb.config.migration import migrated
+    from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
     from casual_mcp_nb.config.saving import replace_text
     from casual_mcp_nb.types.files import write_text
 
-    source, output = source.expanduser(), output.expanduser()
-    new = migrated(source, output.absolute().parent)
-    check_config(new.text, output, environ={**dict.fromkeys(new.references, "stand-in"), **os.environ})
+    source = source.expanduser()
+    legacy = is_legacy_file(source)
+    output = (output or (source if legacy else DEFAULT_CONFIG)).expanduser()
+    same = output.exists() and output.samefile(source)
+    in_place = legacy and same
+    new = migrated_in_place(source) if in_place else migrated(source, output.absolute().parent)
+    environ = {**dict.fromkeys(new.references, "stand-in"), **os.environ}
+    check_config(new.text, output, environ=environ, source=new.source)
     exists = output.exists()
-    refused = exists and not overwrite and not dry_run
     before = _text_of(output) if exists else ""
+    done = same and not legacy and not new.of_host
+    refused = exists and not (overwrite or dry_run or in_place or done)
     shown_before = _without_secrets(output, before) if exists else ""
-    if not (refused or dry_run):
+    if not (refused or dry_run or done):
         if exists:
             replace_text(output.resolve(), before, new.text)
         else:
             write_text(output, new.text, overwrite=False, hint="")
     if json:
         variables = [{"name": name, "was": where} for name, where in new.variables.items()]
-        written = None if refused or dry_run else str(output)
+        written = None if refused or dry_run or done else str(output)
         write_json({"config": new.data, "notes": list(new.notes), "variables": variables, "written": written})
-    else:
+    elif not done:
         _show(output, shown_before, new)
-    if refused:
+    if done:
+        tell(f"{shown(output)} has the present format already. Nothing was changed.")
+    elif refused:
         tell(f"{shown(output)} exists and was not changed. To replace it: --overwrite; or name another file.")
     elif not dry_run:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
@@ -70,8 +80,11 @@ def migrate_config(
 
 def _show(output: Path, before: str, new: MigratedConfig) -> None:
     """Show what is new in the file, what is not kept, and which variables to set."""
+    from casual_mcp_nb.types.secret import redacted
+
+    after = redacted(new.text, new.secrets)
     lines = difflib.unified_diff(
-        before.splitlines(), new.text.splitlines(), str(output) if before else os.devnull, str(output), lineterm=""
+        before.splitlines(), after.splitlines(), str(output) if before else os.devnull, str(output), lineterm=""
     )
     show_diff(lines)
     for note in new.notes:

@@ -15,12 +15,15 @@ Each host's format, and where it is documented:
 - jupyter-ai: a list `mcp_servers` (https://jupyter-ai.readthedocs.io, `mcp_settings.json`); Codex: tables `mcp_servers`
 - marimo: `[mcp.mcpServers.NAME]` in `marimo.toml` (`marimo._config.config.MCPConfig`)
 - a registry's `server.json`: see `registry`
+- casual-mcp before 1.0: models that name a provider and an endpoint, which `casual-mcp-nb migrate-config` makes clients of
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
@@ -41,16 +44,63 @@ _OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "exclude
 _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 
 
-def adapt(source: Mapping[str, Any]) -> AdaptedConfig:
+_LEGACY_CLIENT = {"provider": "provider", "endpoint": "base_url"}
+_LEGACY_MODEL = ("client", "model", "template", "temperature")
+
+
+def is_legacy(data: Mapping[str, Any]) -> bool:
+    """Return whether a config is of casual-mcp before 1.0: it has no clients, and models with a `provider`."""
+    models = data.get("models")
+    named = isinstance(models, Mapping) and any(isinstance(each, Mapping) and "provider" in each for each in models.values())
+    return named and not data.get("clients")
+
+
+def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a config of casual-mcp before 1.0 with clients, one for each provider and endpoint; None if it is not one.
+
+    Args:
+        data: The config as plain objects; it is not modified.
+    """
+    if not is_legacy(data):
+        return None
+    clients: dict[str, dict[str, Any]] = {}
+    models: dict[str, Any] = {}
+    for name, model in data["models"].items():
+        if not isinstance(model, Mapping) or "provider" not in model:
+            models[name] = model
+            continue
+        client = {key: model[old] for old, key in _LEGACY_CLIENT.items() if model.get(old)}
+        provider = str(model["provider"])
+        names = (provider, *(f"{provider}-{number}" for number in range(2, len(data["models"]) + 2)))
+        chosen = next(each for each in names if clients.get(each, client) == client)
+        clients[chosen] = client
+        models[name] = {"client": chosen} | {key: model[key] for key in _LEGACY_MODEL if key in model}
+    return {**data, "models": models, "clients": clients}
+
+
+def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
+    """Return the key paths of models that `migrate_legacy_config` does not keep."""
+    models = data["models"].items() if is_legacy(data) else ()
+    kept = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
+    return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in kept]
+
+
+def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use.
 
     Args:
         source: The config as plain objects; it is not modified.
+        file: The file that it was read from, if any.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
         return AdaptedConfig({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
     adapted = AdaptedConfig(data)
+    if is_legacy(data):
+        command = f"casual-mcp-nb migrate-config {shlex.quote(str(file)) if file else 'FILE'}"
+        text = "each must name a client; casual-mcp before 1.0 had the provider here. To convert the file: "
+        adapted.problem(("models",), text + command)
+        del data["models"]
     switches = switches_of(data)
     _take_inputs(adapted, data.pop("inputs", None))
     _take_registry_entry(adapted)

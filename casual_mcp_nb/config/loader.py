@@ -64,13 +64,16 @@ def load_config(
     return config
 
 
-def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | None = None) -> Config:
+def check_config(
+    text: str, path: str | Path, *, environ: Mapping[str, str] | None = None, source: Document | None = None
+) -> Config:
     """Validate the text of a config file before it is written. Nobody is prompted: each input gets a placeholder.
 
     Args:
         text: The new content of the file.
         path: The file; relative paths are resolved against its folder.
         environ: Variables by name; None for the process's environment.
+        source: The file that the text was made from, which errors name; None for the new one.
 
     Raises:
         ConfigError: The config is not valid, as for `load_config`.
@@ -78,7 +81,7 @@ def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | No
     file = _path(path)
     document = parse_document(text, file)
     del text
-    return _checked(document, read_environment(file.parent, environ), ask=False)
+    return _checked(document, read_environment(file.parent, environ), ask=False, source=source)
 
 
 def _path(source: str | Path) -> Path:
@@ -89,12 +92,13 @@ def _path(source: str | Path) -> Path:
     return Path(source).expanduser().absolute()
 
 
-def _checked(document: Document, variables: Environment, *, ask: bool) -> Config:
+def _checked(document: Document, variables: Environment, *, ask: bool, source: Document | None = None) -> Config:
     config, problems, failure = _attempt(document, variables, ask)
     # Raised only after everything that was read is gone: library errors and their frames hold on to it.
     if failure is not None:
         raise failure.with_traceback(None)
-    raise_problems(problems, path=str(document.path) if document.path else None, locate=document.locate)
+    named = source or document
+    raise_problems(problems, path=str(named.path) if named.path else None, locate=named.locate)
     return resolve_api_keys(config, variables)
 
 
@@ -103,7 +107,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
 
     Nothing is raised here, where local variables hold the values.
     """
-    adapted = adapt(document.data)
+    adapted = adapt(document.data, document.path)
     inputs = Inputs(adapted.inputs, variables, ask=ask)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
     if not adapted.problems:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
 from casual_mcp_nb.config.document import Document, parse_document, read_text
 from casual_mcp_nb.config.host_servers import ENV_FILE
-from casual_mcp_nb.config.hosts import adapt
+from casual_mcp_nb.config.hosts import adapt, dropped_fields, is_legacy, migrate_legacy_config
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.problems import KeyPath, dotted, raise_problems
@@ -23,6 +23,7 @@ from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, option_s
 _ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
 _INPUT = re.compile(r"\$\{input:([^}:]+)(?::[^}]*)?\}")
 _WORKSPACE = re.compile(r"\$\{(workspaceFolderBasename|workspaceFolder|workspaceRoot|cwd)\}")
+_INDENT = re.compile(r'\n([ \t]+)"')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
@@ -37,22 +38,55 @@ class MigratedConfig:
         notes: What was ignored, left out or cannot be kept.
         variables: For each environment variable that takes the place of a secret, the key where the secret was.
         secrets: The secrets of the old file.
+        source: The old file; problems are reported at its lines.
+        of_host: Whether the old file is another host's.
+        indent: How its text is indented.
     """
 
     data: dict[str, Any] = field(repr=False)
     notes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
+    source: Document = field(default_factory=lambda: Document({}), repr=False)
+    of_host: bool = False
+    indent: str = "  "
 
     @property
     def text(self) -> str:
         """The config as the text of a file."""
-        return f"{json.dumps(self.data, indent=2, ensure_ascii=False)}\n"
+        return f"{json.dumps(self.data, indent=self.indent, ensure_ascii=False)}\n"
 
     @property
     def references(self) -> frozenset[str]:
         """The environment variables that it refers to."""
         return frozenset(_REFERENCE.findall(self.text))
+
+
+def is_legacy_file(path: Path) -> bool:
+    """Return whether a file is a config of casual-mcp before 1.0, see `is_legacy`.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    return is_legacy(_read(path.resolve()).data)
+
+
+def migrated_in_place(path: Path) -> MigratedConfig:
+    """Convert a config of casual-mcp before 1.0 for the same file: only `clients` and `models` change, and secrets stay.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    path = path.resolve()
+    document, text = _read(path), read_text(path)
+    indent = _INDENT.search(text)
+    new = MigratedConfig(
+        migrate_legacy_config(document.data) or document.data,
+        (*_lost_fields(document.data), *_lost_comments(path)),
+        secrets=migrated(path, path.parent).secrets,
+        source=document,
+    )
+    return replace(new, indent=indent[1]) if indent else new
 
 
 def migrated(path: Path, folder: Path) -> MigratedConfig:
@@ -70,10 +104,10 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     """
     path = path.resolve()
     document = _read(path)
-    adapted = adapt(document.data)
+    adapted = adapt(migrate_legacy_config(document.data) or document.data)
     problems = [*document.problems, *adapted.problems]
     raise_problems(problems, path=str(path), locate=document.locate)
-    notes = list(adapted.notes)
+    notes = [*adapted.notes, *_lost_fields(document.data)]
     variables = _Variables()
     _name_inputs(adapted, variables)
     for name, server in servers_in(adapted.data):
@@ -87,12 +121,19 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         notes += _moved(adapted, path.parent, folder)
     if not adapted.data.get("models"):
         notes.append("It has no models, so it is for tools only until you add clients and models.")
+    moved = {new: at for new, old in adapted.written.items() if (at := document.locate(old))}
+    source = replace(document, positions={**document.positions, **moved})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
-    return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets)
+    return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets, source, adapted.of_host)
 
 
 def _read(path: Path) -> Document:
     return parse_document(read_text(path), path)
+
+
+def _lost_fields(data: Mapping[str, Any]) -> list[str]:
+    lost = ", ".join(map(dotted, dropped_fields(data)))
+    return [f"Not kept: {lost}."] if lost else []
 
 
 def _lost_comments(path: Path) -> list[str]:

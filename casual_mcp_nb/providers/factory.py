@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import watch_responses
 from casual_mcp_nb.providers._hosted import hosted_tools
@@ -60,7 +60,7 @@ class ModelFactory:
         """
         if name not in self._clients:
             if name not in self._config.clients:
-                raise UnknownNameError("client", name, self._config.clients)
+                raise UnknownModelError("client", name, self._config.clients)
             config = self._config.clients[name]
             if not spec_of(config.provider).name:
                 raise UsageError(
@@ -190,18 +190,18 @@ class ModelFactory:
                 await sdk.close()
 
 
-def unknown_model(name: str, models: Iterable[str]) -> UnknownNameError:
+def unknown_model(name: str, models: Iterable[str]) -> UnknownModelError:
     """Return the error for a model that the config does not have; it says how to start with another one.
 
     Args:
         name: The name as it was given.
         models: The names of the config's models.
     """
-    error = UnknownNameError("model", name, models)
+    error = UnknownModelError("model", name, models)
     if error.matches:
         return error
     others = "A model that is not in the config: %mcp demo --model openai:gpt-4.1, or an entry under 'models' of a config file."
-    return UnknownNameError("model", name, models, hint=f"{error.hint} {others}")
+    return UnknownModelError("model", name, models, hint=f"{error.hint} {others}")
 
 
 def _built(name: str, config: ClientConfig) -> LLMClient:

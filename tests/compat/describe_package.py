@@ -4,6 +4,7 @@ Run by casual-mcp's Python for casual-mcp, and by ours for ours, so it imports n
 
 - `modules`: every module, and for each of its public names what it is: parameters, fields, members, bases.
 - `results`: what the same calls return, as kinds and field names.
+- `dumps`: what `model_dump` makes of configs.
 """
 
 from __future__ import annotations
@@ -23,18 +24,35 @@ from pathlib import Path
 from typing import Any
 
 SERVER = """
-from fastmcp import FastMCP
-server = FastMCP("sums")
-@server.tool
-def add(a: int, b: int) -> int:
-    "Add two numbers."
-    return a + b
-@server.tool
-def words() -> str:
-    "Say some words."
-    return "some words"
-server.run(show_banner=False)
+import json, sys
+schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+value = {"type": "object", "properties": {"result": {"type": "integer"}}, "x-fastmcp-wrap-result": True}
+tools = [
+    {"name": "add", "description": "Add two numbers.", "inputSchema": schema, "outputSchema": value},
+    {"name": "words", "description": "Say some words.", "inputSchema": {"type": "object", "properties": {}}},
+]
+for line in sys.stdin:
+    message = json.loads(line)
+    params = message.get("params", {})
+    answers = {
+        "initialize": lambda: {
+            "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+            "serverInfo": {"name": "sums", "version": "1"},
+        },
+        "tools/list": lambda: {"tools": tools},
+        "tools/call": lambda: {
+            "content": [{"type": "text", "text": str(sum(params["arguments"].values()))}],
+            "structuredContent": {"result": sum(params["arguments"].values())},
+        },
+        "ping": lambda: {},
+    }
+    if "id" in message:
+        unknown = {"error": {"code": -32601, "message": "Method not found"}}
+        known = message["method"] in answers
+        answer = {"result": answers[message["method"]]()} if known else unknown
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
 """
+"""A server without libraries, which starts in no time."""
 
 
 def described_modules(package: str) -> dict[str, Any]:
@@ -297,6 +315,24 @@ def described_errors(module: Any, config: Any) -> dict[str, Any]:
     return found
 
 
+def dumped_configs(package: str) -> list[dict[str, Any]]:
+    """Return what `model_dump` makes of configs with and without each section."""
+    models, config = importlib.import_module(f"{package}.models"), importlib.import_module(f"{package}.models.config").Config
+    servers = {
+        "here": models.StdioServerConfig(command="python", args=["server.py"], env={"ZONE": "UTC"}, cwd="/"),
+        "there": models.RemoteServerConfig(url="http://127.0.0.1:9/mcp", headers={"Accept": "text/plain"}, transport="sse"),
+    }
+    few = models.ToolSetConfig(servers={"here": True, "there": models.ExcludeSpec(exclude=["add"])})
+    full = {
+        "clients": {"desk": models.McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1")},
+        "models": {"small": models.McpModelConfig(client="desk", model="m-1", template="short")},
+        "tool_sets": {"few": few},
+        "tool_discovery": models.ToolDiscoveryConfig(enabled=True),
+    }
+    every = [config(models={}, servers=servers), config(models={}, servers={}), config(servers=servers, **full)]
+    return [each.model_dump(mode="json") for each in [*every, config(servers=servers, **full | {"tool_discovery": None})]]
+
+
 def main() -> None:
     """Describe a package."""
     package = sys.argv[1]
@@ -304,7 +340,7 @@ def main() -> None:
         modules = described_modules(package)
         results = asyncio.run(described_results(package, Path(folder)))
     # Some modules print when they are imported.
-    print(f"\n{json.dumps({'modules': modules, 'results': results})}")
+    print(f"\n{json.dumps({'modules': modules, 'results': results, 'dumps': dumped_configs(package)})}")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casual_llm import SystemMessage, Tool, UserMessage
+from casual_llm import AssistantToolCall, AssistantToolCallFunction, SystemMessage, Tool, UserMessage
 from fastmcp import Client, FastMCP
+from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
 import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
-from casual_mcp_nb.errors import ConfigError, UsageError
+from casual_mcp_nb.compat import McpClient
+from casual_mcp_nb.errors import ClosedError, ConfigError, ServerError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.types.tool import ToolSpec
 
 # The paths by which casual-mcp's guides import; the type checker does not follow them.
 from casual_mcp_nb.convert_tools import tools_from_mcp  # isort: skip
@@ -185,6 +188,115 @@ async def test_tools_of_the_sdk_are_read_with_their_servers_names() -> None:
     assert [(owner, tool.name) for owner, tool in index.search("switch the lamp")] == [("desk", "desk_lamp")]
     assert [tool.name for tool in tools_from_mcp(prefixed)] == ["desk_lamp"]
     assert generate_manifest({"desk": prefixed}).startswith("- desk (1 tool): lamp")
+
+
+@pytest.mark.defect("L2")
+def test_a_fastmcp_client_of_a_command_or_a_url_is_connected_again() -> None:
+    here = Client(StdioTransport("python", ["server.py"], env={"ZONE": "UTC"}))
+    there = Client(StreamableHttpTransport("http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, auth="token-of-the-desk"))
+    older = Client(SSETransport("http://127.0.0.1:9/sse"))
+    configs = [McpToolChat(client, server_names={"desk"}).server_manager.config_of("desk") for client in (here, there, older)]
+    assert [config and (config.command, config.url, config.transport) for config in configs] == [
+        ("python", None, None),
+        (None, "http://127.0.0.1:9/mcp", "http"),
+        (None, "http://127.0.0.1:9/sse", "sse"),
+    ]
+    assert configs[0] is not None
+    assert configs[0].args == ("server.py",)
+    assert configs[1] is not None
+    assert configs[1].auth.get_secret_value() == "token-of-the-desk"  # type: ignore[union-attr]
+
+
+@pytest.mark.defect("L2")
+async def test_a_client_is_entered_twice_and_left_without_being_closed(config: Config) -> None:
+    client = load_mcp_client(config)
+    assert not client.is_connected()
+    async with client:
+        async with client:
+            assert client.is_connected()
+        assert client.is_connected()
+    assert not client.is_connected()
+    async with client:
+        assert await client.ping()
+        assert {tool.server for tool in await client.list_tools()} == set(config.servers)
+        assert (list(await client.list_resources()), list(await client.list_prompts())) == ([], [])
+    chat = McpToolChat(client, server_names=set(config.servers))
+    for _ in range(2):
+        async with chat:
+            answered = await chat.chat("What is 42 + 17?", model=ModelFactory(config).get_model("planner"))
+            assert "59" in answered[-1].content
+    assert not client.is_connected()
+    await client.close()
+    with pytest.raises(ClosedError):
+        await client.list_tools()
+
+
+@pytest.mark.defect("L2")
+async def test_a_result_of_a_client_reads_as_fastmcps() -> None:
+    server = FastMCP("desk")
+
+    @server.tool
+    def count(words: str) -> int:
+        """Count words."""
+        return len(words.split())
+
+    @server.tool
+    def lamp(on: bool) -> dict[str, bool]:
+        """Switch the lamp, which fails when it is off."""
+        if not on:
+            raise ValueError("the bulb is broken")
+        return {"on": on}
+
+    async with Client(server) as theirs, McpClient.of(Client(server)) as ours:
+        for name, arguments in (("count", {"words": "one two"}), ("lamp", {"on": True})):
+            there, here = await theirs.call_tool(name, arguments), await ours.call_tool(name, arguments)
+            assert (here.data, here.structured_content, here.is_error) == (there.data, there.structured_content, there.is_error)
+            assert [part.text for part in here.content] == [part.text for part in there.content]
+        with pytest.raises(ServerError, match="bulb"):
+            await ours.call_tool("lamp", {"on": False})
+        assert (await ours.call_tool("lamp", {"on": False}, raise_on_error=False)).is_error
+
+
+@pytest.mark.defect("L2")
+def test_a_hit_is_a_pair_and_an_unknown_model_a_value_error(config: Config) -> None:
+    tools = [ToolSpec("desk", "lamp", "Switch the lamp."), ToolSpec("shelf", "sort", "Sort books.")]
+    hit = ToolSearchIndex(tools).search("switch the lamp")[0]
+    assert hit == ("desk", tools[0])
+    assert (hit[0], hit[1], len(hit)) == (*hit, 2)
+    assert hit in {("desk", tools[0])}
+    for unknown in ("nothing", "desk"):
+        with pytest.raises(ValueError, match=unknown):
+            ModelFactory(config).get_model(unknown)
+    content, loaded = SyntheticToolResult("Found.", tools)
+    assert (content, loaded) == SyntheticToolResult("Found.", tools)
+
+
+@pytest.mark.defect("H3")
+async def test_one_call_is_run_and_formatted(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def called(name: str, arguments: str) -> AssistantToolCall:
+        return AssistantToolCall(id="c-1", function=AssistantToolCallFunction(name=name, arguments=arguments))
+
+    monkeypatch.setenv("TOOL_RESULT_FORMAT", "function_args_result")
+    async with McpToolChat(load_mcp_client(config)) as chat:
+        texts = [
+            (await chat.execute(called(name, arguments), meta={"user": "u-1"})).content
+            for name, arguments in (("math_add", '{"a": 1, "b": 2}'), ("math_add", "{"), ("math_nothing", "{}"))
+        ]
+    assert texts[0] == "math_add(a=1, b=2) → 3"
+    assert [text.startswith("Error") for text in texts] == [False, True, True]
+
+
+@pytest.mark.defect("H3")
+async def test_primed_tools_are_returned_until_they_are_invalidated(config: Config) -> None:
+    client = load_mcp_client(config)
+    cache = ToolCache(client, ttl_seconds=60)
+    before, primed = cache.version, [ToolSpec("desk", "lamp")]
+    await cache.prime(primed)
+    assert await cache.get_tools() == primed
+    assert cache.version > before
+    assert not client.is_connected()
+    assert {tool.server for tool in await cache.get_tools(force_refresh=True)} == set(config.servers)
+    await client.close()
 
 
 def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb import Config, load_config
+
 from .describe_package import described_module, described_results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,3 +124,12 @@ def test_the_same_calls_return_the_same_kinds_and_fields(theirs: dict[str, Any],
         ours = json.loads(json.dumps(asyncio.run(described_results(PACKAGE, tmp_path))))
     assert set(ours) == set(theirs["results"])
     assert {name: ours[name] for name, there in theirs["results"].items() if not covers(there, ours[name])} == {}
+
+
+@pytest.mark.defect("L2")
+def test_every_dump_of_a_config_loads(theirs: dict[str, Any]) -> None:
+    assert {dump["tool_discovery"] is None for dump in theirs["dumps"]} == {True, False}
+    for dump in theirs["dumps"]:
+        for config in (load_config(dump), Config.model_validate(dump), Config(**dump)):
+            assert set(config.servers) == set(dump["servers"])
+            assert config.tool_discovery.enabled == bool((dump["tool_discovery"] or {}).get("enabled"))
