@@ -10,7 +10,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # The one function of casual-mcp's module of this name that is no command.
+    # Of casual-mcp's module of this name, all other functions are commands.
     if name != "migrate_legacy_config":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from casual_mcp_nb.config.hosts import migrate_legacy_config
