@@ -196,7 +196,13 @@ class ToolTimeoutError(ToolCallError):
 
 
 class ResourceError(ServerError):
-    """A server did not list, read or complete a resource or a prompt, or did not report its changes."""
+    """A server did not list, read or complete a resource or a prompt, or did not report its changes.
+
+    Attributes:
+        code: The JSON-RPC code with which the server answered; None if it answered with none.
+    """
+
+    code: int | None = None
 
 
 class ProviderError(CasualMcpError):

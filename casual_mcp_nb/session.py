@@ -1792,6 +1792,7 @@ class Session(Displayable):
         tool_set: str | ToolSetConfig | None = None,
         all_tools: bool = False,
         bridge: bool = False,
+        plain_names: bool = False,
         approval: HostApproval = "ask",
         token: str | SecretStr | None = None,
         hosts: Collection[str] = (),
@@ -1809,6 +1810,7 @@ class Session(Displayable):
             tool_set: Another toolset than that of the selection.
             all_tools: List every tool of the selection, for hosts that read the list only once.
             bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
+            plain_names: Leave the names of tools and prompts as their servers have them, where only one server has it.
             approval: What is done with a call whose policy asks a person: `ask` asks that of the client, where its host can,
                 and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
                 always left to the host.
@@ -1840,6 +1842,7 @@ class Session(Displayable):
                 approval,
                 host,
                 port,
+                plain_names=plain_names,
                 token=token,
                 hosts=hosts,
                 origins=origins,
@@ -1856,6 +1859,7 @@ class Session(Displayable):
         tool_set: str | ToolSetConfig | None = None,
         all_tools: bool = False,
         bridge: bool = False,
+        plain_names: bool = False,
         approval: HostApproval = "ask",
     ) -> None:
         """Offer the tools to the program that started this process, over its standard input and output, until it ends.
@@ -1866,6 +1870,7 @@ class Session(Displayable):
             tool_set: As of `serve_mcp`.
             all_tools: As of `serve_mcp`.
             bridge: As of `serve_mcp`.
+            plain_names: As of `serve_mcp`.
             approval: As of `serve_mcp`.
 
         Raises:
@@ -1879,7 +1884,8 @@ class Session(Displayable):
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         self.tool_service.resolve_tool_set(tool_set)
         self.tool_service.require_trust()
-        await on_engine(lambda _: serve_stdio(self.tool_service, self.observers, self.engine, options, approval))
+        parts = (self.tool_service, self.observers, self.engine, options, approval)
+        await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
 
     serve_mcp_stdio_async = awaited(serve_mcp_stdio)
 

@@ -72,6 +72,7 @@ def mcp(
     toolset: str | None = None,
     all_tools: Annotated[bool, Parameter(negative=())] = False,
     bridge: Annotated[bool, Parameter(negative=())] = False,
+    plain_names: Annotated[bool, Parameter(negative=())] = False,
     approval: Literal["ask", "host"] = "ask",
     host: str = "127.0.0.1",
     port: int = 8765,
@@ -79,7 +80,7 @@ def mcp(
     allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     source: Source = _SOURCE,
 ) -> int:
-    """Serve the tools as one MCP server, for MCP hosts such as editors and desktop apps.
+    """Serve the tools, resources and prompts as one MCP server, for MCP hosts such as editors and desktop apps.
 
     Over HTTP, other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
 
@@ -89,6 +90,7 @@ def mcp(
         toolset: The toolset to serve.
         all_tools: List every tool, for hosts that read the list only once.
         bridge: Have tools that were found called through call_tool, for hosts that read the list only once.
+        plain_names: Leave the names of tools and prompts as they are, without their server's, where only one server has them.
         approval: What is done with calls whose policy asks a person: ask through the host and deny them where it cannot, or
             leave it to the host.
         host: The address to listen at.
@@ -103,7 +105,9 @@ def mcp(
         # The host waits for an answer, not for the servers, which connect meanwhile.
         with source.open() as session:
             session.questions.unattended = True
-            session.serve_mcp_stdio(tool_set=toolset, all_tools=all_tools, bridge=bridge, approval=approval)
+            session.serve_mcp_stdio(
+                tool_set=toolset, all_tools=all_tools, bridge=bridge, plain_names=plain_names, approval=approval
+            )
         return 0
     return _until_ctrl_c(
         source,
@@ -113,6 +117,7 @@ def mcp(
             tool_set=toolset,
             all_tools=all_tools,
             bridge=bridge,
+            plain_names=plain_names,
             approval=approval,
             hosts=allow_host,
             origins=allow_origin,

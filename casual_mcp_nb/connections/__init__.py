@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from casual_mcp_nb.connections._errors import error_text
 from casual_mcp_nb.connections._log import keep_out_of_log, route_library_logs
+from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections.cache import ToolCache
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.convert import result_from_mcp, tool_from_mcp, tools_from_mcp, warn_left_out
@@ -17,6 +18,7 @@ __all__ = [
     "Connection",
     "Handlers",
     "ServerManager",
+    "ServerResources",
     "ToolCache",
     "error_text",
     "keep_out_of_log",

@@ -153,7 +153,7 @@ def refused_error(server: str, tool: str, reason: str, advice: str = "") -> Tool
     )
 
 
-def request_error(server: str, request: str, reason: str, *, setting: str = "") -> ResourceError:
+def request_error(server: str, request: str, reason: str, *, setting: str = "", code: int | None = None) -> ResourceError:
     """Return the error for a request about a resource or a prompt.
 
     Args:
@@ -161,9 +161,12 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "") 
         request: What the server did not do, such as `read 'demo://1'`.
         reason: Why, in words.
         setting: The field of its config with the time limit that was reached; empty if none was.
+        code: The code of the error with which it answered, if it did.
     """
     hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
-    return ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
+    error = ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
+    error.code = code
+    return error
 
 
 def lost_reason(broken_reason: str | None) -> str:

@@ -307,7 +307,9 @@ class Lifecycle:
             context.stderr.on_chunk = hooks.stderr()
         changes = (hooks.tools_changed, hooks.offers_changed, hooks.resource_updated)
         callbacks = (self._lost, *changes, hooks.refused, hooks.record)
-        self.session = McpSession(self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit)
+        self.session = McpSession(
+            self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit, self._config
+        )
         async with asyncio.timeout_at(deadline):
             await self.session.open()
         await hooks.opened(deadline)

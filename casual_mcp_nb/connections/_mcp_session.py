@@ -12,10 +12,13 @@ from typing import Any
 
 from mcp.client.subscriptions import listen
 from mcp_types import (
+    EmptyResult,
     Implementation,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
+    SetLevelRequest,
+    SetLevelRequestParams,
     Tool,
     ToolListChangedNotification,
 )
@@ -30,8 +33,9 @@ from casual_mcp_nb.connections._redactor import clean
 from casual_mcp_nb.connections._server_info import ServerInfo
 from casual_mcp_nb.connections._session import DiscoverFailure, TolerantClient, TolerantTransport
 from casual_mcp_nb.connections._transport import TransportContext
+from casual_mcp_nb.connections.running_calls import ASKER
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.server import Protocol
+from casual_mcp_nb.types.server import Protocol, ServerConfig
 from casual_mcp_nb.types.server_records import Direction
 
 MAX_PAGES = 100
@@ -66,6 +70,7 @@ class McpSession:
         record: Called with each message and its direction.
         protocol: How to negotiate the protocol version; see `ServerConfig`.
         limit: Time limit of the start in seconds.
+        config: The server's config, which says what a handshake declares; None for an in-process server.
 
     Attributes:
         server_info: What the server reported about itself.
@@ -86,6 +91,7 @@ class McpSession:
         record: Callable[[Direction, Any], None],
         protocol: Protocol,
         limit: float,
+        config: ServerConfig | None = None,
     ) -> None:
         self.name = name
         self.context = context
@@ -112,6 +118,8 @@ class McpSession:
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
                 redact=context.redact,
+                allows_sampling=config is not None and config.sampling,
+                has_roots=config is not None and bool(config.roots),
             ),
             mode=protocol,
             message_handler=self._on_message,
@@ -203,6 +211,8 @@ class McpSession:
         await asyncio.shield(self._closing)
 
     async def _own(self) -> None:
+        # Whoever made the call for which this session is opened does not make the later ones.
+        ASKER.set(None)
         watch = asyncio.create_task(self._watch_process())
         try:
             async with self.client:
@@ -288,6 +298,15 @@ class McpSession:
         self._end.set()
         if self._ready:
             self._on_lost(self)
+
+    async def set_log_level(self, level: str) -> None:
+        """Ask for log messages of at least this severity, where the server has that; it need not answer."""
+        if self.modern or "logging" not in self.server_info.capabilities:
+            return
+        request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.client.session.send_request(request, EmptyResult)
 
     @property
     def modern(self) -> bool:

@@ -25,6 +25,7 @@ from casual_mcp_nb.connections.convert import (
     template_from_mcp,
     warn_left_out,
 )
+from casual_mcp_nb.connections.running_calls import forwarded_to
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.resource import (
@@ -155,9 +156,14 @@ class ServerResources:
         exact = _Exact(self._real_uris.get(uri, uri))
 
         async def read(session: McpSession) -> Any:
+            forwarded = forwarded_to(self._server, uri) if session.modern else None
+            if forwarded is not None:
+                return await forwarded.send(session.client.session.read_resource, self._redact, uri=str(exact))
             return await session.client.read_resource_mcp(exact)  # type: ignore[arg-type]
 
         result = await self._request(f"read {shown(uri)}", read)
+        if result is None:
+            return ResourceContents(self._server, uri)
         parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
         return ResourceContents(self._server, uri, parts)
 
@@ -170,9 +176,15 @@ class ServerResources:
         """
 
         async def get(session: McpSession) -> Any:
+            forwarded = forwarded_to(self._server, name) if session.modern else None
+            if forwarded is not None:
+                given = {"name": name, "arguments": dict(arguments)}
+                return await forwarded.send(session.client.session.get_prompt, self._redact, **given)
             return await session.client.get_prompt_mcp(name, dict(arguments))
 
         result = await self._request(f"give prompt {shown(name)}", get)
+        if result is None:
+            return PromptMessages(self._server, name, dict(arguments))
         messages = await self._off_loop(result, lambda: messages_from_mcp(result))
         contents = self._redacted(message.content for message in messages)
         redacted = tuple(PromptMessage(message.role, part) for message, part in zip(messages, contents, strict=True))
@@ -302,7 +314,7 @@ class ServerResources:
         for again in (False, True):
             session = await self._lifecycle.ensure()
             start = asyncio.get_running_loop().time()
-            setting = ""
+            setting, code = "", None
             try:
                 async with CallDeadline(self._limits, self._deadlines):
                     return await send(session)
@@ -316,9 +328,10 @@ class ServerResources:
                     continue
                 if not is_answer(error):
                     session.give_up()
+                code = getattr(getattr(error, "error", None), "code", None)
                 reason = session.broken_reason or session.context.explain(root_cause(error, self._secrets), start)
             # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
-            raise request_error(self._server, request, reason, setting=setting)
+            raise request_error(self._server, request, reason, setting=setting, code=code)
         raise AssertionError("unreachable")
 
     async def _off_loop(self, result: Any, convert: Callable[[], T]) -> T:

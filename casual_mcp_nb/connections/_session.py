@@ -19,7 +19,7 @@ from mcp import ClientSession, MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT, JSONRPCError
-from mcp_types.methods import validate_server_result
+from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
@@ -27,6 +27,7 @@ from casual_mcp_nb.connections._errors import CONNECTION_CLOSED, first_problem
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import answer_to_unreadable
 from casual_mcp_nb.connections.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
+from casual_mcp_nb.connections.running_calls import ASKER
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.server_records import Direction
 
@@ -105,6 +106,7 @@ class _Sent(_Recorded):
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
+    modern: Callable[[], bool]
     repair: Callable[[str, dict[str, Any]], dict[str, Any]]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
@@ -112,6 +114,10 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
+        asker = ASKER.get()
+        if asker is not None and method in INPUT_REQUIRED_METHODS and self.modern():
+            # What the server may ask and log depends on who calls it.
+            params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
         return self.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
 
     async def run(self, on_request: Any, *args: Any, **kwargs: Any) -> None:
@@ -130,6 +136,8 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 
 class _TolerantSession(ClientSession):
     server_name: str
+    allows_sampling: bool
+    has_roots: bool
     discover_seconds: float
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
@@ -139,6 +147,7 @@ class _TolerantSession(ClientSession):
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(_Received(read_stream, self.record), _Sent(write_stream, self.record))
+        dispatcher.modern = lambda: self.protocol_version in MODERN_PROTOCOL_VERSIONS
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
         dispatcher.on_refused = self.on_refused
@@ -150,16 +159,19 @@ class _TolerantSession(ClientSession):
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them."""
+        """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them.
+
+        There are always handlers, for the clients of other programs; a handshake declares what the config allows.
+        """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
-        roots = mcp_types.RootsCapability() if old and declared.roots else None
-        sampling = mcp_types.SamplingCapability() if old and declared.sampling else None
+        roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
+        sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
         return declared.model_copy(update={"roots": roots, "sampling": sampling})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse what was not declared."""
-        undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest)
+        """Refuse what was not declared: only the client of another program, as part of whose call it comes, declares this."""
+        undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
         if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
         return await super().dispatch_input_request(ctx, request)
@@ -357,6 +369,8 @@ class TolerantTransport(ClientTransport):
         on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
         discover_seconds: How long to wait for an answer to `server/discover`.
         redact: Hides secrets in a text.
+        allows_sampling: Whether the server may ask for answers of a model at any time.
+        has_roots: Whether the server's config has roots.
     """
 
     def __init__(
@@ -369,6 +383,9 @@ class TolerantTransport(ClientTransport):
         on_discover_failure: Callable[[DiscoverFailure], None],
         discover_seconds: float,
         redact: Callable[[str], str],
+        *,
+        allows_sampling: bool = False,
+        has_roots: bool = False,
     ) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
@@ -380,6 +397,7 @@ class TolerantTransport(ClientTransport):
             "redact": redact,
         }
         members: dict[str, Any] = {"server_name": server_name, "discover_seconds": discover_seconds}
+        members |= {"allows_sampling": allows_sampling, "has_roots": has_roots}
         members |= {name: staticmethod(callback) for name, callback in callbacks.items()}
         self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
 

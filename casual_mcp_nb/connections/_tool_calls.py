@@ -14,6 +14,7 @@ from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.connections.convert import has_structured, is_small, result_from_mcp
 from casual_mcp_nb.connections.handlers import Handlers
+from casual_mcp_nb.connections.running_calls import forwarded_to
 from casual_mcp_nb.errors import ToolCallError, shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.secret import Secrets
@@ -98,9 +99,15 @@ class ToolCalls:
                     if on_progress is not None:
                         on_progress(progress, total, session.context.redact(message) if message else message)
 
-                raw = await session.client.call_tool_mcp(
-                    name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
-                )
+                given: dict[str, Any] = {"name": name, "arguments": dict(arguments), "meta": dict(meta) if meta else None}
+                forwarded = forwarded_to(self.server, name) if session.modern else None
+                if forwarded is not None:
+                    call = session.client.session.call_tool
+                    raw = await forwarded.send(call, self.redact, **given, progress_callback=reset_and_report)
+                    if raw is None:
+                        return ToolResult()
+                else:
+                    raw = await session.client.call_tool_mcp(**given, progress_handler=reset_and_report)
         except CallTimeout as limit:
             stray = session.stray_output if session.strayed_at >= start else None
             stalled = session.context.lines.stalled if session.context.lines else None

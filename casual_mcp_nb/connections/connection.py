@@ -100,6 +100,8 @@ class Connection:
         self.resources = ServerResources(
             name, self._lifecycle, self._limits, deadlines, self._redact, self._secrets, cache_ttl, self._changed
         )
+        self._log_level: str | None = None
+        self._setting_level: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._listing_again: asyncio.Task[None] | None = None
         self._calls = ToolCalls(
@@ -184,6 +186,16 @@ class Connection:
     def fresh(self) -> bool:
         """Whether `refresh` has nothing to list. Raises the same errors as `settled`."""
         return self.cache.fresh or not self._lifecycle.alive
+
+    def set_log_level(self, level: str) -> None:
+        """Ask for log messages of at least this severity, in this session and later ones, of a server that has that.
+
+        In the version without a handshake, it is part of each call instead.
+        """
+        self._log_level = level
+        session = self._lifecycle.session
+        if session is not None and session.alive:
+            self._setting_level = asyncio.create_task(session.set_log_level(level))
 
     async def connect(self) -> None:
         """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
@@ -314,6 +326,8 @@ class Connection:
         finally:
             self._list_until = None
         self.resources.invalidate()
+        if self._log_level is not None:
+            self.set_log_level(self._log_level)
         session = self._lifecycle.session
         if session is not None and self.resources.subscriptions.all:
             self._restoring = asyncio.create_task(self.resources.subscriptions.restore(session))

@@ -11,16 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from casual_mcp_nb.connections._deadlines import CallDeadlines
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.connections._sampling import request_of, result_of
+from casual_mcp_nb.connections.running_calls import Asker, SeveralClients
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.sampling import MAX_SAMPLES, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.types.server import ServerConfig
+
+T = TypeVar("T")
 
 MAX_LOG = 10_000
 REFUSED = -1
@@ -60,11 +63,12 @@ class OpenRequests:
 class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
 
-    Roots are declared where the server's config has some, sampling where it also allows that; both only to servers of
-    protocol versions before 2026-07-28.
+    In a handshake, roots are declared where the server's config has some, sampling where it allows that. To servers of the
+    version without a handshake, nothing of both is declared but what the caller of another program has.
     See https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:
+        asker: Returns whose call what a server asks now belongs to, see `RunningCalls.asker`.
         log: Called with server, level and text when a server sends a log message.
         elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
             elicitation handlers do.
@@ -75,6 +79,7 @@ class Handlers:
         open_requests: The open requests of all servers that share these handlers.
     """
 
+    asker: Callable[[str], Asker | None] = lambda server: None
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
@@ -103,10 +108,11 @@ def client_options(
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
-    if handlers.sampling is not None and config is not None and config.sampling:
-        options["sampling_handler"] = partial(_sample, handlers, deadlines, redact, server)
-    if config is not None and config.roots:
-        options["roots"] = partial(_share, handlers, server, config.roots)
+    # Clients of other programs may have what the config does not allow or name; the session declares what holds.
+    if handlers.sampling is not None:
+        allowed = config is not None and config.sampling
+        options["sampling_handler"] = partial(_sample, handlers, deadlines, redact, server, allowed)
+    options["roots"] = partial(_share, handlers, server, config.roots if config is not None else ())
     return options
 
 
@@ -146,11 +152,27 @@ async def _elicit(
 
 
 async def _sample(
-    handlers: Handlers, deadlines: CallDeadlines, redact: Redactor, server: str, _messages: Any, params: Any, _context: Any
+    handlers: Handlers,
+    deadlines: CallDeadlines,
+    redact: Redactor,
+    server: str,
+    allowed: bool,
+    _messages: Any,
+    params: Any,
+    _context: Any,
 ) -> Any:
     """Answer a request for an answer of the model; only during calls, and only so often during each."""
-    from mcp_types import INTERNAL_ERROR, ErrorData
+    from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData
 
+    try:
+        asker = handlers.asker(server)
+    except SeveralClients:
+        handlers.notify(
+            server, "The server requested an answer of a model while it ran calls of several clients; it was refused."
+        )
+        return ErrorData(code=REFUSED, message="calls of several clients are running")
+    if asker is None and not allowed:
+        return ErrorData(code=INVALID_REQUEST, message="sampling is not supported")
     if not (deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)):
         if handlers.open_requests.first_refused(server):
             handlers.notify(
@@ -158,7 +180,14 @@ async def _sample(
             )
         return ErrorData(code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered")
     try:
-        answer = await _sampled(handlers, deadlines, server, request_of(params, redact))
+        if asker is not None:
+            passed = type(params).model_validate(redact.value(params.model_dump(by_alias=True, mode="json", exclude_none=True)))
+            # What is too long for a person here is too long for one there.
+            request_of(passed, redact)
+            return await _sampled(handlers, deadlines, server, asker.sample(server, passed))
+        assert handlers.sampling is not None
+        request = request_of(params, redact)
+        answer = await _sampled(handlers, deadlines, server, handlers.sampling(server, request))
     except SamplingRefused as refused:
         handlers.notify(
             server, f"The server requested an answer of the model and was refused: {redact(shown(refused.details))}"
@@ -174,9 +203,8 @@ async def _sample(
     return result_of(answer)
 
 
-async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, request: SamplingRequest) -> SamplingAnswer:
-    assert handlers.sampling is not None
-    answer = asyncio.ensure_future(handlers.sampling(server, request))
+async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, answering: Awaitable[T]) -> T:
+    answer = asyncio.ensure_future(answering)
     either: set[asyncio.Future[Any]] = {answer, deadlines.until_empty()}
     with handlers.open_requests.counted(server), deadlines.waiting_for_a_person():
         try:
@@ -189,8 +217,13 @@ async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, re
     return answer.result()
 
 
-async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[str]:
-    """Return the addresses of those roots that are existing folders."""
+async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[Any]:
+    """Return the addresses of those roots that are existing folders; where the config names none, those of the caller."""
+    if not roots:
+        asker = handlers.asker(server)
+        if asker is None:
+            raise ValueError("roots are not supported")
+        return await asker.roots()
     existing = await asyncio.to_thread(_addresses, roots)
     if len(existing) < len(roots):
         handlers.warn(server, f"{len(roots) - len(existing)} of its roots are not existing folders, so it was not told them.")

@@ -1,11 +1,21 @@
-"""For whom a server runs calls: its questions to a person go to whoever called it."""
+"""For whom the servers run calls: what they ask goes to whoever called them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mcp_types import InputRequiredResult
+
+    from casual_mcp_nb.connections._redactor import Redactor
+
+MAX_ASKED = 100_000
+"""Maximum number of characters of what a server asks in answer to a request."""
 
 
 class Asker(Protocol):
@@ -15,12 +25,93 @@ class Asker(Protocol):
     def client(self) -> object:
         """The client that made the call; its calls have the same one."""
 
+    @property
+    def forwarded(self) -> ForwardedRequest | None:
+        """The request as it is sent on to a server of the version without a handshake; None where it is not."""
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What servers of the version without a handshake read in the `_meta` of the request: capabilities, level of logs."""
+
     async def elicit(self, server: str, message: str, params: Any) -> Any:
         """Pass on what a server asks during the call, and return the answer, an `ElicitResult`."""
+
+    async def sample(self, server: str, params: Any) -> Any:
+        """Pass on a request for an answer of a model, and return it, a `CreateMessageResult` or `ErrorData`."""
+
+    async def roots(self) -> list[Any]:
+        """Return the client's roots; none if it has none."""
+
+
+@dataclass(eq=False)
+class ForwardedRequest:
+    """A round of a host's request, which a server of the version without a handshake gets and answers as if it came from there.
+
+    See https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
+
+    Args:
+        server: The server.
+        name: The tool, the prompt or the URI.
+        responses: What the host answers to the server's questions.
+        state: What the server wants back.
+
+    Attributes:
+        asked: What the server asks before it answers.
+        error: What it answered instead of a result, which a client of this version has to see.
+    """
+
+    server: str
+    name: str
+    responses: Mapping[str, Any] | None = None
+    state: str | None = None
+    asked: InputRequiredResult | None = None
+    error: Exception | None = None
+
+    async def send(self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any) -> Any:
+        """Send it, and return the result; None if the server asks something first.
+
+        Args:
+            request: The method of the client's session.
+            redact: Hides secrets in what the server asks.
+            arguments: The arguments of the method.
+
+        Raises:
+            Exception: What the server answered instead, or the library's error.
+        """
+        from mcp import MCPError
+        from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
+
+        given = {"input_responses": self.responses, "request_state": self.state}
+        try:
+            result = await request(**arguments, **given, allow_input_required=True)
+        except MCPError as error:
+            follows = self.state is not None or self.responses is not None
+            if error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY or (follows and error.error.code == INVALID_PARAMS):
+                self.error = MCPError(error.error.code, redact(error.error.message)[:1_000], redact.value(error.error.data))
+            raise
+        if not isinstance(result, InputRequiredResult):
+            return result
+        plain = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        requests = redact.value(plain.get("inputRequests") or {})
+        if len(json.dumps(requests)) + len(result.request_state or "") > MAX_ASKED:
+            raise ValueError(f"it asks for more than {MAX_ASKED:,} characters at a time")
+        self.asked = InputRequiredResult.model_validate({**plain, "inputRequests": requests or None}, by_name=False)
+        return None
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
 """Who makes the calls of this task; None for the session."""
+
+
+def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
+    """Return the request of this task if it is sent on as it is to this server for this tool, prompt or URI; else None."""
+    asker = ASKER.get()
+    forwarded = asker.forwarded if asker is not None else None
+    return forwarded if forwarded is not None and (forwarded.server, forwarded.name) == (server, name) else None
+
+
+class SeveralClients(Exception):
+    """A server asks something while it runs calls of several clients: it is not known whose call it belongs to."""
 
 
 class RunningCalls:
@@ -41,7 +132,22 @@ class RunningCalls:
             if not askers and self._askers.get(server) is askers:
                 del self._askers[server]
 
-    def askers(self, server: str) -> list[Asker | None]:
-        """Return who has calls running at a server, each client once, by its last call; None is the session."""
-        by_client = {asker and asker.client: asker for asker in self._askers.get(server, ())}
-        return list(by_client.values())
+    def asker(self, server: str) -> Asker | None:
+        """Return whose call what a server says or asks now belongs to; None for the session.
+
+        Raises:
+            SeveralClients: It runs calls of several clients, and this is not the answer to one of them.
+        """
+        running = self._askers.get(server, ())
+        current = ASKER.get()
+        if current is not None and current in running:
+            return current
+        # Each client once, by its last call.
+        by_client = {asker and asker.client: asker for asker in running}
+        if len(by_client) > 1:
+            raise SeveralClients
+        return next(iter(by_client.values()), None)
+
+    def is_running(self, server: str) -> bool:
+        """Return whether a server runs a call."""
+        return server in self._askers

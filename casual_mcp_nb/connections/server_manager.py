@@ -299,6 +299,12 @@ class ServerManager:
             if isinstance(connection, Connection):
                 await connection.cache.invalidate()
 
+    async def set_log_level(self, level: str) -> None:
+        """Ask the servers for log messages of at least this severity, also those that connect later."""
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                connection.set_log_level(level)
+
     def enable(self, names: Iterable[str]) -> None:
         """Enable servers that the config disables, so that they are connected with the others."""
         if self._disabled:

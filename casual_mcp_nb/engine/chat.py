@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, route_library_logs
+from casual_mcp_nb.connections.running_calls import SeveralClients
 from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
 from casual_mcp_nb.engine.audit import AuditTrail
@@ -57,6 +58,7 @@ from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, QuestionKind, TurnFinished
 from casual_mcp_nb.types.failure import failure_of, masked_error
+from casual_mcp_nb.types.listeners import Listeners
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Approval, Policies, ServerConfig
@@ -98,6 +100,7 @@ class McpToolChat:
     Attributes:
         context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
         run_function: As given.
+        server_logs: Called with server, level and text of each line that a server logs.
         tape: Records what models and servers answer, or answers in their place, see `use_tape`.
 
     Raises:
@@ -152,6 +155,7 @@ class McpToolChat:
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
+        self.server_logs = Listeners[[str, str, str]]()
         self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add, partial(self._asking, "sampling"))
         self.tape: Recorder | Replayer | None = None
         self._add_replayed: Callable[[str], None] = lambda name: None
@@ -216,6 +220,7 @@ class McpToolChat:
         answer_limits = answer_limits or AnswerLimits()
         chat: Self
         handlers = Handlers(
+            asker=lambda server: chat.server_manager.running_calls.asker(server),
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
@@ -605,15 +610,16 @@ class McpToolChat:
         """Pass on what a server asks to whoever called it: the person here, or the client of another program."""
         from mcp_types import ElicitResult
 
-        askers = self.server_manager.running_calls.askers(server) or [None]
-        if len(askers) > 1:
-            # MCP does not say during which call a server asks, and nobody is to answer for somebody else.
+        try:
+            asker = self.server_manager.running_calls.asker(server)
+        except SeveralClients:
+            # A server of the older versions does not say during which call it asks, and nobody is to answer for somebody else.
             self._notify(server, "The server asked something while it ran calls of several clients; that was cancelled.")
             return ElicitResult(action="cancel")
-        if askers[0] is None:
+        if asker is None:
             with self._asking("link" if getattr(request[1], "url", None) else "form", server):
                 return await ask(server, message, *request)
-        return await askers[0].elicit(server, message, request[1])
+        return await asker.elicit(server, message, request[1])
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
@@ -630,6 +636,7 @@ class McpToolChat:
             self.tape.log(server, {"log": level, "text": text})
         for run in tuple(self._running):
             run.logs.add(server, level, text)
+        self.server_logs.notify(server, level, text)
 
     def _notify(self, server: str, text: str) -> None:
         if isinstance(self.tape, Recorder):

@@ -66,6 +66,8 @@ class ToolClient:
         how_to_allow: As of `Consent`.
         admit: Awaited before each use; it raises if the servers may not be started.
         on_notice: Called with what the client's person should know about a call.
+        remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
+            a tool that it calls counts as found.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ToolClient:
         how_to_allow: Callable[[ToolSpec], str],
         admit: Callable[[], Awaitable[None]],
         on_notice: Callable[[Notice], None] = lambda _: None,
+        remembers: bool = True,
     ) -> None:
         self._chat = chat
         self._options = options
@@ -86,6 +89,7 @@ class ToolClient:
         self._consent.how_to_allow = how_to_allow
         self._admit = admit
         self._on_notice = on_notice
+        self._remembers = remembers
         self._found: dict[str, ToolSpec] = {}
         self._used: set[ToolName] = set()
 
@@ -104,7 +108,13 @@ class ToolClient:
         return self._offered_in(self._chat.current_view(self._selection))
 
     async def call(
-        self, name: str, arguments: dict[str, Any], *, asker: Asker, on_progress: ProgressHandler = lambda *_: None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        asker: Asker,
+        on_progress: ProgressHandler = lambda *_: None,
+        on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
         """Call a tool. Every failure of the call becomes an outcome with a text; only a cancellation is raised.
 
@@ -113,6 +123,7 @@ class ToolClient:
             arguments: The arguments.
             asker: Passes on what the server asks during the call.
             on_progress: Called with progress, total and message.
+            on_resolved: Called with the tool that is meant, before it is called.
 
         Raises:
             ClosedError: The session is closed.
@@ -125,7 +136,10 @@ class ToolClient:
         dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used)
         dispatcher.on_notice = self._on_notice
         meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
+        if not self._remembers and (found := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or "")) is not None:
+            dispatcher.discovered = {found.wire_name: found}
         tool = dispatcher.resolve(meant.name)
+        on_resolved(tool)
         run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
         token: Token[Asker | None] = ASKER.set(asker)
         try:

@@ -44,6 +44,7 @@ from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+from casual_mcp_nb.types.listeners import Listeners
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
@@ -56,6 +57,7 @@ from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trust import Trust
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.connections import ServerManager
     from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.evaluation import Strategy
 
@@ -211,6 +213,16 @@ class ToolService:
     async def relist(self) -> None:
         """List the tools again that servers have changed; wait a few seconds at most."""
         await self._chat.tools.relist()
+
+    @property
+    def server_manager(self) -> ServerManager:
+        """The connections."""
+        return self._chat.server_manager
+
+    @property
+    def server_logs(self) -> Listeners[[str, str, str]]:
+        """Called with server, level and text of each line that a server logs."""
+        return self._chat.server_logs
 
     def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
         """Return a client of these tools that is not the model of this session.

@@ -32,7 +32,13 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 async def serve_stdio(
-    tools: Tools, observers: Observers, engine: EngineThread, options: TurnOptions, approval: HostApproval
+    tools: Tools,
+    observers: Observers,
+    engine: EngineThread,
+    options: TurnOptions,
+    approval: HostApproval,
+    *,
+    plain_names: bool = False,
 ) -> None:
     """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output.
 
@@ -42,22 +48,22 @@ async def serve_stdio(
         engine: The thread of the loop.
         options: Which tools are offered.
         approval: What is done where a policy requires approval.
+        plain_names: As of `ToolServer`.
     """
-    from mcp.server.runner import serve_loop
+    from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
 
-    served = ToolServer(tools, observers, engine, options, approval)
+    served = ToolServer(tools, observers, engine, options, approval, plain_names=plain_names, single=True)
     # The host goes on while the servers connect; the first list of tools waits for them.
     starting = asyncio.create_task(tools.view())
     starting.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         async with stdio_server() as (received, sent):
-            await serve_loop(
+            await serve_dual_era_loop(
                 served.server,
                 received,
                 sent,
                 lifespan_state={},
-                init_options=served.server.create_initialization_options(),
             )
     finally:
         starting.cancel()
@@ -73,6 +79,7 @@ async def open_endpoint(
     host: str,
     port: int,
     *,
+    plain_names: bool,
     token: str | SecretStr | None,
     hosts: Collection[str],
     origins: Collection[str],
@@ -87,8 +94,9 @@ async def open_endpoint(
         engine: The thread on which it runs.
         options: Which tools are offered.
         approval: What is done where a policy requires approval.
-        host: As of `McpEndpoint`, like the next four.
+        host: As of `McpEndpoint`, like the next.
         port: The port.
+        plain_names: As of `ToolServer`.
         token: What clients must send.
         hosts: Further names under which clients may address it.
         origins: The sites whose pages may use it.
@@ -104,7 +112,7 @@ async def open_endpoint(
     secret = checked_token(token, host)
     del token
     await on_engine(lambda _: tools.view())
-    served = ToolServer(tools, observers, engine, options, approval)
+    served = ToolServer(tools, observers, engine, options, approval, plain_names=plain_names)
     try:
         endpoint = McpEndpoint(served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner)
         begin(endpoint)

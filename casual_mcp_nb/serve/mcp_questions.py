@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from dataclasses import dataclass
-from typing import Any, Literal
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from casual_mcp_nb.connections.running_calls import ASKER
+from casual_mcp_nb.connections.running_calls import ASKER, ForwardedRequest
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.tool import ToolSpec
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -25,30 +31,60 @@ the host, which asks before each call as it sees fit."""
 
 MAX_SHOWN = 20_000
 """Maximum number of characters of arguments that somebody is asked to approve; longer ones could hide something."""
+MAX_ROOTS = 100
+MAX_WAITING = 64
+"""How many requests without a connection wait for an answer at a time; beyond that the oldest is cancelled."""
+ANSWER_SECONDS = 600.0
+"""How long such a request waits until the host makes it again with the answers."""
 ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
-
-_FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "answer": {"type": "string", "title": "May it run?", "enum": [ONCE, ALWAYS, DENY], "default": DENY},
-    },
-    "required": ["answer"],
-}
+_STATE = "casual-mcp-nb:"
+"""How the state of a request that waits here begins; the state of a server is passed on as it is."""
 
 
-@dataclass(frozen=True, eq=False)
+def _form(*answers: str) -> dict[str, Any]:
+    field = {"type": "string", "title": "May it run?", "enum": [*answers, DENY], "default": DENY}
+    return {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+
+
+@dataclass(eq=False)
 class HostCall:
-    """A call that a host makes; an `Asker`.
+    """A request that a host makes; an `Asker`.
 
     Args:
-        client: The host's connection.
-        context: The request.
+        client: The host's connection; what makes the request, where there is no connection.
+        context: The request, or the one by which the host has answered the last question.
         approval: What is done where a policy requires approval.
+        level: The least severe log messages that the host wants; None for none.
+        remembers: Whether "from now on" can be answered.
+        forwarded: As in `Asker`.
+        log: Sends a log message with the answer to the request.
     """
 
     client: object
     context: ServerRequestContext[Any, Any]
     approval: HostApproval
+    level: mcp.LoggingLevel | None = None
+    remembers: bool = True
+    forwarded: ForwardedRequest | None = None
+    log: Callable[[mcp.LoggingMessageNotification], None] = lambda _: None
+    _questions: dict[str, tuple[Any, asyncio.Future[Any]]] = field(default_factory=dict)
+    _asking: asyncio.Event = field(default_factory=asyncio.Event)
+    _count: int = 0
+
+    @property
+    def modern(self) -> bool:
+        """Whether the host speaks the version without a handshake: it is asked in the answer to its request."""
+        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the servers of the version without a handshake read of the host."""
+        declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
+        passed = declared.model_dump(
+            by_alias=True, mode="json", exclude_none=True, include={"elicitation", "sampling", "roots"}
+        )
+        level = {mcp.LOG_LEVEL_META_KEY: self.level} if self.level else {}
+        return {mcp.CLIENT_CAPABILITIES_META_KEY: passed, **level}
 
     async def approve(self, request: ApprovalRequest) -> Decision:
         """Ask the host's person whether a call may run."""
@@ -63,10 +99,11 @@ class HostCall:
             return Decision(f"Its arguments are too long to be shown: {len(arguments):,} characters.", answered=False)
         change = " Its definition has changed since it was last approved." if request.change else ""
         message = f"May the tool {shown(tool.name)} of {shown(tool.server)} be called?{change}\n{_visible(arguments)}"
-        answer = await self._elicit(mcp.ElicitRequestFormParams(message=message, requested_schema=_FORM))
+        form = _form(ONCE, ALWAYS) if self.remembers else _form(ONCE)
+        answer = await self._elicit(mcp.ElicitRequestFormParams(message=message, requested_schema=form))
         given = (answer.content or {}).get("answer") if answer.action == "accept" else DENY
         if given in (ONCE, ALWAYS):
-            return Decision(True, "tool" if given == ALWAYS else "call")
+            return Decision(True, "tool" if given == ALWAYS and self.remembers else "call")
         return Decision(False, answered=answer.action != "cancel")
 
     async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
@@ -84,6 +121,49 @@ class HostCall:
             return mcp.ElicitResult(action="decline")
         return await self._elicit(passed)
 
+    async def sample(self, server: str, params: Any) -> mcp.CreateMessageResult | mcp.ErrorData:
+        """Pass on a request for an answer of a model, or refuse it where the host has none for servers."""
+        declared = self.context.session.client_capabilities
+        if declared is None or declared.sampling is None:
+            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool offers no sampling")
+        try:
+            return await self._ask(mcp.CreateMessageRequest(params=params), mcp.CreateMessageResult)
+        except (MCPError, ValueError) as error:
+            logger.warning("A host did not answer server %s: %s", shown(server), shown(str(error)))
+            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool did not answer")
+
+    async def roots(self) -> list[mcp.Root]:
+        """Ask the host for its roots."""
+        declared = self.context.session.client_capabilities
+        if declared is None or declared.roots is None:
+            return []
+        return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
+
+    def questions(self) -> dict[str, Any]:
+        """Return what the host has to answer before the call goes on."""
+        return {key: request for key, (request, _) in self._questions.items()}
+
+    async def asks(self) -> None:
+        """Wait until there is something that the host has to answer."""
+        await self._asking.wait()
+        # What is asked together is asked in one round.
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def answer(self, context: ServerRequestContext[Any, Any], responses: Mapping[str, Any]) -> None:
+        """Continue the call where the host has answered.
+
+        Args:
+            context: The request that has the answers.
+            responses: The answers; those to nothing that was asked are ignored.
+        """
+        self.context = context
+        for key, response in responses.items():
+            if key in self._questions and not (answer := self._questions.pop(key)[1]).done():
+                answer.set_result(response)
+        if not self._questions:
+            self._asking.clear()
+
     def _can(self, mode: Literal["form", "url"]) -> bool:
         capabilities = self.context.session.client_capabilities
         declared = capabilities.elicitation if capabilities else None
@@ -93,12 +173,118 @@ class HostCall:
         return getattr(declared, mode) is not None or (mode == "form" and declared.url is None)
 
     async def _elicit(self, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        related = ServerMessageMetadata(related_request_id=self.context.request_id)
         try:
-            return await self.context.session.send_request(mcp.ElicitRequest(params=params), mcp.ElicitResult, metadata=related)
+            return await self._ask(mcp.ElicitRequest(params=params), mcp.ElicitResult)
         except (MCPError, ValueError) as error:
             logger.warning("A host did not answer a question: %s", shown(str(error)))
             return mcp.ElicitResult(action="cancel")
+
+    async def _ask(self, request: Any, result_type: type[T]) -> T:
+        if not self.modern:
+            related = ServerMessageMetadata(related_request_id=self.context.request_id)
+            answered: T = await self.context.session.send_request(request, result_type, metadata=related)  # type: ignore[type-var]
+            return answered
+        # This call waits here from now on, so the server's own rounds end here too.
+        self.forwarded = None
+        self._count += 1
+        key = f"question-{self._count}"
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._questions[key] = (request, future)
+        self._asking.set()
+        try:
+            answer = await future
+        finally:
+            self._questions.pop(key, None)
+        if not isinstance(answer, result_type):
+            raise ValueError("it answers something else")
+        return answer
+
+
+@dataclass(eq=False)
+class _Waiting:
+    call: HostCall
+    request: tuple[str, str]
+    task: asyncio.Task[Any]
+    end: asyncio.TimerHandle
+
+
+class Rounds:
+    """The requests of the version without a handshake that wait until their host has answered what it was asked.
+
+    A host answers by making the request again with a state that only it was told. See
+    https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(self, call: HostCall, request: tuple[str, str], work: Coroutine[Any, Any, T]) -> T | mcp.InputRequiredResult:
+        """Run a request until it has ended or asks something.
+
+        Args:
+            call: The call.
+            request: Its method and name.
+            work: What is done.
+        """
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await self._until_asked(call, request, task)
+
+    def has(self, state: str | None) -> bool:
+        """Return whether a state is one of a request that waits here, or has waited."""
+        return state is not None and state.startswith(_STATE)
+
+    async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
+        """Continue a request that waits.
+
+        Raises:
+            MCPError: None waits with this state.
+        """
+        waiting = self._waiting.get(params.request_state)
+        if waiting is None or waiting.request != request:
+            text = "This request state is not known, or no longer. Make the request again without it."
+            raise MCPError(mcp.INVALID_PARAMS, text)
+        del self._waiting[params.request_state]
+        waiting.end.cancel()
+        waiting.call.answer(context, params.input_responses or {})
+        return await self._until_asked(waiting.call, request, waiting.task)
+
+    def close(self) -> None:
+        """Cancel all that run or wait."""
+        for state in tuple(self._waiting):
+            self._drop(state)
+        for task in self._running:
+            task.cancel()
+
+    async def _until_asked(
+        self, call: HostCall, request: tuple[str, str], task: asyncio.Task[T]
+    ) -> T | mcp.InputRequiredResult:
+        asked = asyncio.create_task(call.asks())
+        try:
+            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            asked.cancel()
+        if task.cancelled():
+            raise MCPError(mcp.INTERNAL_ERROR, "The request was cancelled: this server has ended.")
+        if task.done():
+            return task.result()
+        state = _STATE + secrets.token_urlsafe(24)
+        if len(self._waiting) >= MAX_WAITING:
+            self._drop(next(iter(self._waiting)))
+        end = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._drop, state)
+        self._waiting[state] = _Waiting(call, request, task, end)
+        return mcp.InputRequiredResult(input_requests=call.questions(), request_state=state)
+
+    def _drop(self, state: str) -> None:
+        waiting = self._waiting.pop(state, None)
+        if waiting is not None:
+            waiting.end.cancel()
+            waiting.task.cancel()
 
 
 def allowed_by_host(tool: ToolSpec) -> str:

@@ -1,7 +1,8 @@
-"""A session's tools as one MCP server, whatever carries its messages.
+"""A session's servers as one MCP server, whatever carries its messages.
 
-It speaks the versions of MCP that begin with a handshake. What a client has found belongs to its connection, and what a person
-is asked goes back over it; the version of 2026 has neither, and clients of it fall back.
+In the versions with a handshake, what a client has found belongs to its connection, and what a person is asked goes back over
+it. In the version without one, no request knows of another: found tools are called through `call_tool`, and questions are
+part of the answer to a request, see `Rounds`. Over standard input and output there is one client, which has both.
 """
 
 from __future__ import annotations
@@ -9,39 +10,75 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Token
+from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import mcp_types as mcp
-from mcp.server.connection import Connection
+from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from casual_mcp_nb.connections import ServerManager, ServerResources
+from casual_mcp_nb.connections.running_calls import ASKER, Asker, ForwardedRequest, SeveralClients
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.tool_client import ToolClient
+from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.errors import CasualMcpError, ResourceError
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, allowed_by_host, approve
-from casual_mcp_nb.serve.mcp_values import result_to_mcp, text_result, tool_to_mcp
-from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.serve.mcp_offers import Kind, Offers, unique_names
+from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
+from casual_mcp_nb.serve.mcp_values import (
+    completions_to_mcp,
+    contents_to_mcp,
+    messages_to_mcp,
+    prompt_to_mcp,
+    resource_to_mcp,
+    result_to_mcp,
+    template_to_mcp,
+    text_result,
+    tool_to_mcp,
+)
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS, SYNTHETIC, Notice
+from casual_mcp_nb.types.listeners import Listeners
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 logger = logging.getLogger(__name__)
 
 NAME = "casual-mcp-nb"
 PAGE = 1_000
-"""How many tools a listing has before it continues on the next page."""
+"""How many items a listing has before it continues on the next page."""
 MAX_CALLS = 64
-"""How many calls of one client run at a time."""
+"""How many requests of one client run at a time, and how many of all clients without a connection together."""
+MAX_LISTENERS = 100
+"""How many clients without a connection listen to changes at a time."""
+SENT_LEVEL: mcp.LoggingLevel = "info"
+"""The least severe log messages that a client gets that has not said which."""
+_LEVELS: tuple[mcp.LoggingLevel, ...] = get_args(mcp.LoggingLevel)
 _HOST = "casual_mcp_nb"
+
+_PASSED_CODES = (mcp.INVALID_PARAMS, -32002)
+"""The codes of errors about what a request names: it does not exist."""
+
+Context = ServerRequestContext[Any, Any]
 
 
 class Tools(Protocol):
@@ -50,6 +87,17 @@ class Tools(Protocol):
     @property
     def selection(self) -> Selection:
         """What is offered."""
+
+    @property
+    def server_manager(self) -> ServerManager:
+        """The connections."""
+
+    @property
+    def server_logs(self) -> Listeners[[str, str, str]]:
+        """Called with what servers log."""
+
+    async def admit(self) -> None:
+        """Wait until the servers may be used."""
 
     async def view(self) -> ToolView:
         """Connect the servers."""
@@ -60,12 +108,15 @@ class Tools(Protocol):
     def current_view(self, selection: Selection) -> ToolView:
         """Return what a selection offers of the tools that are known now."""
 
+    def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
+        """Return the toolset of a name."""
+
     def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
         """Return a client of these tools."""
 
 
 class ToolServer:
-    """Serves the tools of a session to clients of MCP; belongs to the engine's loop.
+    """Serves the tools, resources and prompts of a session to clients of MCP; belongs to the engine's loop.
 
     Args:
         tools: The tools.
@@ -73,6 +124,8 @@ class ToolServer:
         engine: The thread of the loop.
         options: Which tools are offered, where they differ from the selection.
         approval: What is done where a policy requires approval of a call.
+        plain_names: Whether tools and prompts that only one server has keep their names.
+        single: Whether there is only one client, also where it makes requests without a connection.
 
     Attributes:
         server: The SDK's server, for its transports.
@@ -85,24 +138,49 @@ class ToolServer:
         engine: EngineThread,
         options: TurnOptions,
         approval: HostApproval = "ask",
+        *,
+        plain_names: bool = False,
+        single: bool = False,
     ) -> None:
         self._tools = tools
         self._engine = engine
         self._options = options
         self._approval: HostApproval = approval
+        self._plain_names = plain_names
+        self._offers = Offers(self._offering, plain_names, self._changed)
+        self._rounds = Rounds()
+        self._bus = InMemorySubscriptionBus()
+        self._streams = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
         self._hosts: set[_Host] = set()
+        self._single = self._new_host(None) if single else None
+        self._stateless_calls = 0
+        self._listeners = 0
         self._looking: asyncio.Task[None] | None = None
         self._changed_since = False
-        self._ends: list[Callable[[], None]] = [observers.changes.add(self._changed), tools.selection.watch(self._changed)]
+        self._told_of: dict[str, Any] = {}
+        self._ends: list[Callable[[], None]] = [
+            observers.changes.add(self._changed),
+            tools.selection.watch(self._changed),
+            tools.server_logs.add(self._logged),
+        ]
         self.server: Server[Any] = _Server(
             NAME,
             version=version(NAME),
             on_list_tools=self._list,
             on_call_tool=self._call,
-            # Only the version that is not served asks for it.
-            get_tool_input_schema=lambda _: None,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+            on_subscriptions_listen=self._listen,
+            get_tool_input_schema=self._schema,
         )
-        self.server.middleware.append(_after_a_handshake)
+        self.server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, self._set_level)
+        self.server.middleware.append(self._with_instructions)
 
     @property
     def clients(self) -> int:
@@ -119,64 +197,313 @@ class ToolServer:
             self._ends.pop()()
         if self._looking is not None:
             self._looking.cancel()
+        self._rounds.close()
+        self._offers.close()
+        self._streams.close()
 
-    async def _list(self, context: ServerRequestContext[Any], params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+    def _offering(self) -> Mapping[str, ServerResources]:
+        """Return the servers whose resources and prompts are offered: those of which the selection includes something."""
+        selection = self._options.applied_to(self._tools.selection)
+        tool_set = self._tools.resolve_tool_set(selection.tool_set)
+        return {
+            name: server
+            for name, server in self._tools.server_manager.resources.items()
+            if selection.servers.get(name) != "off" and (tool_set is None or tool_set.servers.get(name))
+        }
+
+    async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method in ("initialize", "server/discover"):
+            # What is known by now: a host over stdio does not wait for the servers.
+            self.server.instructions = self._instructions(ctx)
+        return await call_next(ctx)
+
+    def _instructions(self, context: Context) -> str:
+        view = self._tools.current_view(self._options_for(context).applied_to(self._tools.selection))
+        names = [tool.wire_name for tool in view.offered if tool.server == SYNTHETIC]
+        how = "The tools, resources and prompts of several MCP servers."
+        if not self._plain_names:
+            how += " Names of tools and prompts begin with their server's: server__tool."
+        if SEARCH_TOOLS in names:
+            how += (
+                f" Not every tool is listed. {SEARCH_TOOLS} finds more by what they do, by server or by name, and its "
+                "description says which servers have some."
+            )
+            if CALL_TOOL in names:
+                how += f" Call what it finds through {CALL_TOOL}, with the name and the arguments."
+            else:
+                how += " What it finds joins the list, and is called like the others."
+        return with_instructions(how, view, self._tools.server_manager)
+
+    def _schema(self, name: str) -> Mapping[str, Any] | None:
+        tool = self.view().catalog.get(name)
+        return tool.input_schema if tool is not None else None
+
+    async def _list(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
         host = self._host(context)
         try:
             tools = await host.client.offered()
         except CasualMcpError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
-        cursor = params.cursor if params else None
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")
-        start = int(cursor or 0)
+        start, more = _page(params, len(tools))
         if not start:
             host.listed = host.told = _key(tools)
-        more = str(start + PAGE) if len(tools) > start + PAGE else None
-        return mcp.ListToolsResult(tools=list(map(tool_to_mcp, tools[start : start + PAGE])), next_cursor=more)
+        named = zip(tools, self._names(tools), strict=True)
+        listed = [tool_to_mcp(tool, name, _is_modern(context)) for tool, name in list(named)[start : start + PAGE]]
+        return mcp.ListToolsResult(tools=listed, next_cursor=more)
 
-    async def _call(self, context: ServerRequestContext[Any], params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
-        host = self._host(context)
-        if host.calls >= MAX_CALLS:
-            return text_result(f"Error: at most {MAX_CALLS} calls run at a time. Call it again when another one has ended.")
-        reports = _Reports(context.session)
-        host.calls += 1
+    def _names(self, tools: tuple[ToolSpec, ...]) -> list[str]:
+        if not self._plain_names:
+            return [tool.wire_name for tool in tools]
+        plain = unique_names([ToolName(tool.server, tool.name) for tool in tools], plain=True)
+        return [tool.name if tool.name == name else tool.wire_name for tool, name in zip(tools, plain, strict=True)]
+
+    async def _call(self, context: Context, params: mcp.CallToolRequestParams) -> Any:
+        return await self._run(context, params, params.name, partial(self._called, params=params))
+
+    async def _called(self, host: _Host, call: HostCall, reports: _Reports, *, params: mcp.CallToolRequestParams) -> Any:
         try:
             outcome = await host.client.call(
                 params.name,
                 dict(params.arguments or {}),
-                asker=HostCall(host, context, self._approval),
-                on_progress=reports.add,
+                asker=call,
+                on_progress=reports.progress,
+                on_resolved=lambda tool: self._forward(call, tool.server, tool.tool, params),
             )
+            if (asked := _asked_or_refused(call)) is not None:
+                return asked
             outdated = host.outdated()
             await reports.sent()
             if outdated:
                 # Before the answer, and where it will be read, so that the tools are there when the model wants to call them.
-                await context.session.send_notification(mcp.ToolListChangedNotification(), context.request_id)
-            return result_to_mcp(outcome)
+                if _is_modern(call.context):
+                    await self._bus.publish(ToolsListChanged())
+                else:
+                    await call.context.session.send_notification(mcp.ToolListChangedNotification(), call.context.request_id)
+            return result_to_mcp(outcome, _is_modern(call.context))
+        except MCPError:
+            raise
         except CasualMcpError as error:
             return text_result(f"Error: {error}")
         except Exception:
             logger.exception("A call of a host failed.")
             return text_result("Error: the call failed. The log of this server says why.")
-        finally:
-            host.calls -= 1
-            reports.close()
 
-    def _host(self, context: ServerRequestContext[Any]) -> _Host:
+    async def _list_resources(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListResourcesResult:
+        resources = [each for each in await self._listed(context, "resources") if not each.is_template]
+        start, more = _page(params, len(resources))
+        return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, resources[start : start + PAGE])), next_cursor=more)
+
+    async def _list_templates(
+        self, context: Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListResourceTemplatesResult:
+        templates = [each for each in await self._listed(context, "resources") if each.is_template]
+        start, more = _page(params, len(templates))
+        listed = list(map(template_to_mcp, templates[start : start + PAGE]))
+        return mcp.ListResourceTemplatesResult(resource_templates=listed, next_cursor=more)
+
+    async def _list_prompts(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListPromptsResult:
+        prompts = list((await self._listed(context, "prompts")).items())
+        start, more = _page(params, len(prompts))
+        listed = [prompt_to_mcp(name, prompt) for name, prompt in prompts[start : start + PAGE]]
+        return mcp.ListPromptsResult(prompts=listed, next_cursor=more)
+
+    async def _listed(self, context: Context, kind: Kind) -> Any:
+        await self._admit()
+        listed = await getattr(self._offers, kind)()
+        self._told_of.setdefault(kind, self._offers.known(kind))
+        self._host(context).lists.add(kind)
+        return listed
+
+    async def _read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Any:
+        uri = str(params.uri)
+
+        async def read(_host: _Host, call: HostCall, reports: _Reports) -> Any:
+            server = await self._offers.owner(uri)
+            name = self._name_of(server)
+            self._forward(call, name, uri, params)
+            with _as_asker(call), self._tools.server_manager.running_calls.noted(name):
+                contents = await server.read(uri)
+            await reports.sent()
+            return _asked_or_refused(call) or contents_to_mcp(contents)
+
+        return await self._run(context, params, uri, partial(_refusing, read, {"uri": uri}))
+
+    async def _get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> Any:
+        async def get(_host: _Host, call: HostCall, reports: _Reports) -> Any:
+            prompt, server = await self._offers.prompt(params.name)
+            self._forward(call, prompt.server, prompt.name, params)
+            with _as_asker(call), self._tools.server_manager.running_calls.noted(prompt.server):
+                messages = await server.prompt(prompt.name, dict(params.arguments or {}))
+            await reports.sent()
+            return _asked_or_refused(call) or messages_to_mcp(messages)
+
+        return await self._run(context, params, params.name, partial(_refusing, get, {"name": params.name}))
+
+    def _name_of(self, server: ServerResources) -> str:
+        return next(name for name, each in self._tools.server_manager.resources.items() if each is server)
+
+    async def _complete(self, _context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
+        await self._admit()
+        try:
+            return completions_to_mcp(await self._offers.complete(params))
+        except CasualMcpError as error:
+            raise _refusal(error, {}) from None
+
+    async def _subscribe(self, context: Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
+        await self._admit()
+        try:
+            await self._offers.follow(str(params.uri), self._host(context))
+        except CasualMcpError as error:
+            raise _refusal(error, {"uri": str(params.uri)}) from None
+        return mcp.EmptyResult()
+
+    async def _unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
+        await self._offers.unfollow(str(params.uri), self._host(context))
+        return mcp.EmptyResult()
+
+    async def _set_level(self, context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
+        self._host(context).level = params.level
+        levels = [host.level for host in self._hosts]
+        await self._tools.server_manager.set_log_level(min(levels, key=_LEVELS.index))
+        return mcp.EmptyResult()
+
+    async def _listen(self, context: Context, params: mcp.SubscriptionsListenRequestParams) -> mcp.SubscriptionsListenResult:
+        """Tell a client without a connection of changes for as long as it reads the answer."""
+        await self._admit()
+        wanted, listener = params.notifications, object()
+        kinds: list[Kind] = [
+            *(["prompts"] if wanted.prompts_list_changed else []),  # type: ignore[list-item]
+            *(["resources"] if wanted.resources_list_changed else []),  # type: ignore[list-item]
+        ]
+        followed: list[str] = []
+        self._listeners += 1
+        try:
+            if wanted.tools_list_changed:
+                await self._tools.view()
+                self._told_of.setdefault("tools", self._tools_key())
+            for kind in kinds:
+                await getattr(self._offers, kind)()
+                self._told_of.setdefault(kind, self._offers.known(kind))
+            for uri in (wanted.resource_subscriptions or [])[:MAX_LISTENERS]:
+                try:
+                    await self._offers.follow(uri, listener)
+                    followed.append(uri)
+                except (CasualMcpError, MCPError) as error:
+                    logger.info("A resource is not followed: %s", error)
+            honored = wanted.model_copy(update={"resource_subscriptions": followed or None})
+            return await self._streams(context, params.model_copy(update={"notifications": honored}))
+        finally:
+            self._listeners -= 1
+            if followed:
+                self._later(self._offers.unfollow_all(listener))
+
+    async def _admit(self) -> None:
+        try:
+            await self._tools.admit()
+        except CasualMcpError as error:
+            raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
+
+    async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
+        """Do what a request asks for; in the version without a handshake, until somebody is asked something."""
+        await self._admit()
+        modern = _is_modern(context)
+        if modern and self._rounds.has(params.request_state):
+            return await self._rounds.resume(context, (context.method, name), params)
+        host = self._host(context)
+        running = host.calls if host in self._hosts else self._stateless_calls
+        if running >= MAX_CALLS:
+            text = f"at most {MAX_CALLS} requests run at a time. Make it again when another one has ended"
+            if context.method == "tools/call":
+                return text_result(f"Error: {text}.")
+            raise MCPError(mcp.INTERNAL_ERROR, text)
+        allowed = allowed_log_levels(context.protocol_version, context.meta) if modern else {host.level}
+        level = min(allowed, key=_LEVELS.index, default=None)
+        call = HostCall(host, context, self._approval, level, remembers=host in self._hosts)
+        reports = _Reports(call)
+        call.log = reports.log
+
+        async def run() -> Any:
+            host.calls += 1
+            self._stateless_calls += host not in self._hosts
+            try:
+                return await work(host, call, reports)
+            finally:
+                host.calls -= 1
+                self._stateless_calls -= host not in self._hosts
+                reports.close()
+
+        return await (self._rounds.run(call, (context.method, name), run()) if modern else run())
+
+    def _forward(self, call: HostCall, server: str, name: str, params: Any) -> None:
+        """Let a server of the same version get the request as it came, unless this session has to ask something itself."""
+        if call.modern:
+            call.forwarded = ForwardedRequest(server, name, params.input_responses, params.request_state)
+
+    def _options_for(self, context: Context) -> TurnOptions:
+        """Return which tools a client is offered; one that is not known again calls found tools through `call_tool`."""
+        options = self._options
+        if _is_modern(context) and self._single is None and options.given.get("discovery") is not False:
+            tool_set: Any = options.given.get("tool_set")
+            return tool_options(tool_set, bridge=True)
+        return options
+
+    def _host(self, context: Context) -> _Host:
         """Return what is known of the client of a request."""
         # The SDK keeps what belongs to a connection there, and has no other way to it from a request.
         client_session = context.session
         connection: Connection = client_session._connection
-        host: _Host | None = connection.state.get(_HOST)
+        if _is_modern(context):
+            if self._single is not None:
+                self._hosts.add(self._single)
+                return self._single
+            host = connection.state.get(_HOST)
+            if host is None:
+                host = connection.state[_HOST] = self._new_host(None, self._options_for(context), remembers=False)
+            return host
+        host = connection.state.get(_HOST)
         if host is None:
-            client = self._tools.client(
-                self._options, approver=approve, can_ask=lambda: True, how_to_allow=allowed_by_host, on_notice=_log
-            )
-            host = connection.state[_HOST] = _Host(client, connection)
+            host = connection.state[_HOST] = self._new_host(connection)
             self._hosts.add(host)
-            connection.exit_stack.callback(self._hosts.discard, host)
+            connection.exit_stack.callback(self._gone, host)
         return host
+
+    def _new_host(self, connection: Connection | None, options: TurnOptions | None = None, remembers: bool = True) -> _Host:
+        client = self._tools.client(
+            options or self._options,
+            approver=approve,
+            can_ask=lambda: True,
+            how_to_allow=allowed_by_host,
+            on_notice=_log,
+            remembers=remembers,
+        )
+        return _Host(client, connection)
+
+    def _gone(self, host: _Host) -> None:
+        self._hosts.discard(host)
+        self._later(self._offers.unfollow_all(host))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def _logged(self, server: str, level: str, text: str) -> None:
+        """Pass on what a server logs: to the client whose call it runs; to all that are connected, if it runs none."""
+        running = self._tools.server_manager.running_calls
+        try:
+            asker = running.asker(server)
+        except SeveralClients:
+            return
+        severity: mcp.LoggingLevel = level if level in _LEVELS else "info"
+        message = mcp.LoggingMessageNotification(
+            params=mcp.LoggingMessageNotificationParams(level=severity, logger=server, data=text)
+        )
+        if isinstance(asker, HostCall):
+            if asker.level is not None and _LEVELS.index(severity) >= _LEVELS.index(asker.level):
+                asker.log(message)
+        elif not running.is_running(server) and server in self._offering():
+            for host in self._hosts:
+                if _LEVELS.index(severity) >= _LEVELS.index(host.level):
+                    host.notify(message)
 
     def _changed(self) -> None:
         """Note a change; called on any thread, often."""
@@ -184,20 +511,46 @@ class ToolServer:
 
     def _look(self) -> None:
         self._changed_since = True
-        if self._hosts and self._ends and (self._looking is None or self._looking.done()):
+        wanted = self._hosts or self._listeners
+        if wanted and self._ends and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
-        """Tell each client whose list is another one now."""
+        """Tell each client whose lists are others now, and of the resources that have changed."""
         while self._changed_since:
             self._changed_since = False
+            for uri, followers in self._offers.updated():
+                for follower in followers:
+                    if isinstance(follower, _Host):
+                        params = mcp.ResourceUpdatedNotificationParams(uri=uri)
+                        follower.notify(mcp.ResourceUpdatedNotification(params=params))
+                await self._bus.publish(ResourceUpdated(uri))
+            for kind in ("prompts", "resources"):
+                if kind in self._told_of:
+                    await getattr(self._offers, kind)()
+                    if (now := self._offers.known(kind)) != self._told_of[kind]:
+                        self._told_of[kind] = now
+                        await self._announce(kind)
             try:
                 await self._tools.relist()
             except CasualMcpError:
                 return
             for host in tuple(self._hosts):
                 if host.news():
-                    host.tell()
+                    host.notify(mcp.ToolListChangedNotification())
+            if "tools" in self._told_of and (key := self._tools_key()) != self._told_of["tools"]:
+                self._told_of["tools"] = key
+                await self._bus.publish(ToolsListChanged())
+
+    async def _announce(self, kind: Kind) -> None:
+        prompts = kind == "prompts"
+        await self._bus.publish(PromptsListChanged() if prompts else ResourcesListChanged())
+        for host in self._hosts:
+            if kind in host.lists:
+                host.notify(mcp.PromptListChangedNotification() if prompts else mcp.ResourceListChangedNotification())
+
+    def _tools_key(self) -> tuple[str, ...]:
+        return _key(self.view().loaded) + _key(self.view().deferred)
 
 
 class _Host:
@@ -205,21 +558,26 @@ class _Host:
 
     Args:
         client: Lists and calls tools for it.
-        connection: Its connection.
+        connection: Its connection; None where it has none, and listens to changes in another way.
 
     Attributes:
         listed: What it listed last; None before.
         told: What it was told of, or listed.
+        lists: What else it has listed.
         calls: How many of its calls run now.
+        level: The least severe log messages that it gets.
     """
 
-    def __init__(self, client: ToolClient, connection: Connection) -> None:
+    def __init__(self, client: ToolClient, connection: Connection | None) -> None:
         self.client = client
         self.listed: tuple[str, ...] | None = None
         self.told: tuple[str, ...] | None = None
+        self.lists: set[Kind] = set()
         self.calls = 0
+        self.level: mcp.LoggingLevel = SENT_LEVEL
         self._connection = connection
-        self._telling: asyncio.Task[None] | None = None
+        self._unsent: deque[Any] = deque(maxlen=100)
+        self._sending: asyncio.Task[None] | None = None
 
     def outdated(self) -> bool:
         """Return whether the list that it has is not the present one; a notification on its own stream may not arrive."""
@@ -232,26 +590,36 @@ class _Host:
         """Return, once, whether there is another list than the one that it knows of."""
         return self.told != _key(self.client.known()) and self.outdated()
 
-    def tell(self) -> None:
-        """Send a notification; one that does not read gets no second one."""
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._connection.send_tool_list_changed())
-            self._connection.exit_stack.callback(self._telling.cancel)
+    def notify(self, notification: Any) -> None:
+        """Send a notification; while it does not read, it gets the last ones only, and each only once."""
+        if self._connection is None or notification in self._unsent:
+            return
+        self._unsent.append(notification)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send(self._connection))
+            self._connection.exit_stack.callback(self._sending.cancel)
+
+    async def _send(self, connection: Connection) -> None:
+        while self._unsent:
+            data = self._unsent.popleft().model_dump(by_alias=True, mode="json", exclude_none=True)
+            await connection.notify(data["method"], data.get("params"))
 
 
 class _Reports:
-    """Sends the progress of a call, in order."""
+    """Sends the progress and the log messages of a call, in order."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._waiting: deque[tuple[float, float | None, str | None]] = deque(maxlen=100)
+    def __init__(self, call: HostCall) -> None:
+        self._call = call
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=100)
         self._sending: asyncio.Task[None] | None = None
 
-    def add(self, progress: float, total: float | None, message: str | None) -> None:
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send a report; where they come faster than they are read, the oldest are left out."""
-        self._waiting.append((progress, total, message))
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send())
+        self._add(lambda: self._call.context.session.report_progress(progress, total, message))
+
+    def log(self, message: mcp.LoggingMessageNotification) -> None:
+        """Send a log message."""
+        self._add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
 
     async def sent(self) -> None:
         """Wait until all are sent."""
@@ -263,23 +631,67 @@ class _Reports:
         if self._sending is not None:
             self._sending.cancel()
 
+    def _add(self, send: Callable[[], Awaitable[None]]) -> None:
+        self._waiting.append(send)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send())
+
     async def _send(self) -> None:
         while self._waiting:
-            await self._session.report_progress(*self._waiting.popleft())
+            await self._waiting.popleft()()
+
+
+_Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
 
 class _Server(Server[Any]):
     def create_initialization_options(self, *_args: Any, **_kwargs: Any) -> InitializationOptions:
         # The transport over HTTP gives no options.
-        return super().create_initialization_options(NotificationOptions(tools_changed=True))
+        return super().create_initialization_options(NotificationOptions(True, True, True))
 
 
-async def _after_a_handshake(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Refuse the version of MCP that has no handshake, by the error on which its clients begin one."""
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and ctx.request_id is not None:
-        supported = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": ctx.protocol_version}
-        raise MCPError(mcp.UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", supported)
-    return await call_next(ctx)
+@contextmanager
+def _as_asker(call: HostCall) -> Iterator[None]:
+    token: Token[Asker | None] = ASKER.set(call)
+    try:
+        yield
+    finally:
+        ASKER.reset(token)
+
+
+def _asked_or_refused(call: HostCall) -> mcp.InputRequiredResult | None:
+    """Return what a server of the same version asks first; raise what it answered instead."""
+    forwarded = call.forwarded
+    if forwarded is not None and forwarded.error is not None:
+        raise forwarded.error
+    return forwarded.asked if forwarded is not None else None
+
+
+async def _refusing(work: _Work, about: Mapping[str, Any], host: _Host, call: HostCall, reports: _Reports) -> Any:
+    """Do something, and turn our errors into one of the protocol."""
+    try:
+        return await work(host, call, reports)
+    except CasualMcpError as error:
+        _asked_or_refused(call)
+        raise _refusal(error, about) from None
+
+
+def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
+    code = error.code if isinstance(error, ResourceError) else None
+    return MCPError(code if code in _PASSED_CODES else mcp.INTERNAL_ERROR, str(error), dict(about) or None)
+
+
+def _page(params: mcp.PaginatedRequestParams | None, items: int) -> tuple[int, str | None]:
+    """Return where a page of a listing starts, and the cursor of the next one."""
+    cursor = params.cursor if params else None
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")
+    start = int(cursor or 0)
+    return start, str(start + PAGE) if items > start + PAGE else None
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def _key(tools: tuple[ToolSpec, ...]) -> tuple[str, ...]:

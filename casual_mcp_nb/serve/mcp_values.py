@@ -13,35 +13,42 @@ from casual_mcp_nb.engine.dispatch import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import SYNTHETIC
+from casual_mcp_nb.types.resource import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
 _NOWHERE = "casual-mcp-nb:resource"
 """The URI of a resource that came without one."""
 
 
-def tool_to_mcp(tool: ToolSpec) -> mcp.Tool:
-    """Return a tool as it is listed: under its wire name, with all that its server says about it."""
+def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
+    """Return a tool as it is listed, with all that its server says about it.
+
+    Args:
+        tool: The tool.
+        name: Its name here.
+        modern: Whether it is for the version in which results are not only objects.
+    """
     definition = tool.definition
     hints = tool.annotations
     if hints is None and tool.server == SYNTHETIC:
         # A host that asks its person before calls that may write need not ask before a search.
         hints = ToolAnnotations(read_only=True, open_world=False)
     return mcp.Tool(
-        name=tool.wire_name,
+        name=name,
         title=tool.title,
         description=definition["description"],
         input_schema=definition["parameters"],
-        output_schema=_listed(tool.output_schema),
+        output_schema=_listed(tool.output_schema, modern),
         annotations=_annotations(hints) if hints else None,
     )
 
 
-def result_to_mcp(outcome: CallOutcome) -> mcp.CallToolResult:
-    """Return how a call ended: what the server answered, or the text that a model would read."""
+def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
+    """Return how a call ended: what the server answered, or the text that a model would read; `modern` as in `tool_to_mcp`."""
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
         return text_result(outcome.text, failed)
-    return _result(outcome.result, failed)
+    return _result(outcome.result, failed, modern)
 
 
 def text_result(text: str, failed: bool = True) -> mcp.CallToolResult:
@@ -49,11 +56,11 @@ def text_result(text: str, failed: bool = True) -> mcp.CallToolResult:
     return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=failed)
 
 
-def _result(result: ToolResult, failed: bool) -> mcp.CallToolResult:
+def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResult:
     content = list(map(_block, result.content))
     structured = result.structured
-    if structured is not None and not isinstance(structured, dict):
-        # The versions that are served allow only objects.
+    if structured is not None and not isinstance(structured, dict) and not modern:
+        # The versions with a handshake allow only objects.
         if not content:
             text = json.dumps(structured, ensure_ascii=False, default=str)
             content.append(mcp.TextContent(text=f"{STRUCTURED}\n{_encodable(text)}"))
@@ -71,9 +78,60 @@ def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
     )
 
 
-def _listed(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a schema of results if clients of the versions that are served can check them: if it is that of an object."""
-    return dict(schema) if schema is not None and schema.get("type") == "object" else None
+def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
+    """Return a schema of results if clients can check them: before the modern version, if it is that of an object."""
+    return dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
+
+
+def resource_to_mcp(resource: Resource) -> mcp.Resource:
+    """Return a resource as it is listed."""
+    return mcp.Resource(uri=resource.uri, size=resource.size, **_described(resource))
+
+
+def template_to_mcp(template: Resource) -> mcp.ResourceTemplate:
+    """Return a resource template as it is listed."""
+    return mcp.ResourceTemplate(uri_template=template.uri, **_described(template))
+
+
+def _described(resource: Resource) -> dict[str, Any]:
+    return {
+        "name": resource.name or resource.uri,
+        "title": resource.title or None,
+        "description": resource.description or None,
+        "mime_type": resource.mime_type,
+    }
+
+
+def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
+    """Return a prompt as it is listed under a name."""
+    arguments = [
+        mcp.PromptArgument(name=each.name, description=each.description or None, required=each.required)
+        for each in prompt.arguments
+    ]
+    return mcp.Prompt(name=name, title=prompt.title or None, description=prompt.description or None, arguments=arguments)
+
+
+def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
+    """Return what a resource contains."""
+    return mcp.ReadResourceResult(contents=[_contents(part, contents.uri) for part in contents.parts])
+
+
+def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
+    """Return the messages of a prompt."""
+    return mcp.GetPromptResult(
+        description=messages.description or None,
+        messages=[
+            mcp.PromptMessage(role="assistant" if each.role == "assistant" else "user", content=_block(each.content))
+            for each in messages.messages
+        ],
+    )
+
+
+def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
+    """Return suggestions."""
+    return mcp.CompleteResult(
+        completion=mcp.Completion(values=list(completions.values), total=completions.total, has_more=completions.more)
+    )
 
 
 def _block(part: ContentPart) -> mcp.ContentBlock:
@@ -87,11 +145,16 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
         case "link" if part.uri:
             return mcp.ResourceLink(name=text or part.uri, uri=part.uri, mime_type=part.mime_type)
         case "resource":
-            uri = part.uri or _NOWHERE
-            if data is not None:
-                return mcp.EmbeddedResource(resource=mcp.BlobResourceContents(uri=uri, mime_type=part.mime_type, blob=data))
-            return mcp.EmbeddedResource(resource=mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=text))
+            return mcp.EmbeddedResource(resource=_contents(part, _NOWHERE))
     return mcp.TextContent(text=text)
+
+
+def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.BlobResourceContents:
+    uri = part.uri or uri
+    if part.data is not None:
+        blob = base64.b64encode(part.data).decode()
+        return mcp.BlobResourceContents(uri=uri, mime_type=part.mime_type, blob=blob)
+    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=_encodable(part.text))
 
 
 def _encodable(text: str) -> str:

@@ -1,7 +1,7 @@
 """The official conformance suite, run against a `Session`: `python tests/conformance/suite.py [--write] [NAME ...]`.
 
-It prints a row for each client scenario. With `--write` they go into `docs/conformance.md`, with which the tests compare what
-the suite says.
+It prints a row for each client scenario, and for each server scenario, of a server directly and through `Session.serve_mcp`.
+With `--write` they go into `docs/conformance.md`, with which the tests compare what the suite says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ LAUNCH = Path(__file__).with_name("launch.py")
 VERSIONS = ("2025-11-25", "2026-07-28")
 TIME_LIMIT = 110
 _LISTED = re.compile(r"  - (\S+) \[(.+)\]")
+_FOLDER = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT")
+_SERVER_ROW = re.compile(r"\| `(\S+)` \| (\S+) \| (\d+) of (\d+) \| (\d+) of (\d+) \|")
+_SERVERS = "## Servers"
 _ROW = re.compile(r"\| `(\S+)` \| (\S+) \| (.+?) \| (\d+) of (\d+) \|")
 
 
@@ -57,6 +60,27 @@ class Row:
 
     def __str__(self) -> str:
         return f"| `{self.scenario}` | {self.version} | {self.result} | {self.passed} of {self.checks} |"
+
+
+@dataclass(frozen=True)
+class ServerRow:
+    """What came of one server scenario.
+
+    Args:
+        scenario: Its name.
+        version: The protocol version that it is run at.
+        direct: How many of its checks the server behind passed, and how many there were.
+        through: The same through `Session.serve_mcp`.
+    """
+
+    scenario: str
+    version: str
+    direct: tuple[int, int]
+    through: tuple[int, int]
+
+    def __str__(self) -> str:
+        direct, through = (f"{passed} of {checks}" for passed, checks in (self.direct, self.through))
+        return f"| `{self.scenario}` | {self.version} | {direct} | {through} |"
 
 
 def missing() -> str | None:
@@ -117,6 +141,62 @@ def run(scenario: str, version: str, place: Path) -> tuple[Row, str]:
     return Row(scenario, version, result, passed, judged), said
 
 
+Checks = dict[str, list[tuple[str, str]]]
+"""For each scenario the names of its checks and how each ended."""
+
+
+def run_servers(version: str) -> tuple[Checks, Checks]:
+    """Run all server scenarios of a version against the server of `everything.py`, directly and through a session.
+
+    Args:
+        version: The protocol version, which is also spoken to the server behind.
+
+    Returns:
+        What came of the checks directly, and through the session.
+    """
+    # Only here, so that running a client scenario does not import all of it.
+    from conformance import everything
+
+    from casual_mcp_nb import Session
+
+    protocol = "legacy" if version < "2026" else "auto"
+    with everything.served() as address, ThreadPoolExecutor() as pool:
+        direct = pool.submit(_run_server, address, version)
+        config = {"servers": {"everything": {"url": address, "protocol": protocol, "sampling": True}}}
+        with Session(config, quiet=True) as session, session.serve_mcp(plain_names=True) as endpoint:
+            return direct.result(), _run_server(endpoint.url, version)
+
+
+def _run_server(address: str, version: str) -> Checks:
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--suite", "all", "--spec-version", version, "--output-dir", folder]
+        _in_a_group([*_command(), "server", "--url", address, *options])
+        checks = {path.parent.name: json.loads(path.read_text()) for path in sorted(Path(folder).rglob("checks.json"))}
+    named = ((match[1], each) for name, each in checks.items() if (match := _FOLDER.match(name)))
+    return {name: [(check["id"], check["status"]) for check in each if check["status"] in _JUDGED] for name, each in named}
+
+
+_JUDGED = ("SUCCESS", "FAILURE", "WARNING")
+
+
+def server_rows(version: str, direct: Checks, through: Checks) -> list[ServerRow]:
+    """Return the rows for what `run_servers` returns."""
+
+    def count(checks: list[tuple[str, str]]) -> tuple[int, int]:
+        return sum(status == "SUCCESS" for _, status in checks), len(checks)
+
+    return [ServerRow(name, version, count(direct.get(name, [])), count(through.get(name, []))) for name in sorted(direct)]
+
+
+def added_failures(direct: Checks, through: Checks) -> list[str]:
+    """Return the checks that fail, or warn, through the session only."""
+
+    def failed(checks: Checks) -> set[str]:
+        return {f"{name}: {check}" for name, each in checks.items() for check, status in each if status != "SUCCESS"}
+
+    return sorted(failed(through) - failed(direct))
+
+
 def _in_a_group(command: Sequence[str]) -> tuple[int, str]:
     """Run a command and end all that it started: at its limit the suite ends only the shell around its client."""
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -133,13 +213,34 @@ def _in_a_group(command: Sequence[str]) -> tuple[int, str]:
 
 def rows_of_page() -> list[Row]:
     """Return the rows that the page in docs has."""
-    rows = _ROW.findall(PAGE.read_text(encoding="utf-8"))
+    rows = _ROW.findall(PAGE.read_text(encoding="utf-8").partition(_SERVERS)[0])
     return [Row(name, version, result, int(passed), int(checks)) for name, version, result, passed, checks in rows]
 
 
-def page(rows: Sequence[Row]) -> str:
+def server_rows_of_page() -> list[ServerRow]:
+    """Return the rows of server scenarios that the page in docs has."""
+    rows = _SERVER_ROW.findall(PAGE.read_text(encoding="utf-8").partition(_SERVERS)[2])
+    return [ServerRow(name, version, (int(a), int(b)), (int(c), int(d))) for name, version, a, b, c, d in rows]
+
+
+def page(rows: Sequence[Row], servers: Sequence[ServerRow]) -> str:
     """Return the page for these rows."""
-    return "\n".join(_page(rows)) + "\n"
+    return "\n".join([*_page(rows), *_server_page(servers)]) + "\n"
+
+
+def _server_page(rows: Sequence[ServerRow]) -> Iterator[str]:
+    direct, through = (
+        f"{sum(passed for passed, _ in counts)} of {sum(checks for _, checks in counts)}"
+        for counts in ([row.direct for row in rows], [row.through for row in rows])
+    )
+    yield f"\n{_SERVERS} (`serve mcp`): {through} checks pass, {direct} directly\n"
+    yield "The server scenarios, against a server that has what they ask for (`tests/conformance/everything.py`), directly and"
+    yield "through `serve mcp --plain-names` with that server behind it, which is spoken to in the same version. The tests run"
+    yield "them, and fail if a check fails only through `serve mcp`. What fails directly is what that server leaves out: it"
+    yield "keeps no events for a client that lost its connection. The scenarios of extensions (skills, tasks) are not run.\n"
+    yield "| Scenario | Protocol | Directly | Through `serve mcp` |"
+    yield "|---|---|---|---|"
+    yield from map(str, rows)
 
 
 def _page(rows: Sequence[Row]) -> Iterator[str]:
@@ -171,7 +272,7 @@ def _command() -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the scenarios, print a row for each, and return 1 where one outside sign-in fails."""
+    """Run the scenarios, print a row for each, and return 1 where one fails that should not."""
     problem = missing()
     if problem is not None:
         sys.exit(problem)
@@ -184,10 +285,18 @@ def main(arguments: Sequence[str]) -> int:
             if row.result == "fails" and not row.sign_in:
                 print(said)
             rows.append(row)
+    servers: list[ServerRow] = []
+    added: list[str] = []
+    for version in VERSIONS if not names else ():
+        checks = run_servers(version)
+        servers += server_rows(version, *checks)
+        added += added_failures(*checks)
+    print(*servers, *added, sep="\n")
     if "--write" in arguments:
-        PAGE.write_text(page(rows), encoding="utf-8")
-    return int(any(row.result == "fails" and not row.sign_in for row in rows))
+        PAGE.write_text(page(rows, servers), encoding="utf-8")
+    return int(bool(added) or any(row.result == "fails" and not row.sign_in for row in rows))
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests"))
     sys.exit(main(sys.argv[1:]))

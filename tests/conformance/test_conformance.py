@@ -10,6 +10,7 @@ from conformance import suite
 from kit.processes import MARK, new_mark, wait_gone
 
 ROWS = suite.rows_of_page()
+SERVER_ROWS = suite.server_rows_of_page()
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(suite.missing() is not None, reason=suite.missing() or "")]
 
@@ -41,4 +42,13 @@ def test_the_docs_have_every_scenario_of_the_suite() -> None:
 
 
 def test_the_docs_are_written_by_the_suite() -> None:
-    assert suite.PAGE.read_text(encoding="utf-8") == suite.page(ROWS)
+    assert suite.PAGE.read_text(encoding="utf-8") == suite.page(ROWS, SERVER_ROWS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.defect("K1")
+@pytest.mark.parametrize("version", suite.VERSIONS)
+def test_nothing_fails_through_serve_mcp_that_the_server_behind_passes(version: str) -> None:
+    direct, through = suite.run_servers(version)
+    assert not suite.added_failures(direct, through)
+    assert suite.server_rows(version, direct, through) == [row for row in SERVER_ROWS if row.version == version]
