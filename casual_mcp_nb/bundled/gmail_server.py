@@ -82,6 +82,9 @@ class Gmail:
         max_characters: Annotated[
             int, Field(description="The most characters of its text to return", ge=100, le=200_000)
         ] = 20_000,
+        plain_text: Annotated[
+            bool, Field(description="true prefers the sender's plain text to the HTML that mail programs show")
+        ] = False,
     ) -> dict[str, Any]:
         """Read one mail: headers, text, and the names, types and sizes of its attachments."""
         messages = self._api.service.users().messages()
@@ -90,7 +93,7 @@ class Gmail:
             mail, text, cut = _without_body(found), str(found.get("snippet", "")), True
         else:
             raw = self._api.run(messages.get(userId="me", id=message_id, format="raw", fields="raw"))
-            mail = parse_mail(_decoded(str(raw.get("raw", ""))), max_characters)
+            mail = parse_mail(_decoded(str(raw.get("raw", ""))), max_characters, plain=plain_text)
             text, cut = mail.text, mail.cut
         return {
             "id": message_id,

@@ -70,21 +70,22 @@ class Mail:
     attachments: tuple[Attachment, ...] = ()
 
 
-def parse_mail(data: bytes, max_characters: int = MAX_TEXT) -> Mail:
+def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = False) -> Mail:
     """Read a mail in the format of RFC 5322, as in `.eml` files. A malformed one is read as far as possible.
 
-    Of parts that say the same in several formats (`multipart/alternative`), plain text comes before HTML. An attached mail is
-    listed as an attachment.
+    Of parts that say the same in several formats (`multipart/alternative`), HTML comes first: mail programs show it, and it has
+    the addresses of the links. Text of it that a reader would not see is left out. An attached mail is listed as an attachment.
 
     Args:
         data: The mail.
         max_characters: How many characters of its text to keep.
+        plain: Whether plain text comes before HTML.
 
     Returns:
         The mail, with its text cut to the limit.
     """
     message = _parsed(data)
-    text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message))))
+    text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
     message_or_headers = message or BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
     attachments = [] if message is None else [_attachment(part) for part in _attached(message)]
     ids = _MESSAGE_ID.findall(_header(message_or_headers, "Message-ID"))
@@ -128,17 +129,17 @@ def _parsed(data: bytes) -> Message | None:
         return None
 
 
-def _texts(part: Message) -> Iterator[str]:
-    """Yield the texts of a part and those in it, in their order."""
+def _texts(part: Message, plain: bool) -> Iterator[str]:
+    """Yield the texts of a part and those in it, in their order, of alternatives the plain or the HTML one."""
     if not part.is_multipart():
         if _is_text(part):
             yield _text(part)
     elif part.get_content_type() == "multipart/alternative":
-        plain_first = sorted(_parts(part), key=lambda child: child.get_content_type() != "text/plain")
-        yield next(filter(str.strip, ("\n\n".join(_texts(child)) for child in plain_first)), "")
+        best_first = sorted(_parts(part), key=lambda child: (child.get_content_type() == "text/plain") is not plain)
+        yield next(filter(str.strip, ("\n\n".join(_texts(child, plain)) for child in best_first)), "")
     elif part.get_content_maintype() == "multipart":
         for child in _parts(part):
-            yield from _texts(child)
+            yield from _texts(child, plain)
 
 
 def _attached(part: Message) -> Iterator[Message]:
@@ -161,7 +162,7 @@ def _is_text(part: Message) -> bool:
 
 def _text(part: Message) -> str:
     text = _decoded(_bytes(part), _charset(part)).replace("\r\n", "\n").replace("\r", "\n")
-    return html_to_text(text) if part.get_content_type() == "text/html" else text
+    return html_to_text(text, linked_styles=False) if part.get_content_type() == "text/html" else text
 
 
 def _bytes(part: Message) -> bytes:

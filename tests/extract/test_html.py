@@ -40,6 +40,69 @@ def test_a_page_is_read_as_a_person_sees_it(html: str, text: str) -> None:
     assert html_to_text(html) == text
 
 
+HIDDEN = {
+    "white on white": '<p style="color:#fff">{}</p>',
+    "nearly white": '<p style="color: rgb(250, 250, 250)">{}</p>',
+    "white by its old name": '<font color="white">{}</font>',
+    "white in a white cell of a dark table": '<table bgcolor="#000"><tr><td bgcolor="#ffffff" style="color:white">{}</table>',
+    "black on black": '<div style="background-color:black;color:#000000"><b>{}</b></div>',
+    "color of the ground around it": '<div style="background:#336699 none"><i><span style="color:#336699">{}</span></i></div>',
+    "transparent": '<p style="color:transparent">{}</p>',
+    "without any color": '<p style="color:rgba(0, 0, 0, 0)">{}</p>',
+    "white by a class": "<style>.x, .y {{ color: #FFF !important }}</style><p class='a y'>{}</p>",
+    "left of the screen": '<div style="position:absolute; left:-9999px">{}</div>',
+    "above the screen": '<div style="position:fixed; top:-2000px">{}</div>',
+    "moved away": '<div style="transform:translateX(-9999px)">{}</div>',
+    "indented away": '<h1 style="text-indent:-9999px">{}</h1>',
+    "margin away": '<p style="margin-left:-5000px">{}</p>',
+    "scaled to nothing": '<p style="transform: scale(0)">{}</p>',
+    "height of 0": '<div style="height:0;overflow:hidden">{}</div>',
+    "height of at most 0": '<div style="max-height:0px;mso-hide:all">{}</div>',
+    "width of 0": '<div style="width:0;overflow:hidden">{}</div>',
+    "clipped": '<span style="position:absolute;clip:rect(0 0 0 0)">{}</span>',
+    "clipped by a path": '<span style="clip-path:inset(50%)">{}</span>',
+    "class that is not displayed": "<style>/* a */ .preheader {{ display: none }}</style><div class=preheader>{}</div>",
+    "id that is not displayed": "<style>#pre{{visibility:hidden}}</style><div id=pre>{}</div>",
+    "size 0 around it": '<div style="font-size:0">{}<b style="font-size:2em">{}</b></div>',
+    "link in white": '<a href="https://evil.example/{}" style="color:#fff">{}</a>',
+    "transparent box": '<div style="opacity:0.0">{}</div>',
+}
+
+
+@pytest.mark.defect("H5")
+@pytest.mark.parametrize("how", HIDDEN)
+def test_text_that_nobody_sees_is_left_out(how: str) -> None:
+    page = HIDDEN[how].replace("{}", "secret").replace("{{", "{").replace("}}", "}")
+    assert html_to_text(f"<p>before</p>{page}<p>after</p>").split() == ["before", "after"]
+
+
+SEEN = {
+    "white on a dark ground": '<td bgcolor="#222222"><p style="color:#fff">{}</p>',
+    "white on a dark class": "<style>.dark{background:#000}</style><div class=dark><p style='color:#fff'>{}</p></div>",
+    "white on an image": '<div style="background:url(x.png);color:#fff">{}</div>',
+    "white on a gradient": '<div style="background-image:linear-gradient(#000, #fff)"><b style="color:#fff">{}</b></div>',
+    "white where a rule may say more": "<style>.a .hero{background:#000}</style><div class=hero style='color:#fff'>{}</div>",
+    "white where another file may": '<link rel="stylesheet" href="x.css"><p style="color:#fff">{}</p>',
+    "a link in white surroundings": '<div style="color:#fff"><a href="#x">{}</a></div>',
+    "text of a size in a cell without": '<td style="font-size:0px"><div style="font-size:13px">{}</div></td>',
+    "what is visible in what is not": '<div style="visibility:hidden"><b style="visibility:visible">{}</b></div>',
+    "a line of height 0": '<p style="line-height:0">{}</p>',
+    "a little to the left": '<p style="position:relative;left:-5px;margin-left:-20px;text-indent:-10px">{}</p>',
+    "not in print": "<style>@media print {{ .x {{ display: none }} }} .y {}</style><p class=x>{}</p>",
+    "half transparent": '<p style="opacity:0.5;color:rgba(0,0,0,.5)">{}</p>',
+    "grey": '<p style="color:#999">{}</p>',
+    "text on a gradient": '<h1 style="color:transparent;background-clip:text">{}</h1>',
+    "height of half a line": '<p style="height:0.5em;min-height:0">{}</p>',
+}
+
+
+@pytest.mark.defect("H5")
+@pytest.mark.parametrize("how", SEEN)
+def test_text_that_is_seen_stays(how: str) -> None:
+    page = SEEN[how].replace("{}", "seen").replace("{{", "{").replace("}}", "}")
+    assert html_to_text(f"<p>before</p>{page}<p>after</p>").split() == ["before", "seen", "after"]
+
+
 def test_addresses_can_be_left_out_and_the_text_be_cut() -> None:
     page = '<p><a href="https://a.org">the page</a></p>'
 
@@ -57,6 +120,11 @@ def test_addresses_can_be_left_out_and_the_text_be_cut() -> None:
         "<table><tr><td>" * 30 + "<p>line" * (SIZE // 10),
         "<p>" + "<b>a</b>" * (SIZE // 8),
         "<a href='http://a'>" * (SIZE // 20),
+        "<a style='font-size:0' href='http://a'>" * (SIZE // 40),
+        "<style>" + "/*" * (SIZE // 2),
+        "<style>" + "@{" * (SIZE // 2),
+        "<style>" + ".a{color:red}" * (SIZE // 13) + "</style>" + "<p class='a b c'>x" * 5_000,
+        "<p class='" + "a " * (SIZE // 2) + "' style='" + "color:#fff;" * (SIZE // 11) + "'>x",
         "&" * SIZE,
         "<" * SIZE,
     ],
