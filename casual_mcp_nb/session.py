@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.discovery_options import Discovery, Strategy
     from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
     from casual_mcp_nb.types.event import Event, Notice
+    from casual_mcp_nb.types.host_audit import HostAudit
     from casual_mcp_nb.types.plan import PlannedCalls
     from casual_mcp_nb.types.resource import Completions, PromptMessages, Prompts, ResourceContents, Resources, Subscriptions
     from casual_mcp_nb.types.search import SearchResults
@@ -405,6 +406,30 @@ class Session(Displayable):
         from casual_mcp_nb.notebook.demo import demo_config
 
         return cls({**demo_config(), **model_sections(model)})
+
+    @classmethod
+    def audit_host(cls, path: str | Path, *, trust: bool = False) -> HostAudit:
+        """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
+
+        Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
+
+        Args:
+            path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
+            trust: Start what it names without asking.
+
+        Returns:
+            The tokens by server and by tool, and what deferring every tool would save.
+
+        Raises:
+            ConfigError: The file cannot be read.
+            TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
+        """
+        from casual_mcp_nb.config.loader import load_readable
+
+        config, unreadable = load_readable(path)
+        # With a separate name it replaces no session that is open with the same file.
+        with cls(config, name=f"audit of {config.path}", trust=trust, quiet=True, store=None) as session:
+            return session.tool_service.host_audit(unreadable)
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:

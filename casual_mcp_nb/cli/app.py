@@ -20,7 +20,7 @@ from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNA
 from casual_mcp_nb.cli.migrate import migrate_config
 from casual_mcp_nb.cli.models import clients, models
 from casual_mcp_nb.cli.serve import serve
-from casual_mcp_nb.cli.servers import servers
+from casual_mcp_nb.cli.servers import audit, servers
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.tools import call, search, tool, tools
@@ -46,6 +46,7 @@ app.command(models)
 app.command(clients)
 app.command(check)
 app.command(doctor)
+app.command(audit)
 app.command(migrate_config)
 app.command(serve)
 app.command(sign_in)

@@ -1,8 +1,11 @@
-"""`casual-mcp-nb servers`: whether each server starts, what it offers, and why it failed."""
+"""`casual-mcp-nb servers` and `audit`: whether servers start, what they offer and what it costs, and why they failed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from casual_mcp_nb.cli.exit_codes import FAILED
 from casual_mcp_nb.cli.source import Source, connect
@@ -40,6 +43,29 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
         else:
             show(_view(statuses))
         return FAILED if any(status.state == "failed" or status.error for status in chosen.values()) else 0
+
+
+def audit(path: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False, json: AsJson = False) -> int:
+    """Start the servers of a config, also of another MCP host, and list what their tools cost in tokens, sorted by price.
+
+    Also tells what would be sent instead if every tool were deferred. Nothing is changed. Fails if a server failed.
+
+    Args:
+        path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or jupyter-ai's mcp_settings.json.
+        trust: Start what the config names although you have not accepted it yet.
+        json: Write JSON.
+    """
+    from casual_mcp_nb.config.loader import load_readable
+
+    config, unreadable = load_readable(path)
+    with Source(path, trust=trust).open(config) as session:
+        connect(session)
+        measured = session.tool_service.host_audit(unreadable)
+    if json:
+        write_json(measured.as_dict())
+    else:
+        show(measured, whole=True)
+    return FAILED if measured.failed else 0
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:

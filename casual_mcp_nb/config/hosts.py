@@ -12,7 +12,8 @@ Each host's format, and where it is documented:
   (https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers)
 - Zed: `context_servers` (https://zed.dev/docs/ai/mcp)
 - opencode: `mcp`, since version 2 `mcp.servers` (https://opencode.ai/docs/mcp-servers, https://opencode.ai/v2/docs/mcp-servers)
-- jupyter-ai: a list `mcp_servers` (https://jupyter-ai.readthedocs.io, `mcp_settings.json`); Codex: tables `mcp_servers`
+- jupyter-ai: a list `mcp_servers` (https://jupyter-ai.readthedocs.io/en/latest/users, `.jupyter/mcp_settings.json`); Codex:
+  tables `mcp_servers`
 - marimo: `[mcp.mcpServers.NAME]` in `marimo.toml` (`marimo._config.config.MCPConfig`)
 - a registry's `server.json`: see `registry`
 - casual-mcp before 1.0: models that name a provider and an endpoint, which `casual-mcp-nb migrate-config` makes clients of
@@ -101,10 +102,11 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
         text = "each must name a client; casual-mcp before 1.0 had the provider here. To convert the file: "
         adapted.problem(("models",), text + command)
         del data["models"]
+    of_project = _of_project(data)
     switches = switches_of(data)
     _take_inputs(adapted, data.pop("inputs", None))
     _take_registry_entry(adapted)
-    sections = _sections(adapted)
+    sections = _sections(adapted, of_project)
     _ignore_file_keys(adapted)
     _merge(adapted, sections)
     if data.get("tool_discovery", ...) is None:
@@ -141,10 +143,27 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
     data["mcpServers"] = {entry.name: entry.server} if entry.server else {}
 
 
-def _sections(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
+def _of_project(data: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
+    """Return the servers that Claude Code keeps for the project in the working directory; they come before its other ones."""
+    projects, folder = data.get("projects"), str(Path.cwd())
+    project = projects.get(folder) if isinstance(projects, dict) and "mcpServers" in data else None
+    if not isinstance(project, dict):
+        return []
+    servers, others = project.get("mcpServers"), data["mcpServers"]
+    if isinstance(servers, dict) and isinstance(others, dict):
+        data["mcpServers"] = {name: server for name, server in others.items() if name not in servers}
+    data["disabledMcpServers"] = [name for part in (data, project) for name in _listed(part.get("disabledMcpServers"))]
+    return [(("projects", folder, "mcpServers"), servers)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> list[tuple[KeyPath, Any]]:
     """Remove and return every section of servers that uses another host's key, with its key path."""
     data = adapted.data
-    sections: list[tuple[KeyPath, Any]] = []
+    sections: list[tuple[KeyPath, Any]] = [*of_project]
     for key in list(data):
         spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
         if spelling in _SPELLINGS or key == "mcp.servers":
@@ -223,5 +242,8 @@ def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):
-        return [(index, each["name"], each) for index, each in enumerate(section)]
+        return [
+            (index, each["name"], {key: value for key, value in each.items() if key != "name"})
+            for index, each in enumerate(section)
+        ]
     return [] if section is None else None

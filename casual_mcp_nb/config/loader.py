@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,46 @@ def load_config(
     return config
 
 
+def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
+    """Load a config file as `load_config` does, but without the servers whose entries cannot be used.
+
+    Args:
+        path: The file.
+        environ: Variables by name; None for the process's environment.
+
+    Returns:
+        The config, and why servers are left out, by name.
+
+    Raises:
+        ConfigError: The file cannot be read, or something else in it is wrong.
+    """
+    document = read_document(_path(path))
+    variables = read_environment(document.folder, environ)
+    adapted = adapt(document.data, document.path)
+    places = {adapted.as_written(("servers", name)): name for name, _ in servers_in(adapted.data)}
+    del adapted
+    left_out: dict[str, str] = {}
+    while True:
+        config, problems, failure = _attempt(document, variables, True, left_out)
+        owners = [_owner(problem, places) for problem in problems]
+        if failure is not None or not problems or None in owners:
+            break
+        for problem, owner in zip(problems, owners, strict=True):
+            if owner is not None:
+                key = dotted(problem.path[len(owner) :])
+                left_out.setdefault(places[owner], f"{key}: {problem.text}" if key else problem.text)
+    if failure is not None:
+        raise failure.with_traceback(None)
+    raise_problems(problems, path=str(document.path), locate=document.locate)
+    return resolve_api_keys(config, variables), left_out
+
+
+def _owner(problem: Problem, places: Collection[KeyPath]) -> KeyPath | None:
+    """Return the entry that a problem is in, of those at these key paths."""
+    paths = (problem.path[:size] for size in range(len(problem.path), 0, -1))
+    return next((path for path in paths if path in places), None)
+
+
 def check_config(
     text: str, path: str | Path, *, environ: Mapping[str, str] | None = None, source: Document | None = None
 ) -> Config:
@@ -102,12 +142,21 @@ def _checked(document: Document, variables: Environment, *, ask: bool, source: D
     return resolve_api_keys(config, variables)
 
 
-def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Config, list[Problem], ConfigError | None]:
+def _attempt(
+    document: Document, variables: Environment, ask: bool, without: Collection[str] = ()
+) -> tuple[Config, list[Problem], ConfigError | None]:
     """Build the config from a document, or return an empty one with the problems in it or in the price file.
+
+    Servers that are named in `without` are left out, and so is what is wrong with them.
 
     Nothing is raised here, where local variables hold the values.
     """
     adapted = adapt(document.data, document.path)
+    if without:
+        places = {adapted.as_written(("servers", name)): name for name in without}
+        adapted.problems = [problem for problem in adapted.problems if _owner(problem, places) is None]
+        for name in without:
+            adapted.data["servers"].pop(name, None)
     inputs = Inputs(adapted.inputs, variables, ask=ask)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
     if not adapted.problems:

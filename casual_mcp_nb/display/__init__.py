@@ -18,6 +18,7 @@ from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
 from casual_mcp_nb.display.exploration import exploration_view
 from casual_mcp_nb.display.figures import figure_of, frame_of
 from casual_mcp_nb.display.help import diagnosis_view, help_view, server_diagnosis_view, tool_diagnosis_view
+from casual_mcp_nb.display.host_audit import host_audit_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
@@ -64,6 +65,7 @@ from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.help import Help
+from casual_mcp_nb.types.host_audit import HostAudit
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.types.resource import (
     Completions,
@@ -188,6 +190,7 @@ view_of.register(Messages, messages_view)
 view_of.register(DirectCall, direct_call_view)
 view_of.register(DirectCalls, direct_calls_view)
 view_of.register(Audit, audit_view)
+view_of.register(HostAudit, host_audit_view)
 view_of.register(StoredConversations, stored_view)
 view_of.register(StoredConversation, stored_conversation_view)
 view_of.register(AuditRecord, audit_record_view)

@@ -7,16 +7,29 @@ from typing import Any
 
 from casual_mcp_nb.display.tokens import PARTS
 from casual_mcp_nb.errors import MissingDependencyError
+from casual_mcp_nb.types.host_audit import HostAudit
 from casual_mcp_nb.types.stats import ChatStats
 
 
-def frame_of(stats: ChatStats) -> Any:
-    """Return a pandas DataFrame with a row for each model call.
+def frame_of(value: ChatStats | HostAudit) -> Any:
+    """Return a pandas DataFrame with a row for each model call, or for each tool of a config.
 
     Raises:
         MissingDependencyError: pandas is not installed.
     """
-    rows = [
+    return _library("pandas").DataFrame(_tools(value) if isinstance(value, HostAudit) else _model_calls(value))
+
+
+def _tools(audit: HostAudit) -> list[dict[str, Any]]:
+    return [
+        {"server": server.server, "tool": each.tool.tool, "tokens": each.tokens, "share": each.tokens / max(audit.tokens, 1)}
+        for server in audit
+        for each in server.tools
+    ]
+
+
+def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
+    return [
         {
             "turn": step.turn + 1,
             "step": step.step + 1,
@@ -34,7 +47,6 @@ def frame_of(stats: ChatStats) -> Any:
         }
         for step in stats.steps
     ]
-    return _library("pandas").DataFrame(rows)
 
 
 def figure_of(stats: ChatStats) -> Any:

@@ -20,7 +20,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
 
-_STATES: dict[ServerState, Status] = {
+STATES: dict[ServerState, Status] = {
     "ready": Status("✓ ready", "good"),
     "unlisted": Status("! tools not listed", "bad"),
     "starting": Status("… starting", "busy"),
@@ -45,7 +45,7 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
         Section(
             status.name,
             () if _is_short(status) else _trouble(status),
-            mark=_STATES[status.state],
+            mark=STATES[status.state],
             note=status.error or "",
             fold=None if _is_short(status) else "closed",
         )
@@ -93,13 +93,13 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         )
     if status.instructions:
         blocks.append(Section("Instructions", (Text(status.instructions),), fold="closed"))
-    return View("server", status.name, tuple(blocks), mark=_STATES[status.state])
+    return View("server", status.name, tuple(blocks), mark=STATES[status.state])
 
 
 def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
     return (
         Name(status.name),
-        _STATES[status.state],
+        STATES[status.state],
         mode,
         words.number(status.tools if _listed(status) else None),
         words.about(status.tokens if _listed(status) else None, "estimated"),

@@ -432,17 +432,6 @@ def _log(session: Session, line: str) -> Any:
     return session.server_log(one_word("log", line, "server", "time"))
 
 
-def audit(session: Session, line: str) -> Any:
-    """Show every call of the session, or save the list to a file."""
-    words = words_of(line)
-    paths = [word for word in words if word != "--overwrite"]
-    if not words:
-        return session.audit
-    if len(paths) != 1:
-        raise UsageError("%mcp audit takes, optionally, one file.", hint="For example: %mcp audit audit.jsonl")
-    return session.audit.save(paths[0], overwrite="--overwrite" in words)
-
-
 def doctor(session: Session, line: str) -> Any:
     """Check the session, or how far a tool or each tool of a server gets."""
     name, given, query = (part.strip() for part in f" {line} ".partition(" --query "))
@@ -583,10 +572,9 @@ COMMANDS: dict[str, Command] = {
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.calls),
     "audit": Command(
         _TRY,
-        "every call: who made it, who allowed it, how it ended; or save the list",
-        "[FILE [--overwrite]]",
-        "%mcp audit audit.jsonl",
-        run=audit,
+        "every call and who allowed it; save the list; or what the config of another host costs in tokens",
+        "[FILE.jsonl [--overwrite] | CONFIG [--trust]]",
+        "%mcp audit ~/.cursor/mcp.json",
     ),
     "resources": Command(
         _TRY,

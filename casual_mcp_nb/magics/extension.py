@@ -132,6 +132,21 @@ class McpMagics(Magics):
 
         return self._start(f"Starting the servers of {path.name} …", make)
 
+    def _audit(self, line: str) -> Any:
+        """Show every call of the session, save the list to a file, or measure what a config costs, which needs no session."""
+        words = words_of(line)
+        paths = [word for word in words if word not in ("--overwrite", "--trust")]
+        if not words:
+            return self._session().audit
+        if len(paths) != 1:
+            hint = "For example: %mcp audit audit.jsonl, or %mcp audit ~/.cursor/mcp.json"
+            raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
+        if paths[0].endswith(".jsonl"):
+            return self._session().audit.save(paths[0], overwrite="--overwrite" in words)
+        from casual_mcp_nb.session import Session
+
+        return Session.audit_host(paths[0], trust="--trust" in words)
+
     @property
     def _namespace(self) -> dict[str, Any]:
         assert self.shell is not None

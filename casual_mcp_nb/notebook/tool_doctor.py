@@ -314,15 +314,15 @@ class ToolDoctor:
         if set(calls) != {"denied"}:
             return StageCheck("called", "ok", found)
         permission = last.permission
-        by = f"{_BY.get(permission.by, permission.by)}, policy `{permission.policy}`" if permission else "unknown"
+        by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}" if permission else "unknown"
         return StageCheck("called", "stopped", f"{found} (denied: {by})", self._how_to_allow(tool))
 
     def _outlook(self, tool: ToolSpec) -> str:
         """Return whether a call would be asked about, and by which rule."""
         reason, policy = self.chat.consent.foreseen(tool), self.chat.consent.policy(tool)
         if reason is None:
-            return f"it would run without asking (policy `{policy}`)"
-        return f"you would be asked first (policy `{policy}`): {_WHY_ASKED.get(reason, reason)}"
+            return f"it would run without asking (policy: {policy})"
+        return f"you would be asked first (policy: {policy}): {_WHY_ASKED.get(reason, reason)}"
 
     def _how_to_allow(self, tool: ToolSpec) -> str:
         if self.chat.consent.foreseen(tool) in ONE_BY_ONE:

@@ -44,6 +44,7 @@ from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+from casual_mcp_nb.types.host_audit import HostAudit
 from casual_mcp_nb.types.listeners import Listeners
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.search import Explanation, SearchResults
@@ -382,6 +383,16 @@ class ToolService:
         instructions = estimate_tokens(with_instructions("", view, self._chat.server_manager))
         budget = turn_budget(view, estimate_tokens(self._chat.system or "") + instructions)
         return replace(budget, instructions=instructions)
+
+    def host_audit(self, unreadable: Mapping[str, str]) -> HostAudit:
+        """Return what the tools of the servers that are connected cost, see `Session.audit_host`.
+
+        Args:
+            unreadable: Servers of the file that are left out of the config, each with the reason.
+        """
+        from casual_mcp_nb.notebook.host_audit import measure
+
+        return measure(self._chat, self._config, unreadable)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
         """Call a tool, see `Session.call_tool`, and record it."""

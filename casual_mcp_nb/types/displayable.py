@@ -20,8 +20,8 @@ class Display(Protocol):
         """Return a value as a whole HTML document."""
         ...
 
-    def frame_of(self, stats: Any, /) -> Any:
-        """Return stats as a pandas DataFrame."""
+    def frame_of(self, value: Any, /) -> Any:
+        """Return a value that is a table as a pandas DataFrame."""
         ...
 
     def figure_of(self, stats: Any, /) -> Any:

@@ -196,6 +196,11 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
         '{"mcp_servers": [{"name": "s", "command": "x", "args": ["a"], "env": [{"name": "A", "value": "b"}]}]}',
         {"command": "x", "args": ("a",)},
     ),
+    "jupyter-ai, remote": (
+        ".jupyter/mcp_settings.json",
+        '{"mcp_servers": [{"type": "http", "name": "s", "url": "https://a/mcp", "headers": [{"name": "X", "value": "y"}]}]}',
+        {"url": "https://a/mcp", "transport": "http"},
+    ),
     "marimo": (
         "marimo.toml",
         '[display]\ntheme = "dark"\n[mcp]\npresets = ["context7"]\n[mcp.mcpServers.s]\ncommand = "x"\nargs = ["a"]\n',
@@ -426,3 +431,26 @@ def test_what_is_nested_without_end_is_a_config_error() -> None:
         nested = {"a": nested}
     with pytest.raises(ConfigError, match="nested"):
         load_config({"mcpServers": {"a": {"command": "x", "metadata": nested}}}, environ={})
+
+
+@pytest.mark.defect("K4")
+def test_the_servers_that_claude_code_keeps_for_a_project_are_those_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {folder: {"mcpServers": {"a": {"command": folder}}, "disabledMcpServers": ["b"]} for folder in ("here", "there")}
+    projects = {str(tmp_path / folder): entry for folder, entry in entries.items()}
+    text = json.dumps({"mcpServers": {name: {"command": "all"} for name in "abc"}, "projects": projects})
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    servers = loaded(tmp_path, text, ".claude.json").servers
+    assert {name: server.command for name, server in servers.items()} == {"a": "here", "b": "all", "c": "all"}
+    assert [name for name, server in servers.items() if not server.enabled] == ["b"]
+    monkeypatch.chdir(tmp_path)
+    servers = loaded(tmp_path, text, ".claude.json").servers
+    assert {server.command for server in servers.values()} == {"all"}
+
+
+@pytest.mark.defect("K4")
+def test_the_name_in_an_entry_of_a_list_is_no_key_that_is_ignored(tmp_path: Path) -> None:
+    _, text, _ = SHAPES["jupyter-ai"]
+    assert loaded(tmp_path, text, "mcp_settings.json").notes == ()

@@ -108,3 +108,12 @@ def test_the_calls_so_far_are_listed_and_saved(kernel: Kernel, tmp_path: Path) -
     assert kernel.run(f"%mcp audit {file} --overwrite").status == "ok"
     assert "It may start." in kernel.run("%mcp trust").text()
     assert kernel.run("%mcp trust maybe").status == "error"
+
+
+@pytest.mark.defect("K4")
+def test_the_cost_of_a_config_is_shown_beside_the_session(kernel: Kernel, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"units": {"bundled": "units", "transport": "in-process"}}}))
+    assert "units" in kernel.run(f"%mcp -o cost audit {config} --trust").text()
+    assert kernel.printed("print(cost[0].server, cost.tokens > cost.deferred_tokens > 0, session.closed)") == "units True False"
+    assert "nowhere.json" in kernel.run("%mcp audit nowhere.json").text()

@@ -154,7 +154,7 @@ def test_calls_are_counted_with_their_outcomes_and_a_denial_names_its_rule() -> 
         denied = tool_of(session, "shop:pay")
         assert (denied.ends_at, dict(denied.calls)) == ("called", {"denied": 1})
         assert denied.stopped is denied["called"]
-        assert "policy `default`" in denied.end.found
+        assert "policy: default" in denied.end.found
         assert "approval" in denied.end.advice
         called = tool_of(session, "shop:list_bills")
         assert (called.ends_at, dict(called.calls)) == (None, {"ok": 1})
