@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +12,7 @@ from cyclopts import App, Parameter
 
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import show, tell
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.service import ServeLimits
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def http(
     limits = replace(_LIMITS, max_turns=max_turns, turn_seconds=turn_seconds)
     approval: dict[str, Policies] = dict.fromkeys(allow, "never")
     return _until_ctrl_c(
-        source,
+        source.connected(),
         lambda session: session.serve(host, port, approval=approval, limits=limits, hosts=allow_host, origins=allow_origin),
     )
 
@@ -73,6 +75,7 @@ def mcp(
     all_tools: Annotated[bool, Parameter(negative=())] = False,
     bridge: Annotated[bool, Parameter(negative=())] = False,
     plain_names: Annotated[bool, Parameter(negative=())] = False,
+    cassette: Path | None = None,
     approval: Literal["ask", "host"] = "ask",
     host: str = "127.0.0.1",
     port: int = 8765,
@@ -91,6 +94,7 @@ def mcp(
         all_tools: List every tool, for hosts that read the list only once.
         bridge: Have tools that were found called through call_tool, for hosts that read the list only once.
         plain_names: Leave the names of tools and prompts as they are, without their server's, where only one server has them.
+        cassette: Answer from this recorded session: a mock of its servers, which starts none and needs no key.
         approval: What is done with calls whose policy asks a person: ask through the host and deny them where it cannot, or
             leave it to the host.
         host: The address to listen at.
@@ -100,17 +104,22 @@ def mcp(
     """
     if config is not None:
         source = replace(source, config=config)
+    if cassette is not None:
+        if source != _SOURCE:
+            raise UsageError("--cassette excludes a config, --demo and --trust: nothing but the recording answers.")
+        # Nothing is run, so nobody has to be asked.
+        approval = "host"
     if transport == "stdio":
         _show_log()
         # The host waits for an answer, not for the servers, which connect meanwhile.
-        with source.open() as session:
+        with _replayed(cassette) if cassette else source.open() as session:
             session.questions.unattended = True
             session.serve_mcp_stdio(
                 tool_set=toolset, all_tools=all_tools, bridge=bridge, plain_names=plain_names, approval=approval
             )
         return 0
     return _until_ctrl_c(
-        source,
+        _replayed(cassette) if cassette else source.connected(),
         lambda session: session.serve_mcp(
             host=host,
             port=port,
@@ -133,10 +142,17 @@ def _show_log() -> None:
     show_log(Settings.log_level, libraries="WARNING")
 
 
-def _until_ctrl_c(source: Source, begin: Callable[[Session], Endpoint]) -> int:
-    """Connect a session, serve it until Ctrl-C, and return the exit code."""
+def _replayed(cassette: Path) -> Session:
+    """Return a session that answers from a recording."""
+    from casual_mcp_nb.session import Session
+
+    return Session.from_cassette(cassette, pace=0, quiet=True, store=None)
+
+
+def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:
+    """Open a session, serve it until Ctrl-C, and return the exit code."""
     _show_log()
-    with source.connected() as session:
+    with opened as session:
         # Who starts a service is not there to answer what servers ask.
         session.questions.unattended = True
         try:

@@ -20,6 +20,10 @@ MAX_PAUSE = 10.0
 """The longest pause in seconds before something that is replayed."""
 MAX_DIFF_LINES = 12
 MAX_DIFF_LINE = 160
+MAX_COMPARED = 200
+"""Among how many recorded requests the closest one is looked for."""
+MAX_NAMES = 8
+MAX_MISMATCHES = 1_000
 _NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription")
 """What a session asks for without the person, or does not need to ask for."""
 
@@ -118,7 +122,7 @@ class Replayer:
         interaction = self.find(kind, request)
         if interaction is None:
             mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))
-            if kind not in _NOT_COUNTED:
+            if kind not in _NOT_COUNTED and len(self.mismatches) < MAX_MISMATCHES:
                 self.mismatches.append(mismatch)
             raise mismatch
         before, text, said = 0, _text_of(interaction), 0
@@ -227,16 +231,39 @@ def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequenc
     server, tool = request.get("server"), request.get("tool")
     if kind != "call":
         named = str(request.get("uri") or request.get("name") or "")
-        return f"{shown(named)} of server {shown(str(server))} was not read", ""
+        same = [each for each in recorded if each.request.get("server") == server]
+        if kind == "prompt" and (got := [each for each in same if each.request["name"] == named]):
+            closest = _closest(got, request)
+            difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
+            return f"prompt {shown(named)} of server {shown(str(server))} was read with other arguments", difference
+        names = _names(str(each.request.get("uri") or each.request.get("name")) for each in same)
+        return f"{shown(named)} of server {shown(str(server))} was not read; {names}", ""
     same = [each for each in recorded if (each.request["server"], each.request["tool"]) == (server, tool)]
     what = f"{shown(f'{server}:{tool}')}"
     if not same:
-        return f"{what} was never called", ""
-    arguments = _text(request["arguments"])
-    closest = max(
-        same, key=lambda each: difflib.SequenceMatcher(None, _text(each.request["arguments"])[:500], arguments[:500]).ratio()
+        names = _names(":".join((each.request["server"], each.request["tool"])) for each in recorded)
+        return f"{what} was never called; {names}", ""
+    closest = _closest(same, request)
+    difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
+    return f"{what} was called with other arguments", difference
+
+
+def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> Interaction:
+    """Return the recorded request whose arguments are most like those of a request."""
+    arguments = _text(request["arguments"])[:500]
+    return max(
+        recorded[:MAX_COMPARED],
+        key=lambda each: difflib.SequenceMatcher(None, _text(each.request["arguments"])[:500], arguments).ratio(),
     )
-    return f"{what} was called with other arguments", _diff(_text(closest.request["arguments"]), arguments)
+
+
+def _names(recorded: Iterable[str]) -> str:
+    """Return what was recorded instead, in words."""
+    names = list(dict.fromkeys(recorded))
+    if not names:
+        return "nothing like it was recorded"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"recorded: {', '.join(map(shown, names[:MAX_NAMES]))}{more}"
 
 
 def _role(message: Mapping[str, Plain]) -> str:
