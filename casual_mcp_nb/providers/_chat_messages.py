@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order
+from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order, merged
 from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned, messages_for
 from casual_mcp_nb.providers._pictures import after_results
 from casual_mcp_nb.providers._provider_state import kept_fields
@@ -28,7 +28,7 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
     facts = learned(client, model)
     ids = MISTRAL_IDS if facts.mistral_ids else CHAT_IDS
     sent = list(after_results(messages_for(client, model, messages, wire, ids)))
-    return in_strict_order(sent) if facts.strict_order else sent
+    return in_strict_order(sent) if facts.strict_order else merged(sent)
 
 
 def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:

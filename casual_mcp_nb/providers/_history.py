@@ -160,6 +160,23 @@ def encodable(text: str) -> str:
     return text
 
 
+def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with consecutive ones of the person, and of the model, sent as one.
+
+    Some servers refuse them, and others read only the last one. Answers with provider state stay as they are: it belongs to the
+    whole answer.
+    """
+    ordered: list[ChatMessage] = []
+    for message in messages:
+        stateful = any(hasattr(each, "kept") for each in (message, *ordered[-1:]))
+        one = _joined(ordered[-1], message) if ordered and not stateful else None
+        if one is None:
+            ordered.append(message)
+        else:
+            ordered[-1] = one
+    return ordered
+
+
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the messages in the order that Mistral's API and many chat templates require.
 

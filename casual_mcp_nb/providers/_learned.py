@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.providers._history import IdRule, in_strict_order, sendable
+from casual_mcp_nb.providers._history import IdRule, in_strict_order, merged, sendable
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
 from casual_mcp_nb.providers._provider_state import kept_fields
 from casual_mcp_nb.providers._refused_options import LearnedOptions, Refusal, adapt_options
@@ -139,7 +139,7 @@ def _order(facts: Learned, refusal: Refusal) -> str | None:
     if not spec_of(refusal.wire).chat_messages or facts.strict_order or not _ORDER.search(refusal.text):
         return None
     sent = list(after_results(limited(refusal.messages, facts.most_images)))
-    if in_strict_order(sent) == sent:
+    if in_strict_order(sent) == merged(sent):
         return None
     facts.strict_order = True
     return f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role are sent as one."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,19 +14,23 @@ from casual_llm.messages import (
     AssistantToolCall,
     AssistantToolCallFunction,
     ChatMessage,
+    ImageContent,
     SystemMessage,
+    TextContent,
     ToolResultMessage,
     UserMessage,
 )
 from fastmcp import FastMCP
 from kit.message_rules import MISTRAL, OPENAI, RULES, mistral_ids, template_order
+from kit.pictures import DOT
 from kit.provider import PROVIDERS, answer
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ChatModel
+from casual_mcp_nb.providers._history import merged
 from casual_mcp_nb.types.event import StepFinished
-from casual_mcp_nb.types.provider_state import result_message
+from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage, result_message
 
 ASKED = UserMessage(content="Go on.")
 IDS = [
@@ -253,8 +259,48 @@ async def test_messages_in_a_row_are_joined_where_the_provider_needs_that(
     assert server.refusals == []
     sent = json.dumps(server.seen[0].body)
     assert all(f"{word}." in sent for word in ("One", "Two", "Three", "Four", "Five", "Six"))
-    if provider == "openai":
-        assert len(server.seen[0].body["messages"]) == len(IN_A_ROW)
+
+
+def spoken(provider: str, body: Any) -> list[tuple[str, str]]:
+    """The messages of a request that are not calls or results: role and text."""
+    if provider == "gemini":
+        contents = [(each["role"], "".join(part.get("text", "") for part in each["parts"])) for each in body["contents"]]
+        return [("assistant" if role == "model" else role, text) for role, text in contents if text]
+    messages = body["input"] if provider == "openai-responses" else body["messages"]
+    texts = [(each["role"], each.get("content") or "") for each in messages if each.get("role") in ("user", "assistant")]
+    joined = [(role, text if isinstance(text, str) else "".join(part.get("text", "") for part in text)) for role, text in texts]
+    return [(role, text) for role, text in joined if text]
+
+
+@pytest.mark.defect("H9")
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_messages_of_one_role_are_sent_as_one_and_the_conversation_stays_as_it_is(
+    provider: str, strict: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = strict(RULES[provider], answer(provider, "Yes."))
+    picture = ImageContent(source={"type": "base64", "data": base64.b64encode(DOT).decode()}, media_type="image/png")
+    history: list[ChatMessage] = [
+        UserMessage(content="One."),
+        UserMessage(content="Two."),
+        AssistantMessage(content="Three."),
+        AssistantMessage(content="Four."),
+        UserMessage(content="Five."),
+        UserMessage(content=[TextContent(text="Six."), picture]),
+        UserMessage(content="Seven."),
+    ]
+    before = [message.model_dump() for message in history]
+    await model_of(server, provider).complete(history)
+    sent = spoken(provider, server.seen[0].body)
+    assert [role for role, _ in sent] == ["user", "assistant", "user"]
+    assert [re.findall(r"\w+(?=\.)", text) for _, text in sent] == [["One", "Two"], ["Three", "Four"], ["Five", "Six", "Seven"]]
+    assert [message.model_dump() for message in history] == before
+
+
+@pytest.mark.defect("H9")
+def test_answers_with_the_state_of_a_provider_are_not_merged() -> None:
+    kept = ProviderState(wire="openai", model="m-1", parts=({"type": "fields", "fields": {"reasoning": "x"}},))
+    answers = [StatefulAssistantMessage(content=text, kept=kept) for text in ("One.", "Two.")]
+    assert merged(answers) == answers
 
 
 @pytest.mark.defect("D7")

@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._deferral import first_found, gpt_defers, gpt_version
-from casual_mcp_nb.providers._history import RESPONSES_IDS, built
+from casual_mcp_nb.providers._history import RESPONSES_IDS, built, merged
 from casual_mcp_nb.providers._hosted import hosted_call
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
@@ -122,7 +122,7 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
     `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the API lacks (`stop`, `seed`,
     penalties) are left out.
     """
-    messages = messages_for(client, model, messages, WIRE, RESPONSES_IDS)
+    messages = merged(messages_for(client, model, messages, WIRE, RESPONSES_IDS))
     if options.system_message_handling == "merge":
         from casual_llm.message_converters.utils import merge_system_messages
 
