@@ -311,6 +311,7 @@ class SearchToolsTool(discovery.SearchToolsTool):
             _flat(deferred_tools),
             index=(lambda: search_index) if search_index is not None else None,
             max_search_results=config.max_search_results if config is not None else 5,
+            max_search_tokens=config.max_search_tokens if config is not None else 20_000,
         )
 
     @property

@@ -25,6 +25,8 @@ _MAX_DESCRIPTION = 500
 _MAX_WHOLE_DESCRIPTION = 2_000
 _MAX_PARAMETERS = 20
 _MAX_SIBLINGS = 800
+_MAX_TOO_LARGE = 12
+"""How many tools are named that a search found and did not load."""
 SIBLINGS_EACH = 12
 """How many of a server's other tools are named."""
 _SIBLING_SERVERS = 5
@@ -46,6 +48,7 @@ def compose(
     siblings: Mapping[str, Siblings] | None = None,
     delivery: Delivery = "definitions",
     known: Set[ToolName] | None = None,
+    max_tokens: int | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
     """Format the answer that presents tools.
 
@@ -58,27 +61,48 @@ def compose(
         delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names; with
             `bridge` nothing else has their schemas.
         known: Loaded tools of which the model has read all; None for all that are loaded.
+        max_tokens: Maximum size of the definitions of tools that are not loaded yet; one fits always. None for no limit.
 
     Returns:
-        The text, of at most 12,000 characters, and the tools in it. Tools that do not fit are counted and not loaded.
+        The text, of at most 12,000 characters, and the tools in it that are loaded. Others are named or counted in it.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})
     blocks: list[str] = []
     used = len(note) + len(others)
     known = loaded if known is None else known
+    inside: list[ToolSpec] = []
+    too_large: list[ToolSpec] = []
+    tokens = 0
     for tool in tools:
+        size = 0 if max_tokens is None or tool.tool_name in loaded else tool.tokens
+        if max_tokens is not None and tokens and size and tokens + size > max_tokens:
+            too_large.append(tool)
+            used += len(tool.wire_name) + 2
+            if len(too_large) == _MAX_TOO_LARGE:
+                break
+            continue
         card = _card(tool, tool.tool_name in known, tool in filled, delivery)
         # A name is enough where the definition comes another way.
         block = card if used + len(card) <= _MAX_CARDS or delivery == "bridge" else _marker(tool)
         if blocks and used + len(block) > MAX_ANSWER - 500:
             break
         blocks.append(block)
+        inside.append(tool)
         used += len(block) + 2
-    inside = tuple(tools[: len(blocks)])
-    left_out = len(tools) - len(inside)
+        tokens += size
+    left_out = len(tools) - len(inside) - len(too_large)
     more = f"{left_out} more are not loaded. Search with a query or with tool_names for those you need." if left_out else ""
-    return "\n\n".join(filter(None, [_header(inside, loaded, delivery), note, *blocks, more, others])), inside
+    parts = [_header(inside, loaded, delivery), note, *blocks, _too_large(too_large, max_tokens), more, others]
+    return "\n\n".join(filter(None, parts)), tuple(inside)
+
+
+def _too_large(tools: Sequence[ToolSpec], max_tokens: int | None) -> str:
+    """Name the tools that a search found and did not load, indented so that none can look like a marker."""
+    if not tools:
+        return ""
+    head = f"Found but not loaded, since one search loads at most {max_tokens:,} tokens (load with tool_names those you need):"
+    return f"{head}\n  {', '.join(tool.wire_name for tool in tools)}"
 
 
 def marked(head: str, tools: Iterable[ToolSpec]) -> str:

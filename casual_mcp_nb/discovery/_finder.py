@@ -13,7 +13,7 @@ from casual_mcp_nb.discovery._arguments import SearchArguments
 from casual_mcp_nb.discovery._cards import SIBLINGS_EACH, Siblings
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.types.tool import ToolName, ToolSpec, by_server
+from casual_mcp_nb.types.tool import ToolCatalog, ToolName, ToolSpec, by_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -51,7 +51,11 @@ class Finder:
     """
 
     def __init__(
-        self, deferred: Sequence[ToolSpec], always: Sequence[ToolSpec], index: Callable[[], ToolSearchIndex] | None, limit: int
+        self,
+        deferred: ToolCatalog | Sequence[ToolSpec],
+        always: Sequence[ToolSpec],
+        index: Callable[[], ToolSearchIndex] | None,
+        limit: int,
     ) -> None:
         self._deferred = deferred
         self._always = always

@@ -18,7 +18,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.types.tool import ToolCatalog, ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -57,6 +57,7 @@ class SearchToolsTool:
         index: Return their index, called at the first query; built if not given.
         manifest: Their manifest; generated on first use if not given.
         max_search_results: Maximum number of tools returned by one query.
+        max_search_tokens: Maximum estimated tokens of the definitions that one search loads; one tool can always be loaded.
         loaded: Deferred tools that this conversation has already loaded.
         used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
         always: Tools that are always loaded.
@@ -67,11 +68,12 @@ class SearchToolsTool:
 
     def __init__(
         self,
-        deferred: Sequence[ToolSpec],
+        deferred: ToolCatalog | Sequence[ToolSpec],
         *,
         index: Callable[[], ToolSearchIndex] | None = None,
         manifest: str | None = None,
         max_search_results: int = 5,
+        max_search_tokens: int = 20_000,
         loaded: Iterable[ToolName] = (),
         used: Set[ToolName] = frozenset(),
         always: Iterable[ToolSpec] = (),
@@ -83,6 +85,7 @@ class SearchToolsTool:
         self._finder = Finder(deferred, always, index, max_search_results)
         self._always = always
         self._loaded = set(loaded)
+        self._max_tokens = max_search_tokens
         self._used = used
         self._delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
@@ -128,6 +131,7 @@ class SearchToolsTool:
             siblings=result.siblings,
             delivery=self._delivery,
             known=self._known,
+            max_tokens=self._max_tokens,
         )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
         scores = {**result.tools, **result.stepped_back}

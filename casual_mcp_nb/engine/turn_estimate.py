@@ -41,6 +41,8 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
         most = min(count, selection.max_active_tools, max(1, int(selection.max_active_tokens / max(each, 1))))
     # Only browsing unloads tools; what was searched stays loaded.
     per_search = min(selection.max_search_results, most)
+    if selection.strategy == "search":
+        per_search = min(per_search, max(1, int(selection.max_search_tokens / max(each, 1))))
     card = _CARDS.get(selection.delivery, CARD)
     return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most, card), undeferred)
 

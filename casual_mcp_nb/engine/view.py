@@ -215,6 +215,7 @@ class ToolView:
             index=lambda: self.index,
             manifest=self.manifest,
             max_search_results=self.selection.max_search_results,
+            max_search_tokens=self.selection.max_search_tokens,
             loaded=discovered,
             used=used,
             always=self.loaded,

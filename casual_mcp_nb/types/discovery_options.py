@@ -40,6 +40,7 @@ class DiscoveryOptions(BaseModel):
     Args:
         defer_all: Whether every loaded server counts as deferred.
         max_search_results: Maximum number of tools that one search returns; 1 or more.
+        max_search_tokens: Maximum estimated tokens of the definitions that one search loads; one tool can always be loaded.
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
         manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
         max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
@@ -54,6 +55,10 @@ class DiscoveryOptions(BaseModel):
     max_search_results: Annotated[int, Limit("Max results", "tool", "Each tool that a search returns costs its definition")] = (
         Field(default=5, ge=1)
     )
+    max_search_tokens: Annotated[
+        int,
+        Limit("Max size of a search", "estimated token", "Tools beyond it are named in the answer and not loaded"),
+    ] = Field(default=20_000, ge=1)
     strategy: Strategy = "search"
     manifest_max_tokens: Annotated[
         int, Limit("Max manifest size", "estimated token", "Above it the lines of the manifest are shortened")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.counts import count
@@ -255,8 +255,26 @@ def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
     return {server: tuple(owned) for server, owned in groups.items()}
 
 
+@runtime_checkable
+class ToolCatalog(Protocol):
+    """Tools to find, wherever they are kept: in memory as a `Catalog`, or in your database or registry.
+
+    The manifest, the search index, `SearchToolsTool`, `evaluate` and `lint` read tools through these methods alone. No two
+    tools have the same wire name.
+    """
+
+    def __len__(self) -> int:
+        """Return how many tools there are."""
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        """Yield every tool, in the same order each time."""
+
+    def get(self, name: str | ToolName, /) -> ToolSpec | None:
+        """Return the tool with this wire name, or `server:tool`; None if there is none."""
+
+
 class Catalog(Sequence[ToolSpec]):
-    """Every tool of every server, each with a unique wire name. Immutable.
+    """Every tool of every server, each with a unique wire name; a `ToolCatalog` in memory. Immutable.
 
     Args:
         tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first

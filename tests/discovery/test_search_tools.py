@@ -353,7 +353,7 @@ async def test_an_answer_that_was_cut_anywhere_claims_nothing_more() -> None:
 
 async def test_a_long_answer_is_bounded_and_loads_only_what_it_shows() -> None:
     specs = [ToolSpec("big", f"tool_{number}", "Does one of many things. " * 9, ZONES) for number in range(1_000)]
-    search = SearchToolsTool(specs)
+    search = SearchToolsTool(specs, max_search_tokens=1_000_000)
     result = await search.execute({"server_name": "big"})
     assert len(result.content) <= 12_000
     assert loaded_in(result.content) == names(result)
