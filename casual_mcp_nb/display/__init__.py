@@ -15,6 +15,7 @@ from casual_mcp_nb.display.calls import call_view
 from casual_mcp_nb.display.comparison import comparison_view
 from casual_mcp_nb.display.conversation import conversation_view, document_view
 from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
+from casual_mcp_nb.display.event import EVENTS, event_view
 from casual_mcp_nb.display.exploration import exploration_view
 from casual_mcp_nb.display.figures import figure_of, frame_of
 from casual_mcp_nb.display.help import diagnosis_view, help_view, server_diagnosis_view, tool_diagnosis_view
@@ -207,6 +208,8 @@ view_of.register(PromptMessages, prompt_messages_view)
 view_of.register(Completions, completions_view)
 view_of.register(Subscription, subscription_view)
 view_of.register(Subscriptions, subscriptions_view)
+for _event in EVENTS:
+    view_of.register(_event, event_view)
 
 
 def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:

@@ -100,7 +100,7 @@ class Request(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class TurnStarted:
+class TurnStarted(Displayable):
     """A turn started.
 
     Args:
@@ -132,7 +132,7 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class TextEdited:
+class TextEdited(Displayable):
     """The person edited a text that the model was about to read.
 
     Args:
@@ -150,7 +150,7 @@ class TextEdited:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestEdited:
+class RequestEdited(Displayable):
     """The person changed the system prompt or the tools, for the rest of the turn.
 
     Args:
@@ -168,7 +168,7 @@ class RequestEdited:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextTrimmed:
+class ContextTrimmed(Displayable):
     """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
 
     Args:
@@ -211,7 +211,7 @@ PrefixCause = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixChanged:
+class PrefixChanged(Displayable):
     """A request no longer begins with the whole request before it: what comes after the change is billed in full again.
 
     Args:
@@ -231,7 +231,7 @@ class PrefixChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class StepStarted:
+class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
     Args:
@@ -248,7 +248,7 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Displayable):
     """A chunk of the answer's text arrived."""
 
     step: int
@@ -274,7 +274,7 @@ class HostedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class StepFinished:
+class StepFinished(Displayable):
     """The model answered.
 
     Args:
@@ -300,7 +300,7 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRetry:
+class ModelRetry(Displayable):
     """A model request failed and will be retried after a delay.
 
     Args:
@@ -318,7 +318,7 @@ class ModelRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelWait:
+class ModelWait(Displayable):
     """A model request is delayed.
 
     Args:
@@ -334,7 +334,7 @@ class ModelWait:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(Displayable):
     """A tool call started.
 
     Args:
@@ -358,7 +358,7 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAsked:
+class ApprovalAsked(Displayable):
     """A call started to wait for the person's approval."""
 
     call_id: str
@@ -366,7 +366,7 @@ class ApprovalAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAnswered:
+class ApprovalAnswered(Displayable):
     """The person approved or denied the call; its final status tells which."""
 
     call_id: str
@@ -378,7 +378,7 @@ QuestionKind = Literal["step", "form", "link", "sampling"]
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionAsked:
+class QuestionAsked(Displayable):
     """The turn started to wait for the person, for another reason than an approval.
 
     Args:
@@ -394,7 +394,7 @@ class QuestionAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionAnswered:
+class QuestionAnswered(Displayable):
     """The person answered, or nobody did in time."""
 
     id: str
@@ -402,7 +402,7 @@ class QuestionAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolProgress:
+class ToolProgress(Displayable):
     """A running call reported progress.
 
     Args:
@@ -425,7 +425,7 @@ class ToolProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(Displayable):
     """A call ended, successfully or not.
 
     Args:
@@ -451,7 +451,7 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolsSearched:
+class ToolsSearched(Displayable):
     """The model searched the deferred tools, or loaded or unloaded some by name.
 
     Args:
@@ -473,7 +473,7 @@ class ToolsSearched:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLog:
+class ServerLog(Displayable):
     """A server sent a log message in this turn."""
 
     server: str
@@ -483,7 +483,7 @@ class ServerLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Displayable):
     """A notice to the person: a missing server, a cut result, a refused request."""
 
     text: str
@@ -492,7 +492,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnFinished:
+class TurnFinished(Displayable):
     """The turn ended.
 
     Args:
