@@ -318,8 +318,10 @@ class Session(Displayable):
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
 
         Args:
-            model: Provider and model, such as `openai:gpt-4.1`; `lmstudio:`, `llamacpp:` and `vllm:` are servers on this
-                computer. None for the offline planner. Keys come from the environment or `.env`.
+            model: Provider and model, such as `openai:gpt-4.1`, or a name that one provider is known by, such as `gpt-5`;
+                `lmstudio:`, `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, a model that reasons is asked
+                through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
+                come from the environment or `.env`.
             servers: Servers by name, each as for `add_server`; or only their texts.
             base_url: Another address than the provider's own; the key for it is taken from `QUICK_API_KEY`, if it needs one.
             name: As of `Session`, and so are the others.

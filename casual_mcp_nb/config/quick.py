@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.providers import local_servers
 from casual_mcp_nb.providers._building import missing, no_key
 from casual_mcp_nb.providers.registry import client_variable, spec_of, specs
 from casual_mcp_nb.types.config import ClientConfig, Config
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ OFFLINE = "offline:planner"
 """The model where none is given."""
 OTHER_ADDRESS = "quick"
 """The client of a model at another address than its provider's; its key is looked for in `QUICK_API_KEY` alone."""
+
+_CHAT = "-chat"
+"""Behind a provider's name: its chat completions, also for models that reason."""
 
 
 def quick_config(
@@ -66,7 +70,8 @@ def model_sections(
 
     Args:
         model: Provider and model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`, or a model server on this computer, such as
-            `lmstudio:qwen3-4b`; None for the offline planner.
+            `lmstudio:qwen3-4b`; or a name that one provider is known by, such as `claude-sonnet-4-5`. With `openai:`, a model
+            that reasons is asked through the Responses API, unless it is written `openai-chat:`. None for the offline planner.
         base_url: Another address than the provider's own.
         environ: Variables by name; None for the process's environment and `.env`.
 
@@ -76,29 +81,53 @@ def model_sections(
         MissingDependencyError: Its SDK is not installed; the message has the command that installs it.
     """
     variables = read_environment(environ=environ)
-    provider, _, name = (model or OFFLINE).partition(":")
     local = {server.name: server for server in local_servers.LOCAL_SERVERS}
+    provider, name, is_chat = _read(model or OFFLINE, local)
     client_name, settings = provider, {"provider": provider}
-    # Asked first: the list of all providers reads the metadata of every installed package.
     if not spec_of(provider).name:
-        if provider not in local:
-            error = UnknownNameError("provider", provider, [*specs(), *local])
-            if not name:
-                # Most likely the name of a model alone.
-                hint = f"{error.hint} Write PROVIDER:MODEL, such as openai:gpt-4.1."
-                raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
-            raise error
         settings = {"provider": local[provider].provider, "base_url": local[provider].base_url}
     if not name:
         raise UsageError(f"Which model of {provider}?", hint=f"Write it behind the provider: {provider}:NAME.")
     if base_url is not None:
         client_name, settings = OTHER_ADDRESS, {**settings, "base_url": base_url}
+    reasoning = spec_of(spec_of(provider).reasons_with or "")
+    # The SDK reads the variable: at another address, few servers have more than chat completions.
+    at_home = "base_url" not in settings and not variables.get(f"{provider.upper()}_BASE_URL")
+    if reasoning.name and at_home and not is_chat and reasoning.thinks(name, RequestOptions()):
+        settings["provider"] = reasoning.name
     if "base_url" in settings and not variables.get(client_variable(client_name)):
         # The provider's own key belongs to the provider, not to this address.
         settings["api_key"] = "none"
     sections = {"clients": {client_name: settings}, "models": {name: {"client": client_name, "model": name}}}
     _check(client_name, load_config(sections, environ=variables).clients[client_name])
     return sections
+
+
+def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
+    """Return the provider of a model, the model's own name, and whether it is asked through chat completions in any case.
+
+    Raises:
+        UsageError: There is no such provider; or none is written, and none or several are known by the name of the model.
+    """
+    provider, _, name = model.partition(":")
+    # Asked first: the list of all providers reads the metadata of every installed package.
+    if spec_of(provider).name or provider in local:
+        return provider, name, False
+    chat = provider.removesuffix(_CHAT)
+    if chat != provider and spec_of(chat).reasons_with:
+        return chat, name, True
+    owners = [spec.name for spec in specs().values() if spec.names is not None and spec.names.fullmatch(model)]
+    if len(owners) == 1:
+        return owners[0], model, False
+    if owners:
+        ways = " or ".join(f"{owner}:{model}" for owner in owners)
+        raise UsageError(f"Several providers have a model {shown(model)}.", hint=f"Write {ways}.")
+    error = UnknownNameError("provider", provider, [*specs(), *local])
+    if name:
+        raise error
+    # Most likely the name of a model alone.
+    hint = f"{error.hint} No provider is known by the name of this model: write PROVIDER:MODEL, such as openai:gpt-4.1."
+    raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
 
 
 def _check(name: str, client: ClientConfig) -> None:

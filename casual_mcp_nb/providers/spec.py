@@ -103,6 +103,9 @@ class ProviderSpec:
         sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None if it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
+        names: The names of its models, by which a name without a provider finds it; None if they are not known by their names.
+        reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
+            given; `NAME-chat:MODEL` stays with this one.
         example_model: One of its models that calls tools, for those who have not chosen one.
         needs_key: Whether it requires a key.
         is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
@@ -146,6 +149,8 @@ class ProviderSpec:
     sdk: str | None = None
     key_variable: str | None = None
     homes: tuple[str, ...] = ()
+    names: re.Pattern[str] | None = None
+    reasons_with: str | None = None
     example_model: str | None = None
     needs_key: bool = True
     is_language_model: bool = True

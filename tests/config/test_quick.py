@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from kit.shops import shop
 from casual_mcp_nb import Session
 from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, UnknownNameError, UsageError
+from casual_mcp_nb.providers.registry import specs
+from casual_mcp_nb.providers.spec import ProviderSpec
 
 KEY = "sk-not-a-real-key-0123456789"
 
@@ -80,7 +83,11 @@ def test_a_model_may_have_colons_in_its_name() -> None:
     [
         ("opnai:gpt-4.1", UnknownNameError, "openai"),
         ("lmstudo:qwen", UnknownNameError, "lmstudio"),
-        ("gpt-4.1", UnknownNameError, "PROVIDER:MODEL"),
+        ("some-model-7b", UnknownNameError, "PROVIDER:MODEL"),
+        ("mistral-large-latest", UnknownNameError, "PROVIDER:MODEL"),
+        ("gpt-4.1", AuthenticationError, "OPENAI_API_KEY"),
+        ("openai-chat:", UsageError, "openai:NAME"),
+        ("anthropic-chat:claude-sonnet-4-5", UnknownNameError, "anthropic"),
         ("openai", UsageError, "openai:NAME"),
         ("openai:", UsageError, "openai:NAME"),
         ("openai:gpt-4.1", AuthenticationError, r"Set OPENAI_API_KEY, or .*\.env"),
@@ -108,3 +115,82 @@ def test_the_demo_can_have_a_model() -> None:
     assert (session.model, session.status.provider) == ("qwen3-4b", "openai")
     assert len(session.servers) == 7
     session.close()
+
+
+KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, "GOOGLE_API_KEY": KEY}
+
+
+def asked(model: str, **options: Any) -> tuple[str, str]:
+    """The provider and the model that a word means."""
+    (client,), (read,) = (
+        model_sections(model, **{"environ": KEYS, **options})[name].values() for name in ("clients", "models")
+    )
+    return client["provider"], read["model"]
+
+
+@pytest.mark.defect("H11")
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("gpt-4.1", "openai"),
+        ("GPT-4o-mini", "openai"),
+        ("gpt-5-chat-latest", "openai"),
+        ("gpt-5", "openai-responses"),
+        ("gpt-5.4-mini", "openai-responses"),
+        ("o3", "openai-responses"),
+        ("claude-sonnet-4-5", "anthropic"),
+        ("gemini-2.5-flash", "gemini"),
+        ("llama3.2", "ollama"),
+        ("llama3.2:3b", "ollama"),
+        ("qwen3:8b", "ollama"),
+        ("mistral", "ollama"),
+        ("gpt-oss:20b", "ollama"),
+        ("deepseek-r1", "ollama"),
+    ],
+)
+def test_a_model_finds_its_provider_by_its_name(model: str, provider: str) -> None:
+    assert asked(model) == (provider, model)
+
+
+@pytest.mark.defect("H11")
+def test_each_model_of_a_providers_table_finds_that_provider_alone() -> None:
+    for spec in specs().values():
+        for name in (*spec.models, spec.example_model):
+            owners = [other.name for other in specs().values() if name and other.names and other.names.fullmatch(name)]
+            assert not name or owners == [spec.name.removesuffix("-responses")], name
+
+
+@pytest.mark.defect("H11")
+@pytest.mark.parametrize(
+    ("model", "options", "provider"),
+    [
+        ("openai:gpt-5", {}, "openai-responses"),
+        ("openai:gpt-4.1", {}, "openai"),
+        ("openai-chat:gpt-5", {}, "openai"),
+        ("openai-responses:gpt-4.1", {}, "openai-responses"),
+        ("ollama:gpt-5", {}, "ollama"),
+        # Elsewhere, few servers have more than chat completions.
+        ("openai:gpt-5", {"base_url": "http://127.0.0.1:9/v1"}, "openai"),
+        ("openai:gpt-5", {"environ": {**KEYS, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}}, "openai"),
+        ("lmstudio:gpt-5", {}, "openai"),
+    ],
+)
+def test_a_model_that_reasons_is_asked_through_the_api_that_the_table_names(model: str, options: Any, provider: str) -> None:
+    assert asked(model, **options) == (provider, model.partition(":")[2])
+
+
+@pytest.mark.defect("H11")
+def test_a_name_of_several_providers_is_an_error_with_the_ways_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ProviderSpec(name="other", about="", build=lambda name, config: None, names=re.compile("claude-.*"))  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr("casual_mcp_nb.config.quick.specs", lambda: {**specs(), "other": other})
+    with pytest.raises(UsageError, match="anthropic:claude-x or other:claude-x"):
+        asked("claude-x")
+
+
+@pytest.mark.defect("H11")
+def test_the_session_asks_the_api_that_was_found() -> None:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OPENAI_API_KEY", KEY)
+        environment.delenv("OPENAI_BASE_URL", raising=False)
+        with Session.quick("gpt-5") as session:
+            assert (session.model, session.status.provider) == ("gpt-5", "openai-responses")

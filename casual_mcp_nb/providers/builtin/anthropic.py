@@ -465,6 +465,7 @@ SPEC = ProviderSpec(
     sdk="anthropic",
     key_variable="ANTHROPIC_API_KEY",
     homes=("anthropic.com",),
+    names=re.compile(r"claude-[\w.-]+", re.IGNORECASE),
     example_model="claude-sonnet-4-5",
     api="Anthropic's API",
     lacking=("seed",),

@@ -315,6 +315,7 @@ SPEC = ProviderSpec(
     sdk=SDK,
     key_variable="GEMINI_API_KEY",
     homes=("googleapis.com",),
+    names=re.compile(r"gemini-[\w.-]+", re.IGNORECASE),
     example_model="gemini-2.5-flash",
     models=_MODELS,
     thinks=lambda model, options: "gemini-2.0" not in model,

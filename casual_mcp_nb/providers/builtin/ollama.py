@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -257,6 +258,13 @@ async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | 
     return _think_value(await _facts_of(client, model), effort)
 
 
+# https://ollama.com/library: families of models with open weights. `-latest` is how the APIs of their makers write names.
+_FAMILIES = re.compile(
+    r"(?!.*-latest$)(?:code)?(?:llama|mistral|mixtral|qwen|qwq|gemma|phi|deepseek-(?:r|v|coder)|gpt-oss|granite|olmo|smollm|devstral)"
+    r"[\w.-]*(?::[\w.-]+)?",
+    re.IGNORECASE,
+)
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="models on your own machine, and Ollama's cloud",
@@ -267,6 +275,7 @@ SPEC = ProviderSpec(
     sdk="ollama",
     key_variable="OLLAMA_API_KEY",
     homes=("ollama.com", "localhost", "127.0.0.1", "::1"),
+    names=_FAMILIES,
     needs_key=False,
     api="Ollama's API",
     lacking=("tool_choice", "parallel_tool_calls"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -282,6 +283,8 @@ SPEC = ProviderSpec(
     sdk="openai",
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),
+    names=re.compile(r"(?:gpt-(?!oss)|chatgpt-|codex-|o\d)[\w.-]*", re.IGNORECASE),
+    reasons_with="openai-responses",
     example_model="gpt-4.1",
     models=MODELS,
     max_tools=MAX_TOOLS,
