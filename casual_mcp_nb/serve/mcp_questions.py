@@ -139,6 +139,12 @@ class HostCall:
             return []
         return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
 
+    def missing(self, asked: mcp.InputRequiredResult) -> list[str]:
+        """Return the capabilities that the host would have to declare to be asked this."""
+        declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
+        wanted = {request.method.partition("/")[0] for request in (asked.input_requests or {}).values()}
+        return sorted(name for name in wanted if getattr(declared, name, None) is None)
+
     def questions(self) -> dict[str, Any]:
         """Return what the host has to answer before the call goes on."""
         return {key: request for key, (request, _) in self._questions.items()}

@@ -56,7 +56,7 @@ from casual_mcp_nb.serve.mcp_values import (
     tool_to_mcp,
 )
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS, SYNTHETIC, Notice
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
 from casual_mcp_nb.types.listeners import Listeners
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
@@ -219,20 +219,21 @@ class ToolServer:
 
     def _instructions(self, context: Context) -> str:
         view = self._tools.current_view(self._options_for(context).applied_to(self._tools.selection))
-        names = [tool.wire_name for tool in view.offered if tool.server == SYNTHETIC]
-        how = "The tools, resources and prompts of several MCP servers."
+        how = ["The tools, resources and prompts of several MCP servers."]
         if not self._plain_names:
-            how += " Names of tools and prompts begin with their server's: server__tool."
-        if SEARCH_TOOLS in names:
-            how += (
-                f" Not every tool is listed. {SEARCH_TOOLS} finds more by what they do, by server or by name, and its "
-                "description says which servers have some."
-            )
-            if CALL_TOOL in names:
-                how += f" Call what it finds through {CALL_TOOL}, with the name and the arguments."
+            how.append("Names of tools and prompts begin with their server's: server__tool.")
+        if view.selection.discovery is not False:
+            # The servers may not have listed their tools yet, so it is not known whether there is anything to find.
+            if view.selection.strategy == "browse":
+                finding = f"{BROWSE_TOOLKIT} shows more, by server, and {LOAD_TOOLS} loads some of them"
             else:
-                how += " What it finds joins the list, and is called like the others."
-        return with_instructions(how, view, self._tools.server_manager)
+                finding = f"{SEARCH_TOOLS} finds more: by what they do, by server or by name. Its description names the servers"
+            how.append(f"If {finding.split()[0]} is listed, not all tools are. {finding}.")
+            if view.selection.delivery == "bridge":
+                how.append(f"Call what you find through {CALL_TOOL}, with its name and its arguments.")
+            else:
+                how.append("What you find joins the list of tools, and is called as those are.")
+        return with_instructions(" ".join(how), view, self._tools.server_manager)
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self.view().catalog.get(name)
@@ -660,11 +661,17 @@ def _as_asker(call: HostCall) -> Iterator[None]:
 
 
 def _asked_or_refused(call: HostCall) -> mcp.InputRequiredResult | None:
-    """Return what a server of the same version asks first; raise what it answered instead."""
+    """Return what a server of the same version asks first; raise what it answered instead, or if the host cannot answer."""
     forwarded = call.forwarded
-    if forwarded is not None and forwarded.error is not None:
+    if forwarded is None:
+        return None
+    if forwarded.error is not None:
         raise forwarded.error
-    return forwarded.asked if forwarded is not None else None
+    if forwarded.asked is not None and (missing := call.missing(forwarded.asked)):
+        text = f"The server asks for what this client has not declared: {', '.join(missing)}."
+        needed: dict[str, Any] = {"requiredCapabilities": {name: {} for name in missing}}
+        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, text, needed)
+    return forwarded.asked
 
 
 async def _refusing(work: _Work, about: Mapping[str, Any], host: _Host, call: HostCall, reports: _Reports) -> Any:

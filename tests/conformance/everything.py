@@ -19,8 +19,15 @@ import mcp_types as mcp
 import uvicorn
 from kit.desk import PIXEL
 from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 IMAGE = base64.b64encode(PIXEL).decode()
 AUDIO = base64.b64encode(b"RIFF&\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0@\x1f\0\0\x80>\0\0\2\0\x10\0data\2\0\0\0\0\0").decode()
@@ -245,6 +252,14 @@ class Everything:
     async def tool_streaming_elicitation(self, context: Context, params: Any) -> Answer:
         await context.session.report_progress(1, 2)
         return await self.tool_input_required_result_elicitation(context, params)
+
+    async def tool_trigger_resource_change(self, context: Context, params: Any) -> Answer:
+        uri = "test://watched-resource"
+        await self.bus.publish(ResourceUpdated(uri))
+        told = mcp.ResourceUpdatedNotification(params=mcp.ResourceUpdatedNotificationParams(uri=uri))
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await context.session.send_notification(told, context.request_id)
+        return said("Changed.")
 
     async def tool_trigger_tool_change(self, context: Context, params: Any) -> Answer:
         self.revision += 1
