@@ -42,7 +42,12 @@ _LINE_OF_A_PAGE = re.compile(
 )
 _PAGE_NUMBER = re.compile(r"^Page (\d+) of (\d+)\.\Z", re.MULTILINE)
 _FULL = re.compile(r"; loaded before this call: (.+)\.\Z")
-_NAMES = {"type": "array", "items": {"type": "string"}}
+_NAMES = {"type": "array", "items": {"type": "string"}, "description": "Exact names, from browse_toolkit"}
+_BROWSED = {
+    "category": {"type": "string", "description": "One of the categories"},
+    "query": {"type": "string", "description": "What to do"},
+    "page": {"type": "integer", "description": "From 1"},
+}
 
 
 class ActiveTools:
@@ -133,7 +138,7 @@ class BrowseToolkitTool:
         return _definition(
             self.name,
             f"{text} {_CATEGORIES}{self._categories}",
-            {"category": {"type": "string"}, "query": {"type": "string"}, "page": {"type": "integer"}},
+            _BROWSED,
         )
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 _DESCRIPTION = """\
-Load tools that you do not have yet, to call them{through} from your next step on. Give query (what to do, in the \
-language of the manifest), \
-server_name (all its tools, or with query those that fit) or tool_names.
+Load tools that you do not have yet, to call them{through} from your next step on. Give at least one parameter.
 <manifest>
 {manifest}
 </manifest>"""
@@ -36,9 +34,9 @@ _MANIFEST = re.compile(r"<manifest>\n(.*)\n</manifest>\Z", re.DOTALL)
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "query": {"type": "string"},
-        "server_name": {"type": "string"},
-        "tool_names": {"type": "array", "items": {"type": "string"}},
+        "query": {"type": "string", "description": "What to do, in the language of the manifest"},
+        "server_name": {"type": "string", "description": "All its tools; with query, those that fit"},
+        "tool_names": {"type": "array", "items": {"type": "string"}, "description": "Exact names"},
     },
 }
 

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 DEFINITION: Mapping[str, Any] = {
     "name": CALL_TOOL,
-    "description": "Call a tool that was found, with arguments that match its schema.",
+    "description": "Call a tool that was found.",
     "parameters": {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+        "properties": {
+            "name": {"type": "string", "description": "The tool"},
+            "arguments": {"type": "object", "description": "By its schema"},
+        },
         "required": ["name", "arguments"],
     },
 }

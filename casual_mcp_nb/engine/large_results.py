@@ -38,11 +38,11 @@ _MAX_OFFSET_DIGITS = 12
 
 DEFINITION: Mapping[str, Any] = {
     "name": READ_RESULT,
-    "description": "Read on in a large result, search it, or query it. Its note names the handle.",
+    "description": "Read on in a large result, search it, or query it.",
     "parameters": {
         "type": "object",
         "properties": {
-            "handle": {"type": "string"},
+            "handle": {"type": "string", "description": "As in its note."},
             "offset": {"type": "integer", "description": "The row or line to begin at, from 0."},
             "path": {"type": "string", "description": "A part of JSON: items[0].name, items[10:20], items[*].id."},
             "search": {"type": "string", "description": "Text to find."},

@@ -14,10 +14,10 @@ CLOCK = ToolSpec("time", "current_time", "The time now in a city.", {"type": "ob
 
 
 async def test_the_search_tool_says_what_language_to_ask_in_at_a_small_price() -> None:
-    description = SearchToolsTool([CLOCK]).definition["description"]
-    rules = description.partition("<manifest>")[0]
-    assert "language" in rules
-    assert estimate_tokens(rules) < 70
+    definition = SearchToolsTool([CLOCK]).definition
+    rule = definition["parameters"]["properties"]["query"]["description"]
+    assert "language" in rule
+    assert estimate_tokens(definition["description"].partition("<manifest>")[0] + rule) < 70
 
 
 @pytest.mark.parametrize("query", ["Wie spät ist es?", "¿Qué hora es?", "東京は何時ですか", "Uhrzeit"])

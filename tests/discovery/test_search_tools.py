@@ -22,6 +22,7 @@ from casual_mcp_nb.discovery import (
 )
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.tokens import definition_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 ZONES: Mapping[str, Any] = {
@@ -420,6 +421,35 @@ def test_the_definition_carries_the_manifest_between_its_tags() -> None:
     assert description.count("</manifest>") == 1
     assert set(definition["parameters"]["properties"]) == {"query", "server_name", "tool_names"}
     assert tool(manifest="{given}").definition["description"].endswith("<manifest>\n{given}\n</manifest>")
+
+
+@pytest.mark.defect("H14")
+def test_every_parameter_of_the_built_in_tools_says_what_it_is_in_a_few_words() -> None:
+    from casual_mcp_nb.discovery import browse_tools
+    from casual_mcp_nb.discovery.synthetic import BUILT_IN
+    from casual_mcp_nb.engine import bridge, large_results
+
+    shelf = browse_tools(DEFERRED)
+    definitions = [
+        tool().definition,
+        *(each.definition for each in shelf.values()),
+        bridge.DEFINITION,
+        large_results.DEFINITION,
+    ]
+    assert {definition["name"] for definition in definitions} == BUILT_IN | {bridge.DEFINITION["name"]}
+    for definition in definitions:
+        for name, schema in definition["parameters"]["properties"].items():
+            assert 0 < len(schema["description"]) <= 60, (definition["name"], name)
+
+
+@pytest.mark.defect("H14")
+def test_the_descriptions_of_its_parameters_cost_less_than_forty_tokens() -> None:
+    definition = tool(manifest="").definition
+    described = definition_tokens(definition)
+    for schema in definition["parameters"]["properties"].values():
+        del schema["description"]
+    assert described - definition_tokens(definition) < 40
+    assert described < 115
 
 
 def test_a_caller_may_change_the_definition_that_it_got() -> None:
