@@ -71,6 +71,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--live", action="store_true", help="ask the real providers whose keys are set; costs cents")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--live") or os.environ.get("MCP_LIVE_TESTS") == "1":
+        return
+    for item in items:
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.skip(reason="asks a real provider; run with --live"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what live tests saw."""
+    reports = [report for each in ("passed", "failed") for report in terminalreporter.stats.get(each, ())]
+    lines = [line for report in reports for name, line in report.user_properties if name == "live"]
+    if lines:
+        terminalreporter.section("what the providers did")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
 def pytest_sessionstart() -> None:
     GUARD.start()
 
