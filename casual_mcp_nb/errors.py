@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from casual_mcp_nb.doors import Door, in_words_of
+
 
 class CasualMcpError(Exception):
     """Base class of all errors of this package.
 
     Args:
         message: What failed, where and why, in plain words.
-        hint: What to do next; appended to the message.
+        hint: What to do next; appended to the message in the words of this process's door, see `doors`.
         server: The MCP server concerned, if any.
         tool: The wire name of the tool concerned, if any.
         retryable: Whether the same call can succeed if repeated.
@@ -46,12 +48,20 @@ class CasualMcpError(Exception):
         tool: str | None = None,
         retryable: bool = False,
     ) -> None:
+        hint = in_words_of(hint)
         between = "" if message.endswith("\n") else " "
         super().__init__(f"{message}{between}{hint}" if hint else message)
         self.hint = hint
         self.server = server
         self.tool = tool
         self.retryable = retryable
+
+    def text_at(self, door: Door) -> str:
+        """Return the message with its hint in the words of a door, without what cannot be followed there."""
+        text = str(self)
+        if not self.hint or not text.endswith(self.hint):
+            return text
+        return f"{text.removesuffix(self.hint)}{in_words_of(self.hint, door)}".rstrip()
 
     def __reduce__(self) -> Any:
         # Worker processes send errors back pickled, and a pool that cannot unpickle one waits forever.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from casual_mcp_nb.bundled.registry import BUNDLED, Missing, known
+from casual_mcp_nb.doors import in_words_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def available(*names: str) -> Available:
     for server in [known(name) for name in names] or BUNDLED.values():
         why = server.missing()
         if why is None and not server.default and not names:
-            why = Missing("off by default", f'%mcp add {server.name}, or session.add_server("{server.name}", "{server.name}")')
+            why = Missing("off by default", in_words_of(f"%mcp add {server.name}"))
         if why is None:
             servers[server.name] = {"bundled": server.name}
         else:

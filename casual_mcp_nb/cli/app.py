@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError
 
-from casual_mcp_nb import __version__
+from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli.chat import chat, demo
 from casual_mcp_nb.cli.check import check, doctor
 from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         try:
-            with _signals_end_it():
+            with doors.at("shell"), _signals_end_it():
                 result = app(words, exit_on_error=False)
                 sys.stdout.flush()
                 return result if isinstance(result, int) else 0

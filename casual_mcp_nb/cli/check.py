@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 ConfigFile = Annotated[Path, Parameter(alias="-c")]
 _OF_A_CONFIG = ("Model SDKs", "Commands", "Config", "Keys", "Prices", "Servers", "Toolsets", "Templates")
-_IN_A_SHELL = {
-    "%mcp reconnect": "casual-mcp-nb servers",
-    "%mcp log": "casual-mcp-nb servers",
-    "%mcp doctor": "casual-mcp-nb doctor --tool",
-    "%mcp servers": "casual-mcp-nb servers",
-    "%mcp demo": "casual-mcp-nb demo",
-}
 
 
 def check(
@@ -97,7 +90,7 @@ def doctor(
 
 def _report_on_tool(session: Session, name: str, query: str | None, json: bool) -> int:
     connect(session)
-    diagnosis = _for_a_shell(session.doctor(name, query))
+    diagnosis = session.doctor(name, query)
     if json:
         write_json(diagnosis.as_dict())
     else:
@@ -105,27 +98,12 @@ def _report_on_tool(session: Session, name: str, query: str | None, json: bool) 
     return FAILED if diagnosis.stopped else 0
 
 
-def _for_a_shell(value: Any) -> Any:
-    """Return a diagnosis with advice that can be followed in a shell, also in its parts."""
-    from casual_mcp_nb.notebook.tool_doctor import HERE
-    from casual_mcp_nb.types.diagnosis import ServerDiagnosis, StageCheck, ToolDiagnosis
-
-    match value:
-        case StageCheck():
-            return replace(value, advice=_in_a_shell(value.advice.partition(HERE)[0]))
-        case ToolDiagnosis():
-            return replace(value, stages=tuple(map(_for_a_shell, value.stages)))
-        case ServerDiagnosis():
-            return replace(value, listed=_for_a_shell(value.listed), tools=tuple(map(_for_a_shell, value.tools)))
-
-
 def _checks(session: Session, connected: bool) -> Iterator[Check]:
     from casual_mcp_nb.types.diagnosis import Check
 
     if connected:
         connect(session)
-    for each in session.doctor():
-        yield replace(each, advice=_in_a_shell(each.advice))
+    yield from session.doctor()
     for name in session.toolsets if connected else ():
         try:
             session.selection.tool_set = name
@@ -133,12 +111,6 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
             yield Check("Toolsets", name, "fail", str(error))
         else:
             yield Check("Toolsets", name, "ok", "its servers and tools exist")
-
-
-def _in_a_shell(advice: str) -> str:
-    for magic, command in _IN_A_SHELL.items():
-        advice = advice.replace(magic, command)
-    return advice
 
 
 def _report(checks: list[Check], json: bool) -> int:

@@ -8,6 +8,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import call_view, outcome_of, status_of
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.view import DisplayLimits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
@@ -134,7 +135,7 @@ def decided(permission: Permission | None) -> str:
 
 _COSTS_MORE = (
     "In a long conversation that keeps needing other tools, deferring costs more than it saves: each search is one more "
-    "request, and what it found stays loaded. Load what most turns need (%mcp load SERVER), or start over (%mcp new)."
+    "request, and what it found stays loaded. Load what most turns need: %mcp load SERVER. Or start over: %mcp new."
 )
 
 
@@ -153,7 +154,7 @@ def budget_view(budget: Budget, limits: DisplayLimits) -> View:
     more = now.ten_turns > undeferred.ten_turns
     note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
     table = Table(columns("", "Now #", "If every tool were loaded #"), rows)
-    return View("budget", "Budget", (table, *((Text(_COSTS_MORE),) if more else ())), note=note)
+    return View("budget", "Budget", (table, *((Text(in_words_of(_COSTS_MORE)),) if more else ())), note=note)
 
 
 def _pair(now: int, undeferred: int) -> tuple[str, str]:

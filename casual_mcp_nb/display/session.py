@@ -6,6 +6,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.tokens import saving_row
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.discovery_options import Strategy, option_limits
@@ -51,7 +52,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         ("Conversation", words.count(session.turns, "turn")),
     )
     if session.closed:
-        advice = Text("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect.")
+        advice = Text(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
         return View("session", "Session", (KeyValues(about), advice), mark=Status("closed", "quiet"))
     blocks: list[Block] = [
         KeyValues(about),

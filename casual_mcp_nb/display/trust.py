@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from casual_mcp_nb.display.view import DisplayLimits, Section, Status, Text, View
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.trust import Trust, TrustEntry, TrustState, exact, lines_of
 
 _STATES: dict[TrustState, Status] = {
@@ -18,11 +19,11 @@ _MAX_WHOLE = 15_000
 def trust_view(trust: Trust, limits: DisplayLimits) -> View:
     """Return the servers and clients of a config with all that they would start."""
     if trust.required:
-        text = "Nothing starts until you accept it: session.trust().accept(), or %mcp trust --accept."
+        text = f"Nothing starts until you accept it. {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
     else:
         text = f"It may start. {trust.why}"
     if len(trust.text) > _MAX_WHOLE:
-        text += " It is long, and may be cut here; whole: print(session.trust().text)"
+        text += in_words_of(" It is long, and may be cut here; whole: print(session.trust().text)")
     sections = tuple(_section(entry, limits) for entry in trust.entries)
     title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
     return View("trust", title, (Text(text), *sections))

@@ -385,7 +385,7 @@ class Run:
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
         if not self.repair_calls:
             self._notify(
-                f"The model wrote a call of {names} as text, so nothing was run. With repair_calls=True such calls are run."
+                f"The model wrote a call of {names} as text, so nothing was run. The option repair_calls runs such calls."
             )
             return message
         self._notify(f"The model wrote a call of {names} as text: it is run like any other call (repair_calls).")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Enum, Integer
 
+from casual_mcp_nb import doors
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.magics.args import (
     ECHO,
@@ -337,6 +338,7 @@ def keep_questions(lines: list[str]) -> list[str]:
 def register(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell; doing so twice is harmless."""
     _remove(shell)
+    doors.enter("notebook")
     magics = McpMagics(shell)
     shell.register_magics(magics)
     shell.input_transformers_cleanup.append(keep_questions)
@@ -352,6 +354,7 @@ def unregister(shell: InteractiveShell) -> None:
         if session is not None:
             session.close()
     _remove(shell)
+    doors.enter("python")
 
 
 def _registered(shell: InteractiveShell) -> list[McpMagics]:

@@ -304,7 +304,7 @@ class ConversationRunner:
         if self.ended:
             raise ClosedError(
                 "This session is closed.",
-                hint="Start again with %mcp demo or %mcp connect; in Python, with Session.demo or Session.from_config.",
+                hint="Start again with %mcp demo or %mcp connect.",
             )
 
     def end(self, why: str = "") -> None:

@@ -161,8 +161,7 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
     if any(spec_of(client.provider).is_language_model for client in config.clients.values()):
         return
     for at_hand in models_at_hand(read_environment(config.folder)):
-        advice = f'Use it: session = Session.quick("{at_hand.model}", servers={{…}}), or %mcp demo --model {at_hand.model}'
-        yield Check("Models", at_hand.source, "ok", at_hand.reason, advice)
+        yield Check("Models", at_hand.source, "ok", at_hand.reason, f"To use it: %mcp demo --model {at_hand.model}")
 
 
 def _is_at_home(client: ClientConfig) -> bool:

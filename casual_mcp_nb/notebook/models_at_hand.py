@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.providers.local_servers import RunningServer, running_servers
 from casual_mcp_nb.providers.registry import specs
 
@@ -39,7 +40,7 @@ def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer
 def hint_of(models: Iterable[ModelAtHand]) -> str:
     """Return one sentence on the first of some models, with the line that uses it in the demo; empty where there is none."""
     first = next(iter(models), None)
-    return f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}" if first else ""
+    return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
 
 
 def _local(running: RunningServer) -> ModelAtHand:

@@ -25,7 +25,7 @@ from casual_mcp_nb.types.tool import MAX_WIRE_NAME, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
 HERE = " For this session: "
-"""The words before the part of an advice that only a notebook can follow; the part before them holds everywhere."""
+"""The words before the part of an advice for a session that runs: a sentence, which is left out where there is none."""
 _MAX_TEXT = 200
 _WHY_ASKED: dict[Reason, str] = {
     "always": "its policy is `always`",
@@ -331,7 +331,7 @@ class ToolDoctor:
 
 
 _STAGES: tuple[Stage, ...] = ("listed", "selected", "searchable", "sent", "called")
-_EMPTY_LIST = "Check what its own options or the account behind it allow, and %mcp log of it."
+_EMPTY_LIST = "Check what its own options or the account behind it allow, and its log."
 
 
 def _why_renamed(tool: ToolSpec) -> str:

@@ -107,7 +107,7 @@ def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemEr
     status, headers = _status_of(error)
     error = masked_error(error, secrets)
     failure = failure_of(error) if isinstance(error, ProviderError | ServerError) else None
-    return ProblemError(status, error.kind, str(error), headers=headers, failure=failure)
+    return ProblemError(status, error.kind, error.text_at("http"), headers=headers, failure=failure)
 
 
 def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.tool import ToolName
 
@@ -29,6 +30,9 @@ class Check:
     verdict: CheckStatus
     found: str
     advice: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", in_words_of(self.advice))
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,9 @@ class StageCheck:
     state: StageState
     found: str = ""
     advice: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", in_words_of(self.advice))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.counts import count
@@ -122,7 +123,7 @@ class _Offers(DisplayableList[O], Generic[O]):
     @property
     def not_listed(self) -> str:
         """That the servers were not asked yet, and how to ask them; empty if they were."""
-        return "" if self.listed else f"Not listed yet. To ask the servers: session.list_{self.noun}s()"
+        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.noun}s()")
 
     @property
     def _items(self) -> tuple[O, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Never, overload
 
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -107,7 +108,7 @@ class Servers(DisplayableMapping[ServerStatus]):
 def not_connected(servers: Sequence[str]) -> str:
     """Return that servers are not connected yet, and how to connect them."""
     names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (", …" if len(servers) > _MAX_NAMES else "")
-    return f"Not connected yet: {names}. To connect: session.connect()"
+    return in_words_of(f"Not connected yet: {names}. To connect: session.connect()")
 
 
 def _brief_reason(error: str | None) -> str:

@@ -91,7 +91,7 @@ def test_a_running_server_comes_before_a_key_and_each_has_its_line() -> None:
     assert [each.source for each in at_hand] == ["Ollama", "OPENAI_API_KEY"]
     assert at_hand[0].model == "ollama:qwen3:8b"
     assert "sk-secret" not in str(at_hand)
-    assert hint_of(at_hand).endswith("%mcp demo --model ollama:qwen3:8b")
+    assert 'Session.quick("ollama:qwen3:8b"' in hint_of(at_hand)
     assert models_at_hand({}, []) == []
     assert hint_of([]) == ""
 

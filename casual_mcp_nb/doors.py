@@ -1,0 +1,90 @@
+"""What to do next, in the words of the door that somebody came through: a notebook, Python, a shell, HTTP.
+
+Whoever writes a hint or an advice uses the words of notebooks or of Python, as in `%mcp reconnect time` or `session.connect()`.
+They become those of the process's door where the hint is made, and a sentence that only another door can follow is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+Door = Literal["notebook", "python", "shell", "http"]
+"""A notebook with the magics, Python without them, the command `casual-mcp-nb`, or a client of the HTTP API."""
+
+WAYS = (
+    ("%mcp demo --model {}", 'Session.quick("{}", servers={{…}})', "casual-mcp-nb demo --model {}"),
+    ("%mcp demo", "Session.demo()", "casual-mcp-nb demo"),
+    ("%mcp connect", "Session.from_config(…)", ""),
+    ("%mcp reconnect {}", 'session.reconnect("{}")', "casual-mcp-nb servers"),
+    ("%mcp servers", "session.connect()", "casual-mcp-nb servers"),
+    ("%mcp doctor {}", 'session.doctor("{}")', "casual-mcp-nb doctor --tool {}"),
+    ("%mcp load {}", 'session.load("{}")', ""),
+    ("%mcp defer {}", 'session.selection.servers["{}"] = "deferred"', ""),
+    ("%mcp toolset all", "session.selection.tool_set = None", ""),
+    ("%mcp new", "session.new_conversation()", ""),
+    ("%mcp add {}", 'session.add_server("{0}", "{0}")', ""),
+    ("%mcp trust --accept", "session.trust().accept()", "--trust"),
+    ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
+)
+"""The same in a notebook, in Python, and in a shell, where it is empty if there is no such command."""
+
+_ARGUMENT = r"([\w:./\-]*\w)"
+_OF_A_NOTEBOOK = r"%%?mcp\b"
+_OF_PYTHON = r"\b[Ss]ession(?:\.\w|\()|\b[a-z]\w*=(?:True|False|None|…|['\"\d])|\bawait\b|\bIn Python\b"
+_FOREIGN = {
+    "python": re.compile(_OF_A_NOTEBOOK),
+    "shell": re.compile(f"{_OF_A_NOTEBOOK}|{_OF_PYTHON}"),
+    "http": re.compile(f"{_OF_A_NOTEBOOK}|{_OF_PYTHON}|casual-mcp-nb|(?<!\\w)--\\w"),
+}
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+_door: Door = "python"
+
+
+def enter(door: Door) -> None:
+    """Have hints of this process in the words of a door from now on."""
+    global _door
+    _door = door
+
+
+@contextmanager
+def at(door: Door) -> Iterator[None]:
+    """Have hints in the words of a door while the body runs."""
+    before = _door
+    enter(door)
+    try:
+        yield
+    finally:
+        enter(before)
+
+
+def in_words_of(text: str, door: Door | None = None) -> str:
+    """Return a hint in the words of a door, without the sentences that cannot be followed there; possibly empty.
+
+    Args:
+        text: The hint, in the words of notebooks or of Python.
+        door: The door; None for the one of this process.
+    """
+    door = door or _door
+    if door == "notebook" or not text:
+        return text
+    for magic, python, shell in WAYS:
+        words = {"python": python, "shell": shell}.get(door, "")
+        if words:
+            text = _replaced(text, magic, words)
+        if words and door == "shell":
+            text = _replaced(text, python, words)
+    foreign = _FOREIGN[door]
+    return " ".join(sentence for sentence in _SENTENCE.split(text) if not foreign.search(sentence))
+
+
+def _replaced(text: str, form: str, words: str) -> str:
+    """Return a text with other words for what has a form, whose arguments they repeat."""
+    parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]
+    if parts[0] not in text:
+        return text
+    pattern = _ARGUMENT.join(map(re.escape, parts)) + (r"(?![\w-])" if form[-1].isalnum() or form[-1] == "}" else "")
+    return re.sub(pattern, lambda found: words.format(*found.groups()), text)
