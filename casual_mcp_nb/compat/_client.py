@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -50,7 +51,7 @@ class McpClient:
             return client
         if isinstance(client, ServerManager):
             return cls(client)
-        transport = getattr(client, "transport", None)
+        transport = getattr(client, "transport", None) if "fastmcp" in sys.modules and _is_fastmcp(client) else None
         if (server := getattr(transport, "server", None)) is not None:
             name = next(iter(server_names), None) or server.name
             return cls(ServerManager({}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl))
@@ -60,7 +61,8 @@ class McpClient:
             return load_mcp_client({"servers": {next(iter(server_names), None) or "server": entry}})
         raise UsageError(
             f"A {type(client).__name__} is not a client that can be connected again.",
-            hint="Use load_mcp_client(config), or fastmcp.Client with a FastMCP server, a command, a URL or a config.",
+            hint="Use load_mcp_client(config), or fastmcp.Client with a command, a URL, a config, or, as in tests, a FastMCP "
+            "server of this process.",
         )
 
     async def __aenter__(self) -> Self:
@@ -128,6 +130,12 @@ class McpClient:
     async def close(self) -> None:
         """End all connections and server processes, for good."""
         await self.server_manager.close()
+
+
+def _is_fastmcp(client: object) -> bool:
+    from fastmcp import Client
+
+    return isinstance(client, Client)
 
 
 def _settings(folder: Path | None) -> Settings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb import connections, discovery
 from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.discovery import SyntheticToolResult
 from casual_mcp_nb.discovery import index as search_index
 from casual_mcp_nb.engine.options import always_loaded, mode_of
 from casual_mcp_nb.toolsets import check_tool_set, filter_tools
@@ -307,12 +308,33 @@ class SearchToolsTool(discovery.SearchToolsTool):
         search_index: ToolSearchIndex | None = None,
         config: DiscoveryConfig | None = None,
     ) -> None:
+        known = _flat(deferred_tools)
         super().__init__(
-            _flat(deferred_tools),
+            known,
             index=(lambda: search_index) if search_index is not None else None,
             max_search_results=config.max_search_results if config is not None else 5,
             max_search_tokens=config.max_search_tokens if config is not None else 20_000,
         )
+        given = (tool for owned in deferred_tools.values() for tool in owned)
+        self._given = {spec.tool_name: tool for spec, tool in zip(known, given, strict=True)}
+
+    @property
+    def definition(self) -> Tool:  # type: ignore[override]
+        """The definition sent to the model, in casual-llm's form, with the manifest in its description."""
+        from casual_llm import Tool
+
+        plain = super().definition
+        return Tool.from_input_schema(plain["name"], plain["description"], plain["parameters"])
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Search the deferred tools; the tools that it loads are those it was given.
+
+        Args:
+            args: `query`, `server_name` and `tool_names`, at least one of them.
+        """
+        result = await super().execute(args)
+        loaded = [self._given[tool.tool_name] for tool in result.newly_loaded_tools]
+        return SyntheticToolResult(result.content, loaded, result.rows, result.unloaded)  # type: ignore[arg-type]
 
     @property
     def system_prompt(self) -> str:
@@ -323,7 +345,4 @@ class SearchToolsTool(discovery.SearchToolsTool):
 def _flat(tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> list[ToolSpec]:
     if not isinstance(tools, Mapping):
         return list(tools)
-    found = []
-    for server, owned in tools.items():
-        found += specs(owned, lambda name, server=server: server)  # type: ignore[misc]
-    return found
+    return [spec for server, owned in tools.items() for spec in specs(owned, lambda name, server=server: server)]  # type: ignore[misc]

@@ -13,7 +13,7 @@ from casual_mcp_nb.providers.registry import is_at_home, spec_of, specs
 from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
-    from casual_llm import Model
+    from casual_llm import AssistantMessage, ChatOptions, Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.model_response import ModelResponse
 
 
+class _AskedThroughChat:
+    """A client for a model whose class has its own `chat`, which would be bypassed otherwise."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def _chat(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> tuple[AssistantMessage, Any]:
+        message = await self._model.chat(messages=messages, options=options)
+        return message, self._model.get_usage()
+
+
 class ChatModel(BoundModel):
     """A model bound to its client: the engine's only interface to providers. See `BoundModel` for its arguments."""
 
@@ -32,9 +43,15 @@ class ChatModel(BoundModel):
         """Bind a model that the user created: any `casual_llm.Model`, even with a custom client.
 
         Args:
-            model: The model; its options are used, but not its own usage tracking.
+            model: The model; its options are used, but not its own usage tracking. An object whose class has its own `chat`
+                is asked through that, and counts itself, see `casual_llm.Model.chat` and `get_usage`.
             name: Its name; the default is the provider's name.
         """
+        from casual_llm import Model
+
+        if getattr(type(model), "chat", None) is not Model.chat:
+            client: Any = _AskedThroughChat(model)
+            return cls(client, getattr(model, "name", None) or type(model).__name__, name=name)
         options = model.default_options
         if model.system_message_handling and not (options and options.system_message_handling):
             from casual_llm import ChatOptions

@@ -240,6 +240,7 @@ async def described_results(package: str, folder: Path) -> dict[str, Any]:
     search = module("search_tools_tool").SearchToolsTool({"sums": tools}, ["sums"], index, discovery)
     content, loaded = await search.execute({"query": "add numbers"})
     found["SearchToolsTool.execute"] = [shape(content), [tool.name for tool in loaded]]
+    found["SearchToolsTool.definition"] = [type(search.definition).__name__, sorted(search.definition.parameters)]
     found["generate_manifest"] = shape(module("search_tools_tool").generate_manifest({"sums": tools}))
     few = models.ToolSetConfig(servers={"sums": ["add"]})
     filtered = module("tool_filter").filter_tools_by_toolset(tools, few, {"sums"})

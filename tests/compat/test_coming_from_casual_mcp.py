@@ -8,9 +8,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
-from casual_llm import AssistantToolCall, AssistantToolCallFunction, SystemMessage, Tool, UserMessage
+from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, Model, SystemMessage, Tool, UserMessage
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
@@ -145,6 +146,22 @@ async def test_a_conversation_is_kept_by_the_caller(config: Config) -> None:
             stats = chat.get_stats()
             assert stats is not None
             assert stats.tool_calls.total == 1
+
+
+class Shouting(Model):
+    """A model of one's own: what it is asked and what it says goes through its `chat`."""
+
+    async def chat(self, *args: Any, **more: Any) -> AssistantMessage:
+        message = await super().chat(*args, **more)
+        return message.model_copy(update={"content": str(message.content).upper()})
+
+
+@pytest.mark.defect("L2")
+async def test_a_model_with_its_own_chat_is_asked_through_it(config: Config) -> None:
+    model = Shouting(scripted_model("all is well.").client, "script")
+    async with McpToolChat.from_config(config) as chat:
+        answered = await chat.chat([UserMessage(content="How are things?")], model=model)
+    assert answered[-1].content == "ALL IS WELL."
 
 
 class Greeter:
@@ -304,6 +321,8 @@ def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None
     assert set(McpToolChat(client).server_names) == {"here", "there"}
     with pytest.raises(UsageError):
         McpToolChat(object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        McpToolChat(AsyncMock())
 
 
 def test_configs_are_made_of_the_classes() -> None:
