@@ -95,7 +95,7 @@ def test_a_server_that_failed_says_why_and_how_to_come_back() -> None:
     finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Servers", "a", connect=True)
     assert finding.verdict == "fail"
     assert "no-such-command-anywhere" in finding.found
-    assert "%mcp reconnect a" in finding.advice
+    assert 'session.reconnect("a")' in finding.advice
 
 
 def test_a_server_that_was_not_used_yet_is_no_failure() -> None:

@@ -248,7 +248,7 @@ def test_an_error_of_a_closed_session_says_why_and_what_to_do(session: Session) 
     session.close()
     with pytest.raises(ClosedError) as caught:
         session.chat("x")
-    assert "%mcp demo" in caught.value.hint
+    assert "Session.demo()" in caught.value.hint
     assert "Session.from_config" in caught.value.hint
     assert session.status.closed
     text = session.status._repr_mimebundle_()["text/plain"]
