@@ -260,7 +260,10 @@ def test_tools_that_the_filter_finds_are_drawn_in_the_elements_of_those_that_wer
     assert page.evaluate(TYPE, ["zzz", ""]) == 0
     # What was left is not kept for later.
     assert page.locator("[data-testid=tools] [role=row]").count() == 0
-    assert page.evaluate(TYPE, ["math", ""]) == rows > 4
+    # A frame has time for so many new elements; the others follow in the next one.
+    assert 0 < page.evaluate(TYPE, ["math", ""]) <= 12
+    sync_api.expect(page.locator("[data-testid=tools] [role=row]")).to_have_count(rows)
+    assert rows > 4
 
 
 @pytest.mark.defect("G12")

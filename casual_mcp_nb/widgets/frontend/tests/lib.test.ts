@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bridge, type Model } from "../src/lib/bridge";
 import { mergePatch } from "../src/lib/merge_patch";
-import { Slots } from "../src/lib/RowList";
+import { MAX_NEW, Slots } from "../src/lib/RowList";
 import { compared, counted, signed, tokens } from "../src/lib/words";
 
 test("a patch changes what it names, removes nulls and leaves the rest the same object", () => {
@@ -91,4 +91,16 @@ test("an element with the focus keeps its row, and goes with it", () => {
   assert.deepEqual(slots.assign(fewer, fewer, "c"), first.slice(2));
   const others = rowsNamed("xyz");
   assert.ok(!slots.assign(others, others, "c").includes(first[2] as string));
+});
+
+test("many new rows are drawn a part at a time, those that have an element first", () => {
+  const slots = new Slots();
+  const rows = Array.from({ length: 3 * MAX_NEW - 1 }, (_, place) => ({ key: `${place}`, kind: "tool" }));
+  for (const drawn of [MAX_NEW, 2 * MAX_NEW, rows.length]) {
+    const inSight = slots.assign(rows, rows, null);
+    assert.equal(inSight.filter((slot) => slot !== undefined).length, drawn);
+    assert.equal(new Set(inSight.slice(0, drawn)).size, drawn);
+  }
+  const others = rows.map(({ key }) => ({ key: `other ${key}`, kind: "tool" }));
+  assert.ok(!slots.assign(others, others, null).includes(undefined));
 });

@@ -134,6 +134,15 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
     focusedKey.current,
   );
 
+  // The rows that need further new elements are drawn in the next frame, after the first ones are on screen.
+  const [, drawMore] = useReducer<number, void>((count) => count + 1, 0);
+  const incomplete = inSight.includes(undefined);
+  useEffect(() => {
+    if (!incomplete) return;
+    const frame = requestAnimationFrame(() => drawMore());
+    return () => cancelAnimationFrame(frame);
+  });
+
   return (
     <div
       ref={element}
@@ -148,17 +157,19 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
     >
       <span ref={probe} class="cmn-em" aria-hidden="true" />
       <div class="cmn-rows-space" role="presentation" style={{ height: `${virtualizer.getTotalSize()}px` }}>
-        {items.map(({ index, start, size }, place) => (
-          <Slot
-            key={inSight[place]}
-            row={rows[index] as R}
-            drawRow={drawRow}
-            index={index}
-            tabIndex={index === active ? 0 : -1}
-            start={start}
-            size={size}
-          />
-        ))}
+        {items.map(({ index, start, size }, place) =>
+          inSight[place] === undefined ? null : (
+            <Slot
+              key={inSight[place]}
+              row={rows[index] as R}
+              drawRow={drawRow}
+              index={index}
+              tabIndex={index === active ? 0 : -1}
+              start={start}
+              size={size}
+            />
+          ),
+        )}
       </div>
     </div>
   );
@@ -188,6 +199,9 @@ function Slot<R extends Row>({ row, drawRow, index, tabIndex, start, size }: Slo
   );
 }
 
+/** How many new elements are made in one drawing: more of them than this would take longer than a frame. */
+export const MAX_NEW = 12;
+
 /** Which elements the rows in sight are drawn in. New elements cost more than anything else that a key in a filter leads to. */
 export class Slots {
   #rows: readonly Row[] = [];
@@ -198,9 +212,10 @@ export class Slots {
   /** Return a slot for each row in sight: one that another row of its kind has left, where there is one.
    *
    *  In a list that is scrolled, and in one with the focus, a row keeps its slot. In another list slots keep their order, which
-   *  changes more texts and moves no element. Nothing else is ever drawn in the element that has the focus.
+   *  changes more texts and moves no element. Nothing else is ever drawn in the element that has the focus. Rows that would need
+   *  more than `MAX_NEW` new elements get no slot yet.
    */
-  assign(rows: readonly Row[], inSight: readonly Row[], focused: string | null): readonly string[] {
+  assign(rows: readonly Row[], inSight: readonly Row[], focused: string | null): readonly (string | undefined)[] {
     const kept = new Map<string, string>();
     if (rows === this.#rows || focused !== null)
       for (const { key } of inSight) {
@@ -214,10 +229,13 @@ export class Slots {
       free.set(kind, [...(free.get(kind) ?? []), slot]);
     }
     this.#rows = rows;
-    this.#slots = new Map(
-      inSight.map(({ key, kind }) => [key, kept.get(key) ?? free.get(kind)?.shift() ?? `${kind}:${this.#made++}`]),
-    );
-    return [...this.#slots.values()];
+    const end = this.#made + MAX_NEW;
+    this.#slots = new Map();
+    return inSight.map(({ key, kind }) => {
+      const slot = kept.get(key) ?? free.get(kind)?.shift() ?? (this.#made < end ? `${kind}:${this.#made++}` : undefined);
+      if (slot !== undefined) this.#slots.set(key, slot);
+      return slot;
+    });
   }
 }
 
