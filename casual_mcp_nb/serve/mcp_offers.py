@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import mcp_types as mcp
@@ -59,9 +59,22 @@ class Offers:
 
     async def prompts(self) -> dict[str, ServerPrompt]:
         """Return the prompts by name."""
-        prompts = await self._listed("prompts")
+        return self._named(await self._listed("prompts"))
+
+    def _named(self, prompts: Sequence[ServerPrompt]) -> dict[str, ServerPrompt]:
         names = unique_names([ToolName(each.server, each.name) for each in prompts], self._plain_names)
         return dict(zip(names, prompts, strict=True))
+
+    def _listing_server(self, uri: str, resources: Iterable[Resource]) -> str | None:
+        servers, fitting = self._servers(), None
+        for each in resources:
+            if each.server not in servers:
+                continue
+            if each.uri == uri and not each.is_template:
+                return each.server
+            if fitting is None and each.is_template and servers[each.server].matches(each, uri):
+                fitting = each.server
+        return fitting
 
     async def owner(self, uri: str) -> ServerResources:
         """Return the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme.
@@ -69,17 +82,18 @@ class Offers:
         Raises:
             MCPError: There is none.
         """
-        resources = await self.resources()
-        servers = self._servers()
-        scheme = uri.partition(":")[0]
-        exact = [each.server for each in resources if each.uri == uri and not each.is_template]
-        fitting = (each.server for each in resources if each.is_template and _fits(servers.get(each.server), each, uri))
-        same_scheme = {each.server for each in resources if each.uri.partition(":")[0] == scheme}
-        others = same_scheme if len(same_scheme) == 1 else servers if len(servers) == 1 else ()
-        name = next((name for name in (*exact, *fitting, *others) if name in servers), None)
+        # What is known is looked at first, so that a read does not wait for the listing of a slow server.
+        name = self._listing_server(uri, self.known("resources"))
         if name is None:
+            resources = await self.resources()
+            scheme = uri.partition(":")[0]
+            same_scheme = {each.server for each in resources if each.uri.partition(":")[0] == scheme}
+            others = same_scheme if len(same_scheme) == 1 else self._servers() if len(self._servers()) == 1 else ()
+            name = self._listing_server(uri, resources) or next(iter(others), None)
+        server = self._servers().get(name or "")
+        if server is None:
             raise MCPError(mcp.INVALID_PARAMS, f"No server has the resource {shown(uri)}.", {"uri": uri})
-        return servers[name]
+        return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
         """Return the prompt of a name, also of the name at its server where only one has it, and that server.
@@ -87,9 +101,11 @@ class Offers:
         Raises:
             MCPError: There is none.
         """
-        prompts = await self.prompts()
-        own = [prompt for prompt in prompts.values() if prompt.name == name]
-        prompt = prompts.get(name) or (own[0] if len(own) == 1 else None)
+        prompt = self._named(self.known("prompts")).get(name)
+        if prompt is None:
+            prompts = await self.prompts()
+            own = [prompt for prompt in prompts.values() if prompt.name == name]
+            prompt = prompts.get(name) or (own[0] if len(own) == 1 else None)
         servers = self._servers()
         if prompt is None or prompt.server not in servers:
             raise MCPError(mcp.INVALID_PARAMS, f"There is no prompt {shown(name)}. List the prompts again.")
@@ -114,8 +130,8 @@ class Offers:
         others = (params.context.arguments if params.context else None) or {}
         return await server.complete(offer, params.argument.name, params.argument.value, others)
 
-    def known(self, kind: Kind) -> tuple[object, ...]:
-        """Return what the servers have listed last, to see whether it has changed. Asks no server."""
+    def known(self, kind: Kind) -> tuple[Any, ...]:
+        """Return what the servers have listed last. Asks no server."""
         return tuple(item for server in self._servers().values() for item in server.known[kind == "prompts"])
 
     async def follow(self, uri: str, follower: object) -> None:
@@ -197,10 +213,6 @@ class Offers:
             task = self._listing[kind, name] = asyncio.create_task(getattr(server, kind)())
             task.add_done_callback(ended)
         return task
-
-
-def _fits(server: ServerResources | None, template: Resource, uri: str) -> bool:
-    return server is not None and server.matches(template, uri)
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:

@@ -380,10 +380,9 @@ class ToolServer:
         self._listeners += 1
         try:
             if wanted.tools_list_changed:
-                await self._tools.view()
                 self._told_of.setdefault("tools", self._tools_key())
+            await asyncio.gather(*(getattr(self._offers, kind)() for kind in kinds))
             for kind in kinds:
-                await getattr(self._offers, kind)()
                 self._told_of.setdefault(kind, self._offers.known(kind))
             for uri in (wanted.resource_subscriptions or [])[:MAX_LISTENERS]:
                 try:
@@ -407,9 +406,7 @@ class ToolServer:
     async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
         """Do what a request asks for; in the version without a handshake, until somebody is asked something."""
         await self._admit()
-        modern = _is_modern(context)
-        if modern and self._rounds.has(params.request_state):
-            return await self._rounds.resume(context, (context.method, name), params)
+        modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
         running = host.calls if host in self._hosts else self._stateless_calls
         if running >= MAX_CALLS:
@@ -424,16 +421,24 @@ class ToolServer:
         call.log = reports.log
 
         async def run() -> Any:
-            host.calls += 1
-            self._stateless_calls += host not in self._hosts
             try:
                 return await work(host, call, reports)
             finally:
-                host.calls -= 1
-                self._stateless_calls -= host not in self._hosts
                 reports.close()
 
-        return await (self._rounds.run(call, (context.method, name), run()) if modern else run())
+        stateless = host not in self._hosts
+        host.calls += 1
+        self._stateless_calls += stateless
+        try:
+            if not modern:
+                return await run()
+            if self._rounds.has(params.request_state):
+                return await self._rounds.resume(context, request, params)
+            return await self._rounds.run(call, request, run())
+        finally:
+            # A request that waits for an answer is counted again when that comes.
+            host.calls -= 1
+            self._stateless_calls -= stateless
 
     def _forward(self, call: HostCall, server: str, name: str, params: Any) -> None:
         """Let a server of the same version get the request as it came, unless this session has to ask something itself."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import mcp_types as mcp
@@ -12,8 +15,9 @@ import pytest
 from conformance import everything as reference
 from fastmcp import Context, FastMCP
 from fastmcp.server.middleware import Middleware
-from kit.desk import PIXEL
-from mcp import Client, MCPError
+from kit.desk import PIXEL, Desk
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb import Session
@@ -21,6 +25,12 @@ from casual_mcp_nb.serve import mcp_offers
 
 pytestmark = pytest.mark.defect("K1")
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported() -> None:
+    """Import what a session imports, which would hold the loop of the first test."""
+    Session({}, quiet=True).close()
 
 
 class Gate(Middleware):
@@ -301,3 +311,59 @@ async def test_the_resources_that_a_host_follows(mode: str, protocol: str) -> No
             # It ends with the client.
             while session.subscriptions:
                 await session.engine.wait(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("answer", ["allow this call", "deny"])
+async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call(answer: str) -> None:
+    desk = Desk()
+    asked: list[Any] = []
+
+    async def elicit(_context: Any, params: Any) -> Any:
+        asked.append(params.requested_schema["properties"]["answer"]["enum"])
+        return mcp.ElicitResult(action="accept", content={"answer": answer})
+
+    async with host({}, {"desk": desk.server}, "2026-07-28", elicitation_callback=elicit) as client:
+        burn = {"name": "desk__burn", "arguments": {"what": "paper"}}
+        for _ in range(2):
+            result = await client.call_tool(**burn)
+            assert result.is_error == (answer == "deny")
+        # Nobody can be known again, so "from now on" is not offered.
+        assert asked == [["allow this call", "deny"]] * 2
+        assert desk.burnt == (2 if answer != "deny" else 0)
+
+        question = await client.session.call_tool(**burn, allow_input_required=True)
+        (key,) = question.input_requests
+        allowed = {key: mcp.ElicitResult(action="accept", content={"answer": "allow this call"})}
+        elsewhere = {"name": "desk__add", "arguments": {"a": 1, "b": 2}}
+        for wrong, state in ((burn, question.request_state + "x"), (elsewhere, question.request_state)):
+            with pytest.raises(MCPError) as refused:
+                await client.session.call_tool(**wrong, input_responses=allowed, request_state=state)
+            assert refused.value.error.code == mcp.INVALID_PARAMS
+        again = await client.session.call_tool(
+            **burn, input_responses={"other": allowed[key]}, request_state=question.request_state, allow_input_required=True
+        )
+        assert list(again.input_requests) == [key]
+        before = desk.burnt
+        await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
+        assert desk.burnt == before + 1
+        with pytest.raises(MCPError):
+            await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
+        # One that is never answered ends with the endpoint.
+        await client.session.call_tool(**burn, allow_input_required=True)
+
+
+async def test_over_stdio_the_list_grows_without_a_handshake_too(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    math = {"bundled": "math", "defer_loading": True}
+    config.write_text(json.dumps({"servers": {"math": math}, "tool_discovery": {"enabled": True}}))
+    command = ["-m", "casual_mcp_nb", "serve", "mcp", str(config), "--trust"]
+    there = StdioServerParameters(command=sys.executable, args=command, cwd=tmp_path)
+    async with Client(stdio_client(there), mode="auto") as client:
+        assert "search_tools" in (client.instructions or "")
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["search_tools"]
+        async with listen(client.session, tools_list_changed=True) as changes:
+            await client.call_tool("search_tools", {"tool_names": ["math__add"]})
+            await anext(aiter(changes))
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["search_tools", "math__add"]
+        added = await client.call_tool("math__add", {"a": 1, "b": 2})
+        assert not added.is_error, added.content
