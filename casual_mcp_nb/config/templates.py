@@ -40,7 +40,7 @@ class TemplateLibrary:
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
         self.folders = tuple(dict.fromkeys(folder.absolute() for folder in folders))
         self._worker = worker or Worker()
-        self._asked_for: dict[PurePosixPath, list[Path]] = {}
+        self._asked_for: dict[PurePosixPath, list[str]] = {}
         self._last: _Rendered | None = None
 
     @classmethod
@@ -75,7 +75,7 @@ class TemplateLibrary:
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
-        self._asked_for.setdefault(relative, [folder / relative for folder in self.folders])
+        self._asked_for.setdefault(relative, [str(folder / relative) for folder in self.folders])
         for folder in self.folders:
             path = folder / relative
             if path.is_file():
@@ -166,7 +166,7 @@ class TemplateLibrary:
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
         """Return a value that changes when any file that a template came from, or could come from, changes."""
-        return tuple(_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths)
+        return tuple([_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths])
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return plain
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(path)
     except OSError:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from casual_mcp_nb.types.sampling import MAX_SAMPLES
 from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.time_limit import TimeLimit
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
@@ -37,8 +38,8 @@ class CallTimeout(Exception):
         self.field = field
 
 
-class CallDeadline:
-    """The deadline of one running call: an async context manager around it.
+class CallDeadline(TimeLimit):
+    """The deadline of one running call: a context manager around it.
 
     The server is told when a limit is reached or the caller is cancelled.
 
@@ -58,35 +59,34 @@ class CallDeadline:
         self._end = self.start + limits.total
         self._paused_at: float | None = None
         self.samples = 0
-        self.timer = asyncio.timeout_at(self._next())
+        super().__init__(min(self.start + limits.call, self._end))
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         self._running.add(self)
-        await self.timer.__aenter__()
-        return self
+        return super().__enter__()
 
-    async def __aexit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._running.discard(self)
         try:
-            await self.timer.__aexit__(*exc_info)
+            super().__exit__(*exc_info)
         except TimeoutError:
             raise CallTimeout(self._loop.time() - self.start, self.field) from None
 
     @property
     def field(self) -> str:
         """The config field whose limit is reached first."""
-        return "total_timeout" if self.timer.when() == self._end else "call_timeout"
+        return "total_timeout" if self.deadline == self._end else "call_timeout"
 
     def reset(self) -> None:
         """Restart the time of a call, within the limit of the whole call."""
-        if self._paused_at is None and not self.timer.expired():
-            self.timer.reschedule(self._next())
+        if self._paused_at is None and not self.expired:
+            self.move(min(self._loop.time() + self._limits.call, self._end))
 
     def pause(self) -> None:
         """Stop counting."""
-        if self._paused_at is None and not self.timer.expired():
+        if self._paused_at is None and not self.expired:
             self._paused_at = self._loop.time()
-            self.timer.reschedule(None)
+            self.move(None)
 
     def resume(self) -> None:
         """Resume counting; the pause does not count."""
@@ -94,9 +94,6 @@ class CallDeadline:
             self._end += self._loop.time() - self._paused_at
             self._paused_at = None
             self.reset()
-
-    def _next(self) -> float:
-        return min(self._loop.time() + self._limits.call, self._end)
 
 
 class CallDeadlines(set[CallDeadline]):

@@ -107,7 +107,7 @@ class McpSession:
         self._end = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
-        self._ready = False
+        self._ready = self._live = False
         self.client = TolerantClient(
             TolerantTransport(
                 context.transport,
@@ -137,10 +137,11 @@ class McpSession:
     @property
     def alive(self) -> bool:
         """Whether calls can be made."""
-        if not self._ready or self._end.is_set():
+        if not self._live:
             return False
+        stderr = self.context.stderr
         # The end of its stdout may not have been read yet.
-        return self._pid is None or not process_ended(self._pid)
+        return stderr is None or stderr.pid is None or not process_ended(stderr.pid)
 
     @property
     def _pid(self) -> int | None:
@@ -217,7 +218,7 @@ class McpSession:
         try:
             async with self.client:
                 self.server_info = ServerInfo.of(self.client, self.context.redact)
-                self._ready = True
+                self._ready, self._live = True, not self._end.is_set()
                 if self.context.stderr is not None:
                     self.context.stderr.close_writer()
                 self._opened.set_result(None)
@@ -251,8 +252,12 @@ class McpSession:
     def _note_discover_failure(self, failure: DiscoverFailure) -> None:
         self.discover_failure = failure
 
-    async def _clean_up(self) -> None:
+    def _set_end(self) -> None:
+        self._live = False
         self._end.set()
+
+    async def _clean_up(self) -> None:
+        self._set_end()
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(CLOSED))
         # Nobody may be waiting; asyncio would log an exception that was never retrieved.
@@ -269,7 +274,7 @@ class McpSession:
     async def _close(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_SECONDS
-        self._end.set()
+        self._set_end()
         if not self._opened.done():
             self._owner.cancel()
         await asyncio.wait({self._owner}, timeout=grace)
@@ -295,7 +300,7 @@ class McpSession:
     def _stream_ended(self) -> None:
         if self._end.is_set():
             return
-        self._end.set()
+        self._set_end()
         if self._ready:
             self._on_lost(self)
 

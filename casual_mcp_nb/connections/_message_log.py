@@ -69,7 +69,7 @@ class MessageLog:
         if "error" in fields:
             fields["error"] = vars(fields["error"])
         method, tool = self._subject(direction, fields)
-        body = _Shortener(MAX_LENGTH, self._redact.longest).short(fields)
+        body = _Shortener(MAX_LENGTH - 4, self._redact.longest).fields(fields)
         self._stored.append(_Stored(time.time(), direction, method, tool, body))
 
     def read(self, tool: str | None = None) -> Messages:
@@ -143,7 +143,7 @@ class _Shortener:
     def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
         self._left -= 4
         if isinstance(value, dict):
-            return _MORE if depth > _MAX_DEPTH else self._object(value, depth)
+            return _MORE if depth > _MAX_DEPTH else self.fields(value, depth)
         if isinstance(value, list) and depth > _MAX_DEPTH:
             return _MORE
         if isinstance(value, (list, tuple)):
@@ -158,7 +158,7 @@ class _Shortener:
             return self._text(value, key)
         return value if value is None or isinstance(value, (int, float)) else f"({type(value).__name__})"
 
-    def _object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
         copy: dict[str, Any] = {}
         for name, item in value.items():
             left = self._left
@@ -177,6 +177,9 @@ class _Shortener:
             elif item is None or kind in _SCALARS:
                 self._left = left - 4
                 copy[name] = item
+            elif kind is dict and depth < _MAX_DEPTH:
+                self._left = left - 4
+                copy[name] = self.fields(item, depth + 1) if item else {}
             else:
                 copy[name] = self.short(item, name[:20], depth + 1)
         return copy

@@ -316,7 +316,7 @@ class ServerResources:
             start = asyncio.get_running_loop().time()
             setting, code = "", None
             try:
-                async with CallDeadline(self._limits, self._deadlines):
+                with CallDeadline(self._limits, self._deadlines):
                     return await send(session)
             except CallTimeout as error:
                 setting, reason = error.field, str(error)

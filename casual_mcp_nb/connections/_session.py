@@ -155,6 +155,7 @@ class _TolerantSession(ClientSession):
             kwargs["elicitation_callback"] = _bounded(callback)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self.left_out: dict[str, str] = {}
+        self.first_answer: Any = None
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
 
@@ -188,6 +189,11 @@ class _TolerantSession(ClientSession):
                 raise
         self.on_discover_failure("silent")
         raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
+
+    async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
+        """Send the request, unless `TolerantClient.call_tool_mcp` has the answer to it already."""
+        answer, self.first_answer = self.first_answer, None
+        return await super().call_tool(*args, **kwargs) if answer is None else answer
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Do nothing in place of the SDK's check.
@@ -295,7 +301,7 @@ class _TolerantSession(ClientSession):
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
         # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.
-        if not isinstance(content, list) or all(_is_known(block) for block in content):
+        if not isinstance(content, list) or all(map(_is_known, content)):
             return raw
         replaced = [block if _is_known(block) else _replacement(block, self.redact) for block in content]
         return {**raw, "content": replaced, "isError": True}
@@ -313,7 +319,6 @@ def _bounded(callback: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 
 
 _TEXTS_OF = {
-    "text": ("text",),
     "image": ("data", "mimeType"),
     "audio": ("data", "mimeType"),
     "resource_link": ("name", "uri"),
@@ -326,7 +331,10 @@ def _is_known(block: Any) -> bool:
     if block.get("type") == "resource":
         resource = block.get("resource")
         return isinstance(resource, dict) and any(isinstance(resource.get(key), str) for key in ("text", "blob"))
-    keys = _TEXTS_OF.get(str(block.get("type")), ())
+    kind = block.get("type")
+    if kind == "text":
+        return isinstance(block.get("text"), str)
+    keys = _TEXTS_OF.get(str(kind), ())
     return bool(keys) and all(isinstance(block.get(key), str) for key in keys)
 
 
@@ -355,6 +363,33 @@ class TolerantClient(Client[Any]):
 
     def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         return coro
+
+    async def call_tool_mcp(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        progress_handler: Any = None,
+        timeout: Any = None,  # noqa: ASYNC109 (as the base class has it)
+        meta: dict[str, Any] | None = None,
+    ) -> mcp_types.CallToolResult:
+        """Call a tool without fastmcp's span around that of the SDK, which also passes the trace on.
+
+        Only what is not a result is left to fastmcp: the questions of a server, and the results of extensions.
+
+        Args:
+            name: The tool's name.
+            arguments: Its arguments.
+            progress_handler: Called with each report of progress.
+            timeout: As the base class has it.
+            meta: Metadata for the server.
+        """
+        session: Any = self.session
+        request = {"progress_callback": progress_handler, "meta": meta, "read_timeout_seconds": timeout}
+        answer = await session.call_tool(name, arguments, allow_input_required=True, allow_claimed=True, **request)
+        if isinstance(answer, mcp_types.CallToolResult):
+            return answer
+        session.first_answer = answer
+        return await super().call_tool_mcp(name, arguments, progress_handler, timeout, meta)
 
 
 class TolerantTransport(ClientTransport):

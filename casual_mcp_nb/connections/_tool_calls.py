@@ -65,7 +65,7 @@ class ToolCalls:
     repeatable: Callable[[str], bool] = lambda name: True
 
     async def run(
-        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
+        self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
     ) -> ToolResult:
         """Call a tool once, or a second time if the server lost the session or could not ask; see `Connection.call`."""
         try:
@@ -81,7 +81,7 @@ class ToolCalls:
     async def _run_once(
         self,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: dict[str, Any],
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
         again: bool = False,
@@ -89,17 +89,20 @@ class ToolCalls:
         if self.lifecycle.mode_change_pending and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
-        session = await self.lifecycle.ensure()
+        lifecycle = self.lifecycle
+        session = lifecycle.session if lifecycle.alive else None
+        if session is None:
+            session = await lifecycle.ensure()
         start = asyncio.get_running_loop().time()
         try:
-            async with CallDeadline(self.limits, self.deadlines) as deadline:
+            with CallDeadline(self.limits, self.deadlines) as deadline:
 
                 async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
                     deadline.reset()
                     if on_progress is not None:
                         on_progress(progress, total, session.context.redact(message) if message else message)
 
-                given: dict[str, Any] = {"name": name, "arguments": dict(arguments), "meta": dict(meta) if meta else None}
+                given: dict[str, Any] = {"name": name, "arguments": arguments, "meta": dict(meta) if meta else None}
                 forwarded = forwarded_to(self.server, name) if session.modern else None
                 if forwarded is not None:
                     call = session.client.session.call_tool
@@ -124,7 +127,9 @@ class ToolCalls:
             failure = await self._failure(name, error, session, start)
         else:
             result = await self._converted(raw, session.output_schema(name))
-            texts = [part.text for part in result.content] if result.is_error else []
+            if not result.is_error:
+                return result
+            texts = [part.text for part in result.content]
             if not again:
                 self._check_question(name, texts, session)
             advice = self._advice(texts, session)

@@ -306,7 +306,8 @@ class Connection:
             ConnectError: The server is not connected and could not be.
             UsageError: The arguments are nested too deeply to send.
         """
-        if is_too_deep(dict(arguments)):
+        arguments = dict(arguments)
+        if is_too_deep(arguments):
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         return await self._calls.run(name, arguments, on_progress, meta)
 

@@ -150,7 +150,7 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result.
     """
-    content = tuple(_part(block) for block in result.content or ())
+    content = tuple([_part(block) for block in result.content or ()])
     structured = result.structured_content
     if is_too_deep(structured):
         structured = None

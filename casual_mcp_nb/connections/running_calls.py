@@ -120,17 +120,27 @@ class RunningCalls:
     def __init__(self) -> None:
         self._askers: dict[str, list[Asker | None]] = {}
 
+    def begin(self, server: str) -> Asker | None:
+        """Note a call of this task at a server until `end`; return who makes it."""
+        asker = ASKER.get()
+        self._askers.setdefault(server, []).append(asker)
+        return asker
+
+    def end(self, server: str, asker: Asker | None) -> None:
+        """End a call that `begin` has noted."""
+        askers = self._askers[server]
+        askers.remove(asker)
+        if not askers:
+            del self._askers[server]
+
     @contextmanager
     def noted(self, server: str) -> Iterator[None]:
         """Note a call of this task at a server while the body runs."""
-        asker, askers = ASKER.get(), self._askers.setdefault(server, [])
-        askers.append(asker)
+        asker = self.begin(server)
         try:
             yield
         finally:
-            askers.remove(asker)
-            if not askers and self._askers.get(server) is askers:
-                del self._askers[server]
+            self.end(server, asker)
 
     def asker(self, server: str) -> Asker | None:
         """Return whose call what a server says or asks now belongs to; None for the session.

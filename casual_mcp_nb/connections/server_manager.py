@@ -80,6 +80,7 @@ class ServerManager:
         secrets: Values to redact in everything that servers send, in addition to each server's own secrets.
 
     Attributes:
+        disabled: The servers that the config disables and nobody has enabled.
         version: Counts the changes of servers' states and tools.
         running_calls: For whom the servers run calls now.
         worker: The process for work that servers and templates could make endless; it ends with the server manager.
@@ -108,8 +109,9 @@ class ServerManager:
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
         self._catalog = Catalog()
         self._in_catalog: list[tuple[ToolSpec, ...]] = []
+        self._catalog_version = -1
         self._closed = False
-        self._disabled = {name for name, config in servers.items() if not config.enabled}
+        self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._new_connection(name, config)
         for name, server in (in_process or {}).items():
@@ -234,7 +236,7 @@ class ServerManager:
         self._connections = {other: each for other, each in self._connections.items() if each is not connection}
         original = self._originals.get(name, connection)
         self._originals = {other: each for other, each in self._originals.items() if each is not original}
-        self._disabled.discard(name)
+        self.disabled.discard(name)
         self.changed()
         await original.close()
 
@@ -307,8 +309,19 @@ class ServerManager:
 
     def enable(self, names: Iterable[str]) -> None:
         """Enable servers that the config disables, so that they are connected with the others."""
-        if self._disabled:
-            self._disabled.difference_update(names)
+        self.disabled.difference_update(names)
+
+    def current_catalog(self) -> Catalog | None:
+        """Return the same as `connect` and `catalog` would arrive at, if both have nothing to do; else None.
+
+        Raises:
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        for connection in self._connections.values():
+            if not connection.fresh or not (connection.settled or connection.name in self.disabled):
+                return None
+        return self._catalog if self._catalog_version == self.version else None
 
     async def catalog(self) -> Catalog:
         """Return every tool of every server, in config order; stale lists are refreshed concurrently.
@@ -326,11 +339,12 @@ class ServerManager:
             async with asyncio.TaskGroup() as group:
                 for connection in stale:
                     group.create_task(_refresh(connection))
-        lists = self._lists()
+        version, lists = self.version, self._lists()
         if not self._has_all(lists):
             every = list(itertools.chain.from_iterable(lists))
             catalog = await asyncio.to_thread(Catalog, every) if len(every) > MAX_TOOLS_ON_LOOP else Catalog(every)
             self._catalog, self._in_catalog = catalog, lists
+        self._catalog_version = version
         return self._catalog
 
     def known_catalog(self) -> Catalog:
@@ -372,12 +386,15 @@ class ServerManager:
             )
         connection = self._connections.get(tool.server)
         if connection is not None:
+            # A context manager takes as long as all else here.
+            asker = self.running_calls.begin(tool.server)
             try:
-                with self.running_calls.noted(tool.server):
-                    return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
+                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
             except (ServerError, ClosedError):
                 if self._connections.get(tool.server) is connection:
                     raise
+            finally:
+                self.running_calls.end(tool.server, asker)
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     def resources_of(self, name: str) -> ServerResources:
@@ -478,9 +495,9 @@ class ServerManager:
             self._on_changed()
 
     def _enabled(self) -> Iterable[_ToolServer]:
-        if not self._disabled:
+        if not self.disabled:
             return self._connections.values()
-        return [connection for name, connection in self._connections.items() if name not in self._disabled]
+        return [connection for name, connection in self._connections.items() if name not in self.disabled]
 
     def _connection_to(self, name: str) -> _ToolServer:
         if name not in self._connections:

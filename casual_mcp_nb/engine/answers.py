@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.throttle import LoopThrottle
 from casual_mcp_nb.errors import AnswerLimitError
+from casual_mcp_nb.types.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall
@@ -82,11 +83,12 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
     Raises:
         AnswerLimitError: It took too long.
     """
+    limit = TimeLimit(asyncio.get_running_loop().time() + limits.answer_seconds)
     try:
-        async with asyncio.timeout(limits.answer_seconds) as limit:
+        with limit:
             return await response
     except TimeoutError:
-        if not limit.expired():
+        if not limit.expired:
             raise
     raise AnswerLimitError(
         f"The model's answer did not end within {limits.answer_seconds:,.0f} s.",

@@ -56,6 +56,10 @@ class AuditTrail:
         return _Follower(self.add).on_event
 
 
+FOLLOWED = frozenset({ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished, TurnFinished})
+"""The events that become records."""
+
+
 class _Follower:
     """Turns the events of one turn into records.
 
@@ -116,4 +120,4 @@ def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
 
 def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
     """Return the length of a result: of its parts as they came, or of its text where it has none."""
-    return sum(len(part.text) + len(part.data or b"") for part in content) or len(text)
+    return sum([len(part.text) + len(part.data or b"") for part in content]) or len(text)

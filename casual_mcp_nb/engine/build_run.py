@@ -14,7 +14,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher
-from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
@@ -35,7 +35,7 @@ from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.nesting import check_parts
-from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
+from casual_mcp_nb.types.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
@@ -70,6 +70,7 @@ class Chat(Protocol):
     mocks: Mocks
     names: ChatNames
     deliveries: Deliveries
+    instructions: Instructions
     tape: Recorder | Replayer | None
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
@@ -115,13 +116,14 @@ async def build_run(
     for each in chat.tools.own:
         each.check(view.catalog)
     missing = _missing(chat, view)
-    own = {spec.name for spec in view.own_specs}
+    own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.
     found = discovered_in(so_far, view.catalog, own)
     discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
     delivery = chat.deliveries.of(view, model)
     dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog), delivery)
-    model = with_turn_options(model, options.request, dispatcher)
+    if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
+        model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     own_notices = (*_unused_system(chat, options, model), *unsent_options)
@@ -134,7 +136,7 @@ async def build_run(
         recorded=recorded,
         started=asked_at,
         discovered=discovered,
-        system=with_instructions(system, view, chat.server_manager),
+        system=chat.instructions.added(system, view, chat.server_manager),
         limits=replace(chat.limits, max_steps=max_steps) if max_steps else chat.limits,
         emit=emit,
         stream=options.given.get("stream") is not False,
@@ -162,12 +164,13 @@ async def build_run(
     emit(started)
     texts = (*history_repairs, *repairs, *chat.notice_history.new(own_notices, first=not history))
     on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
-    on_definitions = (*view.notices, *cut_notices(discovered.values()))
+    on_definitions = (*view.notices, *cut_notices(discovered.values())) if discovered else view.notices
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)
         run.notices.append(notice)
-    for event in recorded.trace.since(1) if recorded else ():
-        emit(event)
+    if recorded:
+        for event in recorded.trace.since(1):
+            emit(event)
     return run
 
 
@@ -269,7 +272,7 @@ def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[
 
 def _new_selection(chat: Chat, view: ToolView) -> bool:
     """Return whether the selection differs from that of the chat's turn before, and remember it."""
-    last, chat.last_selection = chat.last_selection, view.selection.key()
+    last, chat.last_selection = chat.last_selection, view.selection_key
     return last not in ("", chat.last_selection)
 
 

@@ -16,10 +16,10 @@ from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.results import characters_within, cut_result, encodable
 from casual_mcp_nb.engine.throttle import ProgressThrottle
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.types.bridged_call import NamedCall
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import (
-    UNKNOWN,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
@@ -69,7 +69,7 @@ class Calls:
         self._emit = emit
         self._now = now
         self._large_results = large_results
-        self._slots = asyncio.Semaphore(limits.parallel_calls)
+        self._slots: asyncio.Semaphore | None = None
         self.repeats = Repeats()
         self.servers: list[str] = []
 
@@ -84,16 +84,14 @@ class Calls:
         Returns:
             An outcome for each call, in their order.
         """
+        if len(calls) == 1 and not refused:
+            # Most steps make one call, which needs no separate task.
+            call, named = calls[0], self._dispatcher.read(calls[0])
+            return [await self._call(step, call, named, self._started(step, call, *named[:2]))]
         limit = self._limits.max_calls_per_step
         over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
-        running = [call for call in calls if call.id not in refused]
-        if len(running) == 1:
-            # Most steps make one call, which needs no separate task.
-            call, named = running[0], self._dispatcher.read(running[0])
-            ended = {call.id: await self._call(step, call, named, self._started(step, call, *named[:2]))}
-        else:
-            ended = await self._run_all(step, running)
+        ended = await self._run_all(step, [call for call in calls if call.id not in refused])
         if len(calls) > limit:
             text = f"The model made {len(calls):,} calls in one answer; the first {limit:,} were run."
             self._emit(Notice(text, at=self._now()))
@@ -104,6 +102,7 @@ class Calls:
         unknown = await self._dispatcher.unknown(calls)
         if len(unknown) == len(calls):
             unknown = set()
+        self._slots = asyncio.Semaphore(self._limits.parallel_calls)
         outcomes: dict[str, CallOutcome] = {}
         read = []
         for call in calls:
@@ -126,7 +125,7 @@ class Calls:
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:
-            if not outcome.search:
+            if not outcome.search and self._limits.result_format != "result":
                 text = format_result(text, self._limits.result_format, name, arguments)
             if outcome.status != "ok":
                 return text + self.repeats.record(step, str(tool), arguments, text)
@@ -203,15 +202,16 @@ class Calls:
 
         self.servers.append(tool.server)
         try:
-            async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
-                told = CallListener(progress.add, on_approval, on_permission)
-                if depth:
-                    # It takes no slot, since the call around it has one.
-                    outcome = await run(told)
-                else:
-                    async with self._slots:
-                        outcome = await run(told)
-                text, result, large = await self._within_limit(outcome, call_id, tool.server)
+            told = CallListener(progress.add, on_approval, on_permission)
+            # A nested call takes no slot, since the call around it has one.
+            running = run(told) if depth or self._slots is None else _in(self._slots, run, told)
+            if tool.server == NOTEBOOK:
+                # Its functions can make calls.
+                async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
+                    outcome = await running
+            else:
+                outcome = await running
+            text, result, large = await self._within_limit(outcome, call_id, tool.server)
         except asyncio.CancelledError:
             progress.close()
             stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
@@ -235,8 +235,7 @@ class Calls:
         return CallOutcome("error", text)
 
     def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> ToolName:
-        tool = self._dispatcher.resolve(name)
-        wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
+        tool, wire_name = self._dispatcher.identify(name)
         self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
         return tool
 
@@ -246,13 +245,21 @@ class Calls:
         """Return text and result of an outcome, neither of them too large: of a large result, which is kept, the head."""
         text, result = encodable(outcome.text), outcome.result
         limit = self._large_results.limit_for(server, self._limits.result_tokens)
-        if outcome.search or limit is None or characters_within(text, limit) == len(text):
+        # No character is more than a token.
+        if outcome.search or limit is None or len(text) <= limit or characters_within(text, limit) == len(text):
             if result is None or result.rows is None:
                 return text, result, None
             noted, large = await self._large_results.keep_rows(call_id, result.rows, text)
             return noted, result, large
         head, large = await self._large_results.keep(call_id, result, text, limit)
         return head, result and cut_result(result, limit), large
+
+
+async def _in(
+    slots: asyncio.Semaphore, run: Callable[[CallListener], Awaitable[CallOutcome]], told: CallListener
+) -> CallOutcome:
+    async with slots:
+        return await run(told)
 
 
 def search_event(

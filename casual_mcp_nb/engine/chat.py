@@ -17,12 +17,13 @@ from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, 
 from casual_mcp_nb.connections.running_calls import SeveralClients
 from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
-from casual_mcp_nb.engine.audit import AuditTrail
+from casual_mcp_nb.engine.audit import FOLLOWED, AuditTrail
 from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
@@ -137,6 +138,7 @@ class McpToolChat:
         self.tools = ChatTools(server_manager, self.tool_sets, strict)
         self.contexts = ContextWindows()
         self.deliveries = Deliveries()
+        self.instructions = Instructions()
         self.checks = PreflightChecks()
         self.notice_history = NoticeHistory()
         self.large_results = LargeResults(server_manager.config_of)
@@ -512,7 +514,8 @@ class McpToolChat:
 
         def emit(event: Event) -> None:
             trace.append(event)
-            audit(event)
+            if type(event) in FOLLOWED:
+                audit(event)
             if on_event is not None:
                 on_event(event)
 
@@ -538,6 +541,7 @@ class McpToolChat:
             emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
         finally:
             self._running.discard(run)
+            run.release()
         return turn
 
     @spelled_out(TurnFields)

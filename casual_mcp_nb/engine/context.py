@@ -113,8 +113,12 @@ class ContextWindow:
         """
         if not self._begun:
             self._begun = True
-            pairs = enumerate(zip(self.counted, messages, strict=False))
-            del self.counted[next((index for index, (known, message) in pairs if known[0] is not message), len(messages)) :]
+            same = 0
+            for known, message in zip(self.counted, messages, strict=False):
+                if known[0] is not message:
+                    break
+                same += 1
+            del self.counted[same:]
         for message in messages[len(self.counted) :]:
             self.counted.append((message, message_tokens(message, self.count)))
         history = results = 0
@@ -208,7 +212,9 @@ class ContextWindows:
                 # What was learnt corrects the estimates that were made without it.
                 self._calibrations.pop(key, None)
                 self._last.pop(key, None)
-        calibration = self._calibrations.setdefault(key, TokenCalibration())
+        calibration = self._calibrations.get(key)
+        if calibration is None:
+            calibration = self._calibrations[key] = TokenCalibration()
         window = context_of(model, calibration, self._counters.get(key))
         if last := self._last.get(key):
             window.counted = last.counted.copy()

@@ -128,7 +128,7 @@ class Dispatcher:
         written = call.function.name
         if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
             return NamedCall(written, parse_arguments(call.function.arguments))
-        name, arguments, bridged = read_call(call.function.name, call.function.arguments)
+        name, arguments, bridged = read_call(written, call.function.arguments)
         return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
 
     def wire_name(self, name: str) -> str | None:
@@ -140,10 +140,14 @@ class Dispatcher:
 
     def resolve(self, name: str) -> ToolName:
         """Return server and tool for a name as the model wrote it; the server is `UNKNOWN` if there is no such tool."""
+        return self.identify(name)[0]
+
+    def identify(self, name: str) -> tuple[ToolName, str]:
+        """Return server and tool as `resolve` does, and the wire name; that is empty if there is no such tool."""
         if name in self.synthetic:
-            return ToolName(SYNTHETIC, name)
+            return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
-        return tool.tool_name if tool else ToolName(UNKNOWN, name)
+        return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
         """Return the ids of calls that name no tool, also after servers have listed their tools again."""

@@ -24,6 +24,23 @@ _HEAD = (
 )
 
 
+class Instructions:
+    """Adds the instructions of servers to system prompts, and remembers the last prompt: most turns have the same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, ToolView | None, int, str] = "", None, 0, ""
+
+    def added(self, system: str, view: ToolView, server_manager: ServerManager) -> str:
+        """Return what `with_instructions` does."""
+        last_system, last_view, last_version, text = self._last
+        # What a server says changes with its state.
+        version = server_manager.version
+        if view is not last_view or version != last_version or system != last_system:
+            text = with_instructions(system, view, server_manager)
+            self._last = system, view, version, text
+        return text
+
+
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
     """Append the instructions of the servers in use to a system prompt.
 

@@ -59,8 +59,11 @@ TOKENS = ToolSpec(SYNTHETIC, READ_RESULT, DEFINITION["description"], DEFINITION[
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     """Return the handles of the large results in a conversation."""
-    texts = [m.content for m in messages if m.role == "tool" and isinstance(m.content, str)]
-    return set().union(*map(HANDLE_NOTE.findall, texts))
+    handles: set[str] = set()
+    for message in messages:
+        if message.role == "tool" and isinstance(message.content, str):
+            handles.update(HANDLE_NOTE.findall(message.content))
+    return handles
 
 
 class LargeResults:

@@ -35,6 +35,8 @@ class NoticeHistory:
         """
         if first:
             self._texts = set()
+        if not texts:
+            return []
         new = [text for text in dict.fromkeys(texts) if text not in self._texts]
         self._texts.update(new)
         return new

@@ -14,13 +14,17 @@ from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 from casual_mcp_nb.types.discovery_options import Strategy
 from casual_mcp_nb.types.nesting import check_parts
-from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
+from casual_mcp_nb.types.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import Catalog
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+_OF_REQUESTS = frozenset(OPTION_NAMES)
+_CHOICES = {"discovery": ("auto",), "stream": (), "repair_calls": ()}
+"""The options that are true or false, with their other values."""
 
 
 class TurnOptions:
@@ -40,8 +44,9 @@ class TurnOptions:
     @spelled_out(AllTurnFields)
     def __init__(self, **options: Unpack[AllTurnFields]) -> None:
         self.given = options
-        self.request = RequestOptions.of({name: value for name, value in options.items() if name in OPTION_NAMES})
-        for name, more in {"discovery": ("auto",), "stream": (), "repair_calls": ()}.items():
+        requested = _OF_REQUESTS.intersection(options)
+        self.request = RequestOptions.of({name: options.get(name) for name in requested}) if requested else NO_OPTIONS
+        for name, more in _CHOICES.items():
             value: object = options.get(name)
             if value is not None and not isinstance(value, bool) and value not in more:
                 hint = ", ".join(("True", "False", *map(repr, more)))
@@ -77,8 +82,10 @@ class TurnOptions:
 
     def applied_to(self, selection: Selection) -> Selection:
         """Return the selection itself, or a changed copy where an option of this turn overrides it."""
-        names = ("tool_set", "discovery", "strategy", "delivery")
-        changes: dict[str, Any] = {name: value for name in names if (value := self.given.get(name)) is not None}
+        changes: dict[str, Any] = {}
+        for name in ("tool_set", "discovery", "strategy", "delivery"):
+            if (value := self.given.get(name)) is not None:
+                changes[name] = value
         if not changes:
             return selection
         changed = selection.snapshot()
@@ -168,5 +175,7 @@ def split_messages(
         if options.given.get("system") is None:
             options = options.replaced(system=conversation[0].content)
         conversation = conversation[1:]
-    last = max((i for i, message in enumerate(conversation) if message.role in ("assistant", "tool")), default=-1)
-    return conversation[: last + 1], conversation[last + 1 :], options
+    new = len(conversation)
+    while new and conversation[new - 1].role not in ("assistant", "tool"):
+        new -= 1
+    return conversation[:new], conversation[new:], options

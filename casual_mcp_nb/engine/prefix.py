@@ -78,6 +78,12 @@ class PromptPrefix:
         before = self.before
         if before is None:
             return request
+        messages = len(before.messages)
+        if not self.other_model and _only_longer(before, request):
+            # As in nearly every step.
+            self._broken = False
+            tokens = request.tokens.definitions + message_tokens(messages)
+            return replace(request, reused=tokens, reused_tools=len(before.tools), reused_messages=messages)
         # With native delivery, a request has what makes the provider load deferred tools, before any was found.
         another = self.other_model or (before.delivery != request.delivery and "native" in (before.delivery, request.delivery))
         tools = 0 if another else _shared(before.tools, request.tools)
@@ -164,6 +170,17 @@ class PromptPrefix:
         if changed == names and not FINDING.intersection(changed):
             return "definition", names
         return "tools", names
+
+
+def _only_longer(before: Request, request: Request) -> bool:
+    """Return whether a request is the one before with more messages at its end."""
+    return (
+        (before.tools is request.tools or before.tools == request.tools)
+        and before.messages == request.messages[: len(before.messages)]
+        and before.delivery == request.delivery
+        and before.found == request.found
+        and before.options == request.options
+    )
 
 
 def _changed_found(before: Request, request: Request) -> set[str]:

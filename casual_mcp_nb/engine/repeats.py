@@ -17,6 +17,9 @@ END_AFTER = 5
 _MAX_REASON = 200
 _MAX_RESULT = 300
 
+_SYNTHETIC = f"{SYNTHETIC}:"
+_WRITTEN = json.JSONEncoder(sort_keys=True, default=str).encode
+
 _Identity = tuple[str, str, str]
 """Tool, arguments, and result or error."""
 
@@ -52,7 +55,7 @@ class Repeats:
         Returns:
             What to add to the result for the model, and the first time a notice for the person; else empty.
         """
-        if not name.startswith(f"{SYNTHETIC}:"):
+        if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
         call, times = self._count(step, name, arguments, text)
         if times < WARN_AFTER:
@@ -69,7 +72,7 @@ class Repeats:
 
     def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
         """Return the identity of a call, and in how many steps it was made."""
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
+        written = arguments if isinstance(arguments, str) else _WRITTEN(arguments)
         identity = (name, written, text)
         self._steps[identity].add(step)
         return identity, len(self._steps[identity])

@@ -47,7 +47,7 @@ async def result_text_async(result: ToolResult) -> str:
     """Return `result_text`, computed on another thread where the result is so large that it would hold the event loop."""
     if result.structured is None:
         return result_text(result)
-    large = sum(len(part.text) for part in result.content) > _LARGE or is_large(result.structured)
+    large = sum([len(part.text) for part in result.content]) > _LARGE or is_large(result.structured)
     return await asyncio.to_thread(result_text, result) if large else result_text(result)
 
 

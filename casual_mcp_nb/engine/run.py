@@ -157,7 +157,6 @@ class Run:
         self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results)
         ids = [call.id for each in self.messages if each.role == "assistant" for call in each.tool_calls or ()]
         self._names = CallNames(ids, self.dispatcher.wire_name)
-        self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
@@ -192,13 +191,6 @@ class Run:
             # The recorded steps end with an answer.
             return
         self.dispatcher.refresh = self._refresh_tools
-        try:
-            await self._steps()
-        finally:
-            # Otherwise the two would refer to each other, and wait for the garbage collector with all that the turn has made.
-            self.dispatcher.refresh = None
-
-    async def _steps(self) -> None:
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
@@ -230,13 +222,18 @@ class Run:
             hint="Everything up to here is kept: ask it to go on, or raise max_steps.",
         )
 
+    def release(self) -> None:
+        """End the reference of the dispatcher to this run, or all of the turn would wait for the garbage collector."""
+        self.dispatcher.refresh = None
+
     async def call_model(self, step: int) -> AssistantMessage:
         """Call the model once and add its response to the conversation."""
-        request = self.request(step)
+        model = self._sent_model
+        request = self.request(step, model)
         if self.gate is not None and (edits := await self._paused(self.gate, step, request)):
             for edit in edits:
                 await self._edit(step, edit)
-            request = self.request(step)
+            request = self.request(step, model)
         undeferred_tokens = None if self.view is self._first_view else self.view.undeferred_tokens
         if change := self.prefix.sent(request, self.view, step, self.now()):
             self.emit(change)
@@ -244,12 +241,14 @@ class Run:
         self._last_sent = request
         if self.ahead is not None:
             await self.ahead()
-        response = await self._complete(step, request)
+        response = await self._complete(step, request, model)
         self._overflowed = ()
         self.context.calibration.learn(request.tokens.total, response.usage)
         self._notify_of_cuts(step, request, response)
         self.prefix.response_id = response.response_id
-        message = self._names.clean(self._with_written_calls(response))
+        message = response.message if response.message.tool_calls else self._with_written_calls(response)
+        if message.tool_calls is not None:
+            message = self._names.clean(message)
         self.messages.append(message)
         ended = (
             response.usage,
@@ -263,30 +262,41 @@ class Run:
         self.emit(StepFinished(step, message, *ended))
         return message
 
-    def request(self, step: int = 0) -> Request:
-        """Return the next request; an event reports any part of the conversation that is left out."""
+    def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
+        """Return the next request; an event reports any part of the conversation that is left out.
+
+        Args:
+            step: The step, from 0.
+            model: The model that it is for; None for that of the turn.
+        """
+        view = self.view
         defined, found = self._delivered()
         tools_tokens = self._tools_tokens(defined, found)
-        trimmed = self.context.trim(self.messages, self._system_tokens + self.view.manifest_tokens + tools_tokens)
-        for event in self.context.events(step, trimmed, self.now()):
-            self.emit(event)
-        if trimmed.left_out:
-            defined, found = self._delivered(trimmed.left_out)
+        trimmed = self.context.trim(self.messages, self._system_tokens + view.manifest_tokens + tools_tokens)
+        left_out = trimmed.left_out
+        if left_out or trimmed.over is not None:
+            for event in self.context.events(step, trimmed, self.now()):
+                self.emit(event)
+        if left_out:
+            defined, found = self._delivered(left_out)
             tools_tokens = self._tools_tokens(defined, found)
-        read_on = [READ_ON] if self._can_read_on else []
-        last = [tool.definition for tool in defined]
-        # What searches add comes last where the rest is to stay the same.
-        added = (*last, *read_on) if self.delivery == "definitions" else (*read_on, *last)
-        tools = (*self.view.definitions, *added)
+        tools = view.definitions
+        read_on = [READ_ON] if READ_RESULT in self.dispatcher.synthetic else []
+        if defined or read_on:
+            last = [tool.definition for tool in defined]
+            # What searches add comes last where the rest is to stay the same.
+            tools = (*tools, *last, *read_on) if self.delivery == "definitions" else (*tools, *read_on, *last)
         request = Request(
-            messages=(*_system_messages(self.system), *self.messages[trimmed.left_out :]),
+            messages=(*_system_messages(self.system), *(self.messages[left_out:] if left_out else self.messages)),
             tools=tools,
-            tokens=TokenParts(self._system_tokens, self.view.manifest_tokens, tools_tokens, trimmed.history, trimmed.results),
-            left_out=trimmed.left_out,
-            options=self._sent_model.sendable(tools=bool(tools)).options.shown(),
+            tokens=TokenParts(self._system_tokens, view.manifest_tokens, tools_tokens, trimmed.history, trimmed.results),
+            left_out=left_out,
+            options=(model or self._sent_model).sendable(tools=bool(tools)).options.shown(),
             delivery=self.delivery,
-            found=tuple(tool.definition for tool in found),
+            found=tuple([tool.definition for tool in found]) if found else (),
         )
+        if self.prefix.before is None:
+            return request
         return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
@@ -305,7 +315,7 @@ class Run:
         self._calls.repeats.check()
         self._cut_answers.check()
 
-    async def _complete(self, step: int, request: Request) -> ModelResponse:
+    async def _complete(self, step: int, request: Request, model: ChatModel) -> ModelResponse:
         limit = self.limits.answer_characters
         emit, now = self.emit, self.now
         pieces = TextPieces(lambda text: emit(TextDelta(step, text, now())), limit)
@@ -315,7 +325,7 @@ class Run:
 
         found = request.found if request.delivery == "native" else None
         try:
-            completion = self._sent_model.complete(
+            completion = model.complete(
                 request.messages,
                 request.tools,
                 found=found,
@@ -327,11 +337,10 @@ class Run:
         finally:
             pieces.close()
         self._answered = True
-        calls = response.message.tool_calls or ()
-        if (
-            len(text_of(response.message.content)) + sum(CALL_CHARACTERS + len(call.function.arguments) for call in calls)
-            > limit
-        ):
+        characters = len(text_of(response.message.content))
+        for call in response.message.tool_calls or ():
+            characters += CALL_CHARACTERS + len(call.function.arguments)
+        if characters > limit:
             raise too_long(limit)
         return response
 
@@ -374,14 +383,14 @@ class Run:
 
     def _with_written_calls(self, response: ModelResponse) -> AssistantMessage:
         """Return a response in which calls that the model wrote as text are calls, if they are to be run; a notice says so."""
-        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
-
         message = response.message
-        if message.tool_calls or response.truncated:
+        if response.truncated:
             return message
         written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
         if not written:
             return message
+        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
         if not self.repair_calls:
             self._notify(
@@ -484,21 +493,17 @@ class Run:
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
-    @property
-    def _can_read_on(self) -> bool:
-        return READ_RESULT in self.dispatcher.synthetic
-
-    @property
     def _reads_from_the_start(self) -> bool:
-        """Whether reading on is offered before there is a large result, because the tools are to stay the same."""
-        if self.delivery == "definitions":
-            return False
+        """Return whether reading on is offered before there is a large result, because the tools are to stay the same."""
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
         return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
 
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if not self._can_read_on and (self._reads_from_the_start or handles_in(messages)):
-            self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: self._reader}
+        if READ_RESULT not in self.dispatcher.synthetic and (
+            (self.delivery != "definitions" and self._reads_from_the_start()) or handles_in(messages)
+        ):
+            reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
+            self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))
@@ -525,8 +530,10 @@ class Run:
 
         It bills these as if they were defined with the others.
         """
-        tools = self.view.loaded_tokens + self.view.search_tool_tokens + (READ_ON_TOKENS if self._can_read_on else 0)
-        return tools + sum([tool.tokens for tool in (*defined, *found)])
+        tokens = self.view.loaded_tokens + self.view.search_tool_tokens
+        if READ_RESULT in self.dispatcher.synthetic:
+            tokens += READ_ON_TOKENS
+        return tokens + sum([tool.tokens for tool in (*defined, *found)]) if defined or found else tokens
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
         """Return the estimated tokens of some of the definitions of a request."""

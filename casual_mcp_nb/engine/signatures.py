@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ForwardRef, ParamSpec, TypeVar, cast
+from typing import Any, ForwardRef, Never, ParamSpec, TypeVar, cast
 
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.model_options import in_order
@@ -28,20 +28,21 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
         signature = _spelled_out(inspect.signature(method), options)
         names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
         names = names[1:] if names[:1] == ["self"] else names
+        known = frozenset(names)
 
-        def check(kwargs: Mapping[str, Any]) -> None:
-            for name in kwargs:
-                if name not in names:
-                    raise UnknownNameError("option", name, names)
+        def refuse(kwargs: Mapping[str, Any]) -> Never:
+            raise UnknownNameError("option", next(name for name in kwargs if name not in known), names)
 
         @functools.wraps(method)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            check(kwargs)
+            if not known.issuperset(kwargs):
+                refuse(kwargs)
             return method(*args, **kwargs)
 
         @functools.wraps(method)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
-            check(kwargs)
+            if not known.issuperset(kwargs):
+                refuse(kwargs)
             return await cast("Any", method)(*args, **kwargs)
 
         # A coroutine function must be recognisable as one.

@@ -54,6 +54,7 @@ class ChatTools:
         self.own: tuple[OwnTool, ...] = ()
         self.window: Callable[[], int | None] = lambda: None
         self._said: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
+        self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
@@ -74,16 +75,23 @@ class ChatTools:
             selection: The selection.
             model: The model; None for the one that turns use unless they name another.
         """
-        self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
-        await self._server_manager.connect()
-        await self.update()
+        self._enable(selection)
+        # Each turn calls this, and usually there is nothing to do.
+        if (catalog := self._server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
+            await self._server_manager.connect()
+            await self.update()
         window = self.window() if model is None else model.window
         if selection.discovery == "auto" and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
             view = await asyncio.to_thread(self.view, selection, window)
         else:
             view = self.view(selection, window)
-        await view.measure()
+        if "undeferred_tokens" not in view.__dict__:
+            await view.measure()
         return view
+
+    def _enable(self, selection: Selection) -> None:
+        if self._server_manager.disabled:
+            self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
 
     async def current_view(self, selection: Selection) -> ToolView:
         """Return what is offered now under a selection: connect what it needs, or wait a few seconds at most for new lists.
@@ -91,7 +99,7 @@ class ChatTools:
         Args:
             selection: The selection.
         """
-        self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
+        self._enable(selection)
         if self._server_manager.waiting:
             return await self.connected_view(selection)
         await self.relist()
@@ -101,6 +109,11 @@ class ChatTools:
 
     async def relist(self) -> None:
         """List the tools again that servers have changed; wait a few seconds at most."""
+        # A notification that came with a result is read by another task, just after it.
+        for _ in range(_LOOP_ITERATIONS):
+            await asyncio.sleep(0)
+        if (catalog := self._server_manager.current_catalog()) is not None and catalog is self.changes.catalog:
+            return
         if await self._relisting.wait():
             # Also what changed without a listing, such as the functions of the notebook.
             await self.update()
@@ -137,13 +150,18 @@ class ChatTools:
             selection: The selection.
             window: Context window of the model in tokens; None for that of the model that turns use unless they name another.
         """
-        catalog = self.changes.catalog
+        catalog, key, blocked, own = self.changes.catalog, selection.key(), self.changes.blocked, self.own
+        last_key, last_own, last = self._last_view
+        if last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own:
+            return last
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
         window = window or self.window()
-        return self._views.get(
-            catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own, instructions, window
-        )
+        view = self._views.get(catalog, selection, self._tool_sets, blocked, excluded, own, instructions, window)
+        # A toolset can be given another content under the same name, and models have other windows.
+        if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
+            self._last_view = key, own, view
+        return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
         """Return what the servers say about their use; the same as long as the catalog is, so that the manifest is too."""
@@ -183,7 +201,7 @@ class ChatTools:
 
     def abandon(self) -> None:
         """Forget the views, in a forked child: the lock of the cache may have been held at the fork."""
-        self._views = ViewCache()
+        self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:
         config = self._server_manager.config_of(server)
@@ -209,9 +227,6 @@ class Relisting:
         Returns:
             Whether they are.
         """
-        # A notification that came with a result is read by another task, just after it.
-        for _ in range(_LOOP_ITERATIONS):
-            await asyncio.sleep(0)
         if self._task is not None and not self._task.done():
             return self._is_fresh()
         if self._is_fresh():

@@ -87,6 +87,11 @@ class ToolView:
         return cut_notices(self.loaded)
 
     @cached_property
+    def selection_key(self) -> str:
+        """The key of the selection."""
+        return self.selection.key()
+
+    @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
         """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools."""
         synthetic = (tool.definition for tool in self.synthetic_tools().values())
@@ -139,7 +144,7 @@ class ToolView:
         """Estimated tokens of the search or browsing tools, without the manifest; 0 if there are none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
-    @property
+    @cached_property
     def own_specs(self) -> tuple[ToolSpec, ...]:
         """What a model reads of the person's own synthetic tools."""
         return tuple(own.spec for own in self.own)

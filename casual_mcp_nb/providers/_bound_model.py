@@ -94,6 +94,8 @@ class BoundModel:
         self.cache_diagnostics = cache_diagnostics
         self.repair_calls = repair_calls
         self.tape: Recorder | Replayer | None = None
+        self._facts: tuple[str, Learned | None] = "", None
+        self._plain: tuple[str, RequestOptions, Sendable | None] = "", NO_OPTIONS, None
 
     @cached_property
     def wire(self) -> ProviderAdapter:
@@ -105,9 +107,13 @@ class BoundModel:
     @property
     def facts(self) -> Learned:
         """What has been learnt about the model; all that are bound to the same client share it."""
-        from casual_mcp_nb.providers._learned import learned
+        name, facts = self._facts
+        if facts is None or name is not self.model:
+            from casual_mcp_nb.providers._learned import learned
 
-        return learned(self.client, self.model)
+            facts = learned(self.client, self.model)
+            self._facts = self.model, facts
+        return facts
 
     @cached_property
     def wanted(self) -> RequestOptions:
@@ -119,10 +125,8 @@ class BoundModel:
     @property
     def window(self) -> int | None:
         """The context window in tokens: `context_window`, or what the provider stated in a refusal if that is less."""
-        from casual_mcp_nb.providers._learned import learned
-
-        stated = learned(self.client, self.model).window
-        return min((window for window in (self.context_window, stated) if window is not None), default=None)
+        own, stated = self.context_window, self.facts.window
+        return own if stated is None else stated if own is None else min(own, stated)
 
     def sendable(self, *, tools: bool) -> Sendable:
         """Return the options that a request is sent with, as far as known.
@@ -133,10 +137,16 @@ class BoundModel:
         Raises:
             UsageError: A value can never be sent to this provider.
         """
+        name, wanted, plain = self._plain
+        if plain is not None and name is self.model and wanted is self.wanted:
+            return plain
         from casual_mcp_nb.providers._options import sendable
 
         wire, facts = self.wire.name or self.provider, self.facts.options
-        return sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
+        sent = sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
+        if sent.plain:
+            self._plain = self.model, self.wanted, sent
+        return sent
 
     @cached_property
     def _is_at_home(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Sequence
 
 from casual_mcp_nb.providers.registry import spec_of
 
@@ -12,10 +13,9 @@ _loaded: set[object] = set()
 
 async def load(*modules: str) -> None:
     """Import modules of other packages without blocking the loop; do nothing if already imported."""
-    missing = [name for name in modules if name not in _loaded]
-    if missing:
-        await asyncio.to_thread(_import, missing)
-        _loaded.update(missing)
+    if not _loaded.issuperset(modules):
+        await asyncio.to_thread(_import, modules)
+        _loaded.update(modules)
 
 
 def touch(provider: str, client: object) -> None:
@@ -33,6 +33,6 @@ def touch(provider: str, client: object) -> None:
     spec.warm_up()
 
 
-def _import(names: list[str]) -> None:
+def _import(names: Sequence[str]) -> None:
     for name in names:
         importlib.import_module(name)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.providers.limits import RateLimitWait, TokenReservation
+    from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, TokenReservation
 
 _SERVER_ERRORS = (500, 501)
 MAX_STREAM_BYTES = 256_000_000
@@ -138,9 +138,8 @@ class ModelRequest:
 
     async def _attempt(self) -> ModelResponse:
         """Send the request, and again in each form that a refusal calls for."""
-        answer = await self._request()
-        while answer is None:
-            answer = await self._request()
+        while (answer := await self._request()) is None:
+            pass
         if self._streamed_nothing and self._known.streams:
             self._known.streams = False
             self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
@@ -152,7 +151,7 @@ class ModelRequest:
 
     async def _request(self) -> ModelResponse | None:
         """Make one request; None if it must be repeated in another form."""
-        charge = await self._wait_for_the_limits()
+        charge = None if self._model.limits is None else await self._wait_for_the_limits(self._model.limits)
         self._attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
@@ -161,9 +160,14 @@ class ModelRequest:
         left = None if self._model.timeout is None else self._model.timeout - self._spent
         try:
             if left is None:
-                return self._counted(await self._ask(), charge)
-            async with asyncio.timeout(left) as self._limit:
-                return self._counted(await self._ask(), charge)
+                answer = await self._ask()
+            else:
+                async with asyncio.timeout(left) as self._limit:
+                    answer = await self._ask()
+            if charge is not None and self._model.limits is not None:
+                self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
+            headers = last_headers.get()
+            return self._with_request_id(answer, headers) if headers else answer
         except CasualMcpError:
             raise
         except Exception as error:
@@ -219,19 +223,13 @@ class ModelRequest:
         if self._on_event is not None:
             self._on_event(RequestAdapted(notice))
 
-    async def _wait_for_the_limits(self) -> TokenReservation | None:
-        limits = self._model.limits
-        if limits is None:
-            return None
+    async def _wait_for_the_limits(self, limits: ClientLimits) -> TokenReservation | None:
         # On a thread, because the definitions of many tools are long.
         tokens = await asyncio.to_thread(request_tokens, self._messages, self._definitions) if limits.counts_tokens else 0
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
-    def _counted(self, answer: ModelResponse, charge: TokenReservation | None) -> ModelResponse:
-        if charge is not None and self._model.limits is not None:
-            self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
-        headers = reading.kept_headers(last_headers.get() or {}, reading.secrets_of(self._model))
-        request_id = reading.request_id_in(headers)
+    def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
+        request_id = reading.request_id_in(reading.kept_headers(headers, reading.secrets_of(self._model)))
         return answer if request_id is None else replace(answer, request_id=request_id)
 
     def _pause_after(self, failure: ProviderError) -> None:
@@ -248,22 +246,22 @@ class ModelRequest:
         return await self._stream(client, name, self._messages, options, self._say)
 
     async def _options(self) -> ChatOptions:
-        from casual_llm import ChatOptions
-
-        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options.without(self._without)
-        base = self._model.default_options or ChatOptions()
-        options = chat_options(self._wire.name, base, self._sent, self._offer())
-        for name, value in self._diagnosis().items():
-            options.extra.setdefault(name, value)
+        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
+        if self._without:
+            self._sent = self._sent.without(self._without)
+        options = chat_options(self._spec, self._model.default_options, self._sent, self._offer())
+        if self._spec.diagnose is not None:
+            for name, value in self._diagnosis(self._spec.diagnose).items():
+                options.extra.setdefault(name, value)
         think, effort = self._spec.think, self._sent.reasoning_effort
         if think is not None and effort is not None:
             self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
         return options
 
-    def _diagnosis(self) -> dict[str, Any]:
+    def _diagnosis(self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]) -> dict[str, Any]:
         """Return the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
         model, spec = self._model, self._spec
-        fields = spec.diagnose(model.client, model.model, self._before)
+        fields = diagnose(model.client, model.model, self._before)
         if not fields:
             return fields
         asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics

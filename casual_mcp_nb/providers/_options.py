@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions
 
     from casual_mcp_nb.providers._refused_options import LearnedOptions
+    from casual_mcp_nb.providers.spec import ProviderSpec
 
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
@@ -25,10 +26,12 @@ class Sendable:
     Args:
         options: The options to send, with our defaults for the provider.
         notices: Descriptions of what is not sent, for the person.
+        plain: Whether none were requested or added, so that they are the same for every request.
     """
 
     options: RequestOptions
     notices: tuple[str, ...] = ()
+    plain: bool = False
 
 
 def options_of(chat: ChatOptions | None) -> RequestOptions:
@@ -64,7 +67,7 @@ def sendable(
     usual = spec.answer_limit(model, options) if spec.needs_answer_limit or (at_home and spec.models) else None
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
-        return Sendable(options)
+        return Sendable(options, plain=True)
     highest = spec.highest_temperature
     if highest is not None and (options.temperature or 0) > highest[0]:
         raise UsageError(f"temperature: {highest[1]} take 0 to {highest[0]:g}.", hint=f"The highest is {highest[0]:g}.")
@@ -82,16 +85,20 @@ def sendable(
     return Sendable(options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice))
 
 
-def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
+def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
     """Build the input of the request.
 
     Args:
-        wire: The format of the request.
-        base: The model's other options.
+        spec: The provider.
+        base: The model's other options, if it has any.
         options: The options to send.
         offer: The tools, as arguments of the request.
     """
-    spec = spec_of(wire)
+    from casual_llm import ChatOptions
+
+    if base is None and options is NO_OPTIONS:
+        return ChatOptions(extra={**offer, **spec.choose_tools(options)} if "tools" in offer else offer)
+    base = base or ChatOptions()
     effort = {} if options.reasoning_effort is None else spec.effort(options.reasoning_effort)
     extra = {**effort, **base.extra, **offer}
     if "tools" in offer:

@@ -45,6 +45,7 @@ class ModelFactory:
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
         self._bound: dict[str, ChatModel] = {}
+        self._last_own: tuple[Model | None, ChatModel | None] = (None, None)
         self._making = threading.Lock()
         # Created once, so that closing and reopening does not reset the limits.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
@@ -89,7 +90,7 @@ class ModelFactory:
             config = self._config.models[name]
             provider = self._config.clients[config.client].provider
             base = _options(config, provider)
-            options = chat_options(provider, base, options_of(base).overlaid(config), {})
+            options = chat_options(spec_of(provider), base, options_of(base).overlaid(config), {})
             self._models[name] = Model(self.get_client(config.client), config.model, default_options=options)
         return self._models[name]
 
@@ -106,15 +107,24 @@ class ModelFactory:
         if isinstance(name, ChatModel):
             return name
         if name is not None and not isinstance(name, str):
-            own = ChatModel.of(name)
-            own.price = price_of(self._config.prices, own.name)
-            return own
+            return self._own(name)
         if name is None and not self._config.models:
             raise UsageError("The config has no model.", hint="Add one under 'models', or pass a casual_llm.Model.")
         name = next(iter(self._config.models)) if name is None else name
         if name not in self._bound:
             self._bound[name] = self._bind(name)
         return self._bound[name]
+
+    def _own(self, model: Model) -> ChatModel:
+        """Return a model that the user created, bound; the last one need not be bound again in each turn."""
+        last, bound = self._last_own
+        plain = model.default_options is None and model.system_message_handling is None
+        if plain and bound is not None and last is model and bound.client is model._client and bound.model == model.name:
+            return bound
+        bound = ChatModel.of(model)
+        bound.price = price_of(self._config.prices, bound.name)
+        self._last_own = (model, bound) if plain else (None, None)
+        return bound
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Return the same as `chat_model`, without blocking the caller's loop.
@@ -184,6 +194,7 @@ class ModelFactory:
         self._clients.clear()
         self._models.clear()
         self._bound.clear()
+        self._last_own = (None, None)
         for client in clients:
             sdk = getattr(client, "client", None)
             if sdk is not None:

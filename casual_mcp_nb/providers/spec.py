@@ -131,7 +131,8 @@ class ProviderSpec:
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
-        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed.
+        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed; None where
+            that cannot be asked.
         max_tools: How many tools a request may have at the provider's own address; None if no limit is known.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         read_first: The options that its models read before the messages, so that a change of one costs the cache of them.
@@ -175,7 +176,7 @@ class ProviderSpec:
     chat_messages: bool = False
     renames_max_tokens: bool = False
     hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    diagnose: Callable[[Any, str, str | None], dict[str, Any]] = lambda client, model, before: {}
+    diagnose: Callable[[Any, str, str | None], dict[str, Any]] | None = None
     max_tools: int | None = None
     defers: Callable[[str], bool] = lambda model: False
     read_first: tuple[str, ...] = ("parallel_tool_calls", "reasoning_effort")

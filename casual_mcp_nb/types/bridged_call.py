@@ -30,7 +30,8 @@ def read_call(name: str, text: str | None) -> NamedCall:
         name: The name in its answer.
         text: The arguments as the model wrote them.
     """
-    return named_call(name, parse_arguments(text))
+    arguments = parse_arguments(text)
+    return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
 
 
 def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:

@@ -26,6 +26,8 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
     Returns:
         The messages, with valid ones unchanged, and one sentence for each kind of repair with the number of repairs.
     """
+    if not messages:
+        return [], ()
     taken = set() if taken is None else taken
     if (ids := _ids_if_intact(messages, taken)) is not None:
         taken |= ids

@@ -51,7 +51,10 @@ def images_of(result: ToolResult) -> list[bytes]:
     Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each;
     the text of the result has a note about the others.
     """
-    candidates = (part.data for part in result.content if part.data and part.kind in ("image", "resource"))
+    binary = [part for part in result.content if part.data]
+    if not binary:
+        return []
+    candidates = (part.data for part in binary if part.data and part.kind in ("image", "resource"))
     shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
     return list(islice(shown, MAX_IMAGES))
 

@@ -39,8 +39,9 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
         node, depth = waiting.pop()
         if depth > limit:
             return True
-        inner = node.values() if isinstance(node, dict) else node
-        waiting += [(item, depth + 1) for item in inner if isinstance(item, _NESTED)]
+        for item in node.values() if isinstance(node, dict) else node:
+            if isinstance(item, _NESTED):
+                waiting.append((item, depth + 1))
     return False
 
 
@@ -97,7 +98,8 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
         UsageError: One has more.
     """
     for number, message in enumerate(messages, 1):
-        if (parts := parts_in(message)) > MAX_PARTS:
+        plain = message.role == "user" and isinstance(message.content, str)
+        if not plain and (parts := parts_in(message)) > MAX_PARTS:
             raise UsageError(
                 f"Message {number} has {parts:,} parts and tool calls; a message may have {MAX_PARTS:,}.",
                 hint="Join texts, or attach a file in fewer pieces.",

@@ -94,12 +94,16 @@ class RequestOptions(RemoteConfig):
 
     def shown(self) -> dict[str, Any]:
         """Return the given options as plain JSON for a record, without headers and values of variables."""
+        if self is NO_OPTIONS:
+            return {}
         given = self.given()
         given.pop("extra_headers", None)
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
         """Return these options overridden by those of `other`; bodies and headers are merged."""
+        if other is NO_OPTIONS:
+            return self
         changes = other.given()
         sensitive = other._origin.sensitive - self._origin.sensitive
         if not changes and not sensitive:

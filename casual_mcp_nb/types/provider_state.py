@@ -64,7 +64,7 @@ def result_message(
         failed: Whether it is an error.
         result: The tool's result, whose images are included.
     """
-    images = tuple(_image(data) for data in images_of(result)) if result is not None else ()
+    images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
     if not failed and not images:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)
     return ToolOutcomeMessage(name=name, tool_call_id=call_id, content=text, failed=failed, images=images)

@@ -236,13 +236,15 @@ class Selection(Displayable, DiscoveryOptions):
 
     def key(self) -> str:
         """Return a string that is the same for equal selections: the cache key of compiled views."""
-        changes, key = self._keyed
-        if changes != self._changes:
+        # Each turn calls this, and pydantic looks for a private attribute everywhere else first.
+        private = self.__pydantic_private__ or {}
+        changes, key = private["_keyed"]
+        if changes != private["_changes"]:
             # Counted before: an edit on another thread meanwhile makes the next call dump it again.
-            changes = self._changes
+            changes = private["_changes"]
             key = self.model_dump_json()
-            self._keyed = changes, key
-        return key
+            private["_keyed"] = changes, key
+        return str(key)
 
     def _check_field(self, name: str) -> None:
         if name not in type(self).model_fields:

@@ -317,7 +317,7 @@ def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edi
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
         return []
-    return [answer, *(_result_of(call, ended.get(call.id), edited.get(call.id)) for call in tool_calls)]
+    return [answer, *[_result_of(call, ended.get(call.id), edited.get(call.id)) for call in tool_calls]]
 
 
 def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None) -> ChatMessage:

@@ -42,14 +42,13 @@ def estimate_tokens(text: str) -> int:
     Returns:
         The estimated number of tokens, 0 for an empty text.
     """
-    return math.ceil(_SCALE * sampled(text, _pieces))
+    return math.ceil(_SCALE * (_pieces(text) if len(text) <= _COUNTED_WHOLE else sampled(text, _pieces)))
 
 
 def _pieces(text: str) -> int:
     pieces = _PIECE.findall(text)
     if text.isascii():
-        long_words = [size for size in map(len, pieces) if size > _LONG_WORD]
-        return len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in long_words])
+        return len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in map(len, pieces) if size > _LONG_WORD])
     return sum([1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in pieces])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
@@ -81,6 +81,10 @@ class Trace:
     def last_at(self) -> float:
         """When the last event happened, in seconds since the turn began."""
         return max((event.at for event in self._events), default=0.0)
+
+    def all_of(self, kind: type[E]) -> Sequence[E]:
+        """Return the events of one kind, in order, without a copy: it grows with the trace."""
+        return self._by_kind.get(kind, ())
 
     def of(self, kind: type[E]) -> list[E]:
         """Return the events of one kind, in order."""
@@ -193,6 +197,8 @@ class Turn(Displayable):
     def asked(self) -> list[ChatMessage]:
         """The messages that the person added, as the model read them."""
         messages: list[ChatMessage] = list(self.started.messages)
+        if not self.trace.all_of(TextEdited):
+            return messages
         edit = next((edit for edit in reversed(self.edits) if edit.call_id is None), None)
         index = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
         if edit is not None and index is not None:
@@ -316,11 +322,11 @@ class Turn(Displayable):
         return self._messages[1].copy()
 
     def _read_messages(self) -> list[ChatMessage]:
-        messages = self.asked
-        answers = {event.step: event.message for event in self.trace.of(StepFinished)}
-        ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
-        edited = {edit.call_id: edit.text for edit in self.edits if edit.call_id is not None}
-        for event in self.trace.of(StepStarted):
+        messages, all_of = self.asked, self.trace.all_of
+        answers = {event.step: event.message for event in all_of(StepFinished)}
+        ended = {event.call_id: event for event in all_of(ToolFinished)}
+        edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
+        for event in all_of(StepStarted):
             answer = answers.get(event.step)
             messages += messages_of(answer, ended, edited) if answer else self._unfinished(event.step)
         return messages

@@ -39,7 +39,10 @@ def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
     steps[0] -= 1
     if steps[0] < 0 or depth > MAX_DEPTH or not isinstance(schema, dict) or len(schema) > MAX_DEPTH:
         return False
-    return all(_follows(word, schema, value, steps, depth + 1) for word in schema if word not in _SAYS_NOTHING)
+    for word in schema.keys() - _SAYS_NOTHING:  # noqa: SIM110 (a generator takes twice as long)
+        if not _follows(word, schema, value, steps, depth + 1):
+            return False
+    return True
 
 
 def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], depth: int) -> bool:
@@ -49,10 +52,10 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
             return isinstance(rule, str) and rule in _TYPES and _TYPES[rule](value)
         case "properties" if isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]:
             steps[0] -= len(rule)
-            return all(_fits(part, value[name], steps, depth) for name, part in rule.items() if name in value)
+            return not [name for name in rule if name in value and not _fits(rule[name], value[name], steps, depth)]
         case "required" if isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]:
             steps[0] -= len(rule)
-            return all(isinstance(name, str) and name in value for name in rule)
+            return not [name for name in rule if not isinstance(name, str) or name not in value]
         case "items" if isinstance(value, list) and len(value) < steps[0]:
             return all(_fits(rule, item, steps, depth) for item in value)
         case "anyOf" if isinstance(rule, list) and len(rule) < steps[0]:
