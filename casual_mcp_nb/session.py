@@ -720,7 +720,7 @@ class Session(Displayable):
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Values for the parameters of your functions that are marked with `Inject`, for all turns of this conversation.
+        """Values for the parameters of your functions that have their names, or are marked with `Inject`, for all turns.
 
         No model and no record gets them. Those given to `chat` come on top; `new_conversation` clears them.
         """
@@ -1208,8 +1208,8 @@ class Session(Displayable):
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
             mock: Stubs that answer in place of tools in this turn, by tool as in `mock`; they come before those of the session.
-            context: Values for the parameters of your own functions that are marked with `Inject`; no model and no record gets
-                them. They come on top of the session's `context`.
+            context: Values for the parameters of your own functions that have their names or are marked with `Inject`; no model
+                and no record gets them. They come on top of the session's `context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
                 session's `step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for `read`,

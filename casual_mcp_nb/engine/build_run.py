@@ -30,6 +30,7 @@ from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox.mocks import Mocks
+from casual_mcp_nb.toolbox.toolbox import Toolbox
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
@@ -68,6 +69,7 @@ class Chat(Protocol):
     large_results: LargeResults
     last_selection: str
     mocks: Mocks
+    toolbox: Toolbox
     names: ChatNames
     deliveries: Deliveries
     instructions: Instructions

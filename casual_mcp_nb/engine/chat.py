@@ -99,7 +99,6 @@ class McpToolChat:
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
-        context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
         run_function: As given.
         server_logs: Called with server, level and text of each line that a server logs.
         tape: Records what models and servers answer, or answers in their place, see `use_tape`.
@@ -134,7 +133,7 @@ class McpToolChat:
         self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
         self.limits = limits or TurnLimits()
         self.system = system
-        self.context: Mapping[str, Any] = {}
+        self._context: Mapping[str, Any] = {}
         self.tools = ChatTools(server_manager, self.tool_sets, strict)
         self.contexts = ContextWindows()
         self.deliveries = Deliveries()
@@ -281,6 +280,16 @@ class McpToolChat:
         self.tools.abandon()
 
     @property
+    def context(self) -> Mapping[str, Any]:
+        """Values for the parameters of the notebook's functions that are named as they are, or marked with `Inject`."""
+        return self._context
+
+    @context.setter
+    def context(self, values: Mapping[str, Any]) -> None:
+        self._context = values
+        self.toolbox.use_context(values)
+
+    @property
     def catalog(self) -> Catalog:
         """The tools that are known now."""
         return self.tools.changes.catalog
@@ -344,12 +353,19 @@ class McpToolChat:
             UsageError: It cannot be a tool; or a server of the config is named `notebook`.
         """
         tool = read_tool(
-            target, NOTEBOOK, name=name, description=description, inject=inject, annotations=annotations, policy=approval
+            target,
+            NOTEBOOK,
+            name=name,
+            description=description,
+            inject=inject,
+            annotations=annotations,
+            policy=approval,
+            context=self.context,
         )
         self.server_manager.attach(self.toolbox)
         self.toolbox.add(tool)
         self.consent.set_policies(NOTEBOOK, self.toolbox.policies)
-        return tool.spec
+        return self.toolbox.spec_of(tool)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool that `add_tool` added.
@@ -519,29 +535,32 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, kept=kept)
-        if plan_only:
-            # Nor does the provider run anything.
-            run.plan_only, run.model = True, run.model.without_hosted_tools()
-        run.ahead = ahead
-        self._last_turn = turn
-        self._running.add(run)
-        try:
-            await run.run()
-            emit(TurnFinished("done", at=run.now()))
-        except asyncio.CancelledError:
-            emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
-            raise
-        except Exception as error:
-            if isinstance(error, CasualMcpError):
-                error = masked_error(error, self._secrets)
-            text = f"{type(error).__name__}: {error}"
-            shown = redacted(text, self._secrets)
-            turn.exception = error if shown == text else CasualMcpError(shown)
-            emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
-        finally:
-            self._running.discard(run)
-            run.release()
+        with self.toolbox.injecting(options.given.get("context") or ()):
+            run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, kept=kept)
+            if plan_only:
+                # Nor does the provider run anything.
+                run.plan_only, run.model = True, run.model.without_hosted_tools()
+            run.ahead = ahead
+            self._last_turn = turn
+            self._running.add(run)
+            try:
+                await run.run()
+                emit(TurnFinished("done", at=run.now()))
+            except asyncio.CancelledError:
+                emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
+                raise
+            except Exception as error:
+                if isinstance(error, CasualMcpError):
+                    error = masked_error(error, self._secrets)
+                text = f"{type(error).__name__}: {error}"
+                shown = redacted(text, self._secrets)
+                turn.exception = error if shown == text else CasualMcpError(shown)
+                emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
+            finally:
+                self._running.discard(run)
+                run.release()
+        if options.given.get("context"):
+            await self.tools.update_known()
         return turn
 
     @spelled_out(TurnFields)

@@ -88,40 +88,41 @@ async def run_planned(
     """
     from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
 
-    view = await chat.tools.connected_view(options.applied_to(chat.selection))
-    _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
-    tools = (call.tool.wire_name for call in calls if call.tool is not None)
-    # A search while planning has loaded them.
-    discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
-    dispatcher = build_dispatcher(chat, view, discovered, options)
-    trace, start = Trace(), time.monotonic()
+    with chat.toolbox.injecting(options.given.get("context") or ()):
+        view = await chat.tools.connected_view(options.applied_to(chat.selection))
+        _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
+        tools = (call.tool.wire_name for call in calls if call.tool is not None)
+        # A search while planning has loaded them.
+        discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
+        dispatcher = build_dispatcher(chat, view, discovered, options)
+        trace, start = Trace(), time.monotonic()
 
-    def now() -> float:
-        return time.monotonic() - start
+        def now() -> float:
+            return time.monotonic() - start
 
-    def emit(event: Event) -> None:
-        trace.append(event)
-        on_event(event)
+        def emit(event: Event) -> None:
+            trace.append(event)
+            on_event(event)
 
-    dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
-    runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
-    made = []
-    for call in calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-        function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
-        made.append(AssistantToolCall(id=call.id, function=function))
-    try:
-        await runner.run(step, made, {})
-    finally:
-        # Also when it is interrupted: what was run is not to be run again.
-        trace.append(TurnFinished("done", at=now()))
-        run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
-        allowed = {end.call_id for end in trace.of(ToolFinished) if end.permission is not None and end.permission.allowed}
+        dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
+        runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
+        made = []
         for call in calls:
-            call.call = run.get(call.id, call.call)
-            call.ran = call.id in allowed and not run[call.id].mocked
-            call.events = tuple(_of_call(trace, call.id))
-    return [run[call.id] for call in calls]
+            arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+            function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
+            made.append(AssistantToolCall(id=call.id, function=function))
+        try:
+            await runner.run(step, made, {})
+        finally:
+            # Also when it is interrupted: what was run is not to be run again.
+            trace.append(TurnFinished("done", at=now()))
+            run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
+            allowed = {end.call_id for end in trace.of(ToolFinished) if end.permission is not None and end.permission.allowed}
+            for call in calls:
+                call.call = run.get(call.id, call.call)
+                call.ran = call.id in allowed and not run[call.id].mocked
+                call.events = tuple(_of_call(trace, call.id))
+        return [run[call.id] for call in calls]
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:

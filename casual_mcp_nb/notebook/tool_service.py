@@ -342,6 +342,13 @@ class ToolService:
         self._chat.remove_synthetic_tool(name)
         self._observers.changes.notify()
 
+    def use_context(self, values: Mapping[str, Any]) -> None:
+        """Set the values that functions are given and no model sees, and hide the parameters that are named as they are."""
+        toolbox = self._chat.toolbox
+        before, self._chat.context = toolbox.tools_version, values
+        if toolbox.tools_version != before:
+            self._tools_changed()
+
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, see `Session.mock`."""
         self._check_open()

@@ -43,6 +43,7 @@ from casual_mcp_nb.types.recorded_steps import recorded_steps
 from casual_mcp_nb.types.session import SystemPrompt
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.stored import ConversationHead
+from casual_mcp_nb.types.tool import Catalog
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class TurnService:
 
     @context.setter
     def context(self, values: Mapping[str, Any] | None) -> None:
-        self._chat.context = TurnOptions(context=values).given.get("context") or {}
+        self._tools.use_context(TurnOptions(context=values).given.get("context") or {})
 
     def check_open(self) -> None:
         """Raise an error if no further turn can begin.
@@ -217,7 +218,7 @@ class TurnService:
             private: Whether it is not saved.
         """
         self._chat.consent.forget()
-        self._chat.context = {}
+        self._tools.use_context({})
         self.runner.clear(private=private)
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
@@ -370,10 +371,12 @@ class TurnService:
         """Return what the model would call, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._tools.start_shown():
-            turn = await on_engine(self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns)))
+            turn, catalog = await on_engine(
+                self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns))
+            )
         turn.raise_for_status()
         own = [own.spec for own in self._chat.tools.own]
-        calls = planned_calls(turn, self._chat.catalog, own, self._chat.server_manager.worker)
+        calls = planned_calls(turn, catalog, own, self._chat.server_manager.worker)
         step = turn.steps[-1].index
 
         async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:
@@ -397,19 +400,25 @@ class TurnService:
             lambda echo: wait(self._engine, go_on(echo)),
         )
 
-    async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> Turn:
+    async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> tuple[Turn, Catalog]:
+        """Return the turn, and the tools as they were in it."""
         warm_up()
         await self._tools.view()
         await warmed_up()
         messages = await self._resources.with_attachments(as_messages(prompt), attach)
         history = [message for turn in turns for message in turn.messages]
         before = turns[-1] if turns else None
-        return await self._chat.run(messages, options, history=history, before=before, plan_only=True)
+        with self._chat.toolbox.injecting(options.given.get("context") or ()):
+            turn = await self._chat.run(messages, options, history=history, before=before, plan_only=True)
+            catalog = self._chat.catalog
+        await self._chat.tools.update_known()
+        return turn, catalog
 
     async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions, step: int) -> list[ToolCall]:
         await self._tools.view()
         at = time.time()
         made = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
+        await self._chat.tools.update_known()
         for call in made:
             self._tools.calls.add(at, call)
         return made

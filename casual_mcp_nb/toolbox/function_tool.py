@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolbox.context import ToolContext
-from casual_mcp_nb.toolbox.parameters import read_parameters, unwrapped
+from casual_mcp_nb.toolbox.parameters import Parameters, read_parameters, unwrapped
 from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
@@ -41,12 +41,20 @@ class NotebookTool:
         policy: When the person is asked before a call; None for the default.
         is_async: Whether `start` returns something to await.
         start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
+        parameters: Those of the function; None for an object.
     """
 
     spec: ToolSpec
     policy: Approval | None
     is_async: bool
     start: Callable[[Mapping[str, Any], ToolContext], Callable[[], Any]]
+    parameters: Parameters | None = None
+
+    def spec_beside(self, names: Collection[str]) -> ToolSpec:
+        """Return what a model reads of it where the context of the conversation has values of these names."""
+        if self.parameters is None or not self.parameters.named(names):
+            return self.spec
+        return replace(self.spec, input_schema=self.parameters.schema_beside(names))
 
 
 def read_tool(
@@ -58,6 +66,7 @@ def read_tool(
     inject: Mapping[str, Any] | None = None,
     annotations: ToolAnnotations | None = None,
     policy: Approval | None = None,
+    context: Collection[str] = (),
 ) -> NotebookTool:
     """Return a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
 
@@ -70,6 +79,7 @@ def read_tool(
         inject: Values for parameters that no model sees, see `read_parameters`.
         annotations: What it does to the world.
         policy: When the person is asked before a call.
+        context: The names of the values that the context of the conversation has.
 
     Raises:
         UsageError: It cannot be a tool; the message says why.
@@ -91,14 +101,14 @@ def read_tool(
     summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
     of_init = parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
     described = {each.arg_name: each.description or "" for each in (*of_init, *documented.params)}
-    parameters = read_parameters(target, name, inject or {}, described)
+    parameters = read_parameters(target, name, inject or {}, described, context)
     spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
 
     def start(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
         positional, named = parameters.bind(arguments, context)
         return partial(target, *positional, **named)
 
-    return NotebookTool(spec, policy, is_async(target), start)
+    return NotebookTool(spec, policy, is_async(target), start, parameters)
 
 
 def is_async(target: Any) -> bool:

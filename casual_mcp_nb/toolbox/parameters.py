@@ -6,7 +6,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, get_args, get_origin
@@ -108,9 +108,23 @@ class Parameters:
     @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments that a model gives."""
-        schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in self.filled.items()])
+        return self.schema_beside(())
+
+    def named(self, names: Collection[str]) -> set[str]:
+        """Return what a model would call the parameters of these names."""
+        return {name for name, each in self.filled.items() if each.name in names}
+
+    def schema_beside(self, context: Collection[str]) -> dict[str, Any]:
+        """Return this schema without the parameters that the context of the conversation fills.
+
+        Args:
+            context: The names of its values.
+        """
+        hidden = self.named(context)
+        filled = {name: each for name, each in self.filled.items() if name not in hidden}
+        schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in filled.items()])
         properties, required = {}, []
-        for name, parameter in self.filled.items():
+        for name, parameter in filled.items():
             schema = {**schemas[name, "validation"]}
             if parameter.description:
                 schema["description"] = parameter.description
@@ -136,14 +150,21 @@ class Parameters:
             InvalidArgumentsError: An argument is unknown, missing, or not valid.
             ToolCallError: The conversation's context lacks a value.
         """
+        hidden = self.named(context.values)
+        theirs = {*hidden, *self.injected, *self.from_context, *self.contexts}
+        visible = [name for name in self.filled if name not in hidden]
         problems = [
-            f"{shown(name)} is not a parameter. {did_you_mean(closest(name, self.filled), self.filled)}"
+            f"{shown(name)} is filled in by the session, never by you: leave it out."
+            if name in theirs
+            else f"{shown(name)} is not a parameter. {did_you_mean(closest(name, visible), visible)}"
             for name in arguments
-            if name not in self.filled
+            if name not in visible
         ]
         values: dict[str, Any] = {**self.injected, **self._of_context(context), **dict.fromkeys(self.contexts, context)}
         for name, parameter in self.filled.items():
-            if name in arguments:
+            if name in hidden:
+                values[parameter.name] = context.values[parameter.name]
+            elif name in arguments:
                 try:
                     values[parameter.name] = parameter.adapter.validator.validate_python(arguments[name])
                 except ValidationError as error:
@@ -175,7 +196,11 @@ class Parameters:
 
 
 def read_parameters(
-    function: Callable[..., Any], name: str, inject: Mapping[str, Any], descriptions: Mapping[str, str]
+    function: Callable[..., Any],
+    name: str,
+    inject: Mapping[str, Any],
+    descriptions: Mapping[str, str],
+    context: Collection[str] = (),
 ) -> Parameters:
     """Return the parameters of a function that is to be a tool.
 
@@ -184,6 +209,7 @@ def read_parameters(
         name: The tool's name, for errors.
         inject: Values by the name of a parameter, or by the key of its `Inject`.
         descriptions: What is known about each parameter.
+        context: The names of the values in the context of the conversation: a parameter of such a name may have any type.
 
     Raises:
         UsageError: A parameter takes any number of values, has a type that a model cannot fill, or has two injected values; a
@@ -216,7 +242,13 @@ def read_parameters(
             if visible in filled:
                 text = f"Two parameters of {shown(name)} are both {shown(visible)} for a model."
                 raise UsageError(text, hint="Give one of them another alias.")
-            adapter = _adapter(_plain(default) if isinstance(default, FieldInfo) else hint, name, parameter.name)
+            try:
+                adapter = _adapter(_plain(default) if isinstance(default, FieldInfo) else hint, name, parameter.name)
+            except UsageError:
+                if parameter.name not in context:
+                    raise
+                from_context[parameter.name] = parameter.name
+                continue
             filled[visible] = Filled(parameter.name, adapter, default, descriptions.get(parameter.name, ""))
     if unused:
         key = min(unused)

@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, shown
@@ -60,6 +60,8 @@ class Toolbox:
         self._tools: dict[str, NotebookTool] = {}
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._logged = 0
+        self._context: Collection[str] = ()
+        self._of_turns: Counter[str] = Counter()
 
     @property
     def status(self) -> ServerStatus:
@@ -71,6 +73,30 @@ class Toolbox:
     def policies(self) -> dict[str, Any]:
         """When the person is asked, by tool; tools with the default are left out."""
         return {name: tool.policy for name, tool in self._tools.items() if tool.policy is not None}
+
+    def use_context(self, names: Iterable[str]) -> None:
+        """Hide the parameters of these names from models: the context of the conversation fills them."""
+        self._context = frozenset(names)
+        self._update()
+
+    @contextmanager
+    def injecting(self, names: Iterable[str]) -> Iterator[None]:
+        """Hide the parameters of these names too while the body runs: the context of a turn fills them."""
+        names = tuple(names)
+        if not names:
+            yield
+            return
+        self._of_turns.update(names)
+        self._update()
+        try:
+            yield
+        finally:
+            self._of_turns -= Counter(names)
+            self._update()
+
+    def spec_of(self, tool: NotebookTool) -> ToolSpec:
+        """Return what models read of a tool now."""
+        return tool.spec_beside({*self._context, *self._of_turns})
 
     def add(self, tool: NotebookTool) -> None:
         """Add a tool; one of the same name is replaced."""
@@ -88,8 +114,12 @@ class Toolbox:
         self._tools = {other: tool for other, tool in self._tools.items() if other != name}
         self._changed()
 
+    def _update(self) -> None:
+        if tuple(map(self.spec_of, self._tools.values())) != self.tools:
+            self._changed()
+
     def _changed(self) -> None:
-        self.tools = tuple(tool.spec for tool in self._tools.values())
+        self.tools = tuple(map(self.spec_of, self._tools.values()))
         self.tools_version = hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
         self._notify()
 
