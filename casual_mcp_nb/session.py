@@ -1825,7 +1825,7 @@ class Session(Displayable):
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
     ) -> McpEndpoint:
-        """Offer the tools to other programs, as one MCP server over HTTP. Connects if needed.
+        """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP. Connects if needed.
 
         What they see follows the selection, also when it changes later. Where tools are deferred, they search as the model
         does; what one client finds is listed for that client only, and its MCP host is told that the list has changed. Nothing
@@ -1889,7 +1889,9 @@ class Session(Displayable):
         plain_names: bool = False,
         approval: HostApproval = "ask",
     ) -> None:
-        """Offer the tools to the program that started this process, over its standard input and output, until it ends.
+        """Offer the tools, resources and prompts to the program that started this process, over its standard input and output.
+
+        It returns when that program ends its side.
 
         Meanwhile the process's own standard output goes to its standard error.
 

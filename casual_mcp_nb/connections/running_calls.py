@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.errors import shown
+
 if TYPE_CHECKING:
     from mcp_types import InputRequiredResult
 
@@ -93,10 +95,19 @@ class ForwardedRequest:
             return result
         plain = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         requests = redact.value(plain.get("inputRequests") or {})
+        for each in requests.values():
+            if "message" in (each.get("params") or {}):
+                # The person at the host sees one server, and has to know which of those behind it asks.
+                each["params"]["message"] = asked_by(self.server, each["params"]["message"])
         if len(json.dumps(requests)) + len(result.request_state or "") > MAX_ASKED:
             raise ValueError(f"it asks for more than {MAX_ASKED:,} characters at a time")
         self.asked = InputRequiredResult.model_validate({**plain, "inputRequests": requests or None}, by_name=False)
         return None
+
+
+def asked_by(server: str, message: str) -> str:
+    """Return what a server asks with its name before it."""
+    return f"The server {shown(server)} asks:\n{message}"
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)

@@ -636,7 +636,7 @@ class McpToolChat:
         try:
             asker = self.server_manager.running_calls.asker(server)
         except SeveralClients:
-            # A server of the older versions does not say during which call it asks, and nobody is to answer for somebody else.
+            # Over stdio, servers of the older versions do not say during which call they ask: nobody answers for somebody else.
             self._notify(server, "The server asked something while it ran calls of several clients; that was cancelled.")
             return ElicitResult(action="cancel")
         if asker is None:

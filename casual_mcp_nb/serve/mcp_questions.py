@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from casual_mcp_nb.connections.running_calls import ASKER, ForwardedRequest
+from casual_mcp_nb.connections.running_calls import ASKER, ForwardedRequest, asked_by
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.tool import ToolSpec
@@ -109,7 +109,7 @@ class HostCall:
     async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
         """Pass on what a server asks, or decline where the host cannot ask its person."""
         address = getattr(params, "url", None)
-        text = f"The server {shown(server)} asks:\n{message}"
+        text = asked_by(server, message)
         passed: mcp.ElicitRequestParams
         if address is not None:
             passed = mcp.ElicitRequestURLParams(

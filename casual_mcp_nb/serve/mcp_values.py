@@ -16,6 +16,8 @@ from casual_mcp_nb.types.event import SYNTHETIC
 from casual_mcp_nb.types.resource import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
+MAX_TEXT = 4_000
+"""Maximum length of a name or a description of a resource or a prompt."""
 _NOWHERE = "casual-mcp-nb:resource"
 """The URI of a resource that came without one."""
 
@@ -95,9 +97,9 @@ def template_to_mcp(template: Resource) -> mcp.ResourceTemplate:
 
 def _described(resource: Resource) -> dict[str, Any]:
     return {
-        "name": resource.name or resource.uri,
-        "title": resource.title or None,
-        "description": resource.description or None,
+        "name": _cut(resource.name or resource.uri),
+        "title": _cut(resource.title) or None,
+        "description": _cut(resource.description) or None,
         "mime_type": resource.mime_type,
     }
 
@@ -105,10 +107,11 @@ def _described(resource: Resource) -> dict[str, Any]:
 def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
     """Return a prompt as it is listed under a name."""
     arguments = [
-        mcp.PromptArgument(name=each.name, description=each.description or None, required=each.required)
+        mcp.PromptArgument(name=each.name, description=_cut(each.description) or None, required=each.required)
         for each in prompt.arguments
     ]
-    return mcp.Prompt(name=name, title=prompt.title or None, description=prompt.description or None, arguments=arguments)
+    title, description = _cut(prompt.title) or None, _cut(prompt.description) or None
+    return mcp.Prompt(name=name, title=title, description=description, arguments=arguments)
 
 
 def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
@@ -147,6 +150,11 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
         case "resource":
             return mcp.EmbeddedResource(resource=_contents(part, _NOWHERE))
     return mcp.TextContent(text=text)
+
+
+def _cut(text: str) -> str:
+    """Return a description of a listing, cut where it is too long to be one."""
+    return _encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
 
 
 def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.BlobResourceContents:

@@ -274,6 +274,7 @@ async def test_questions_of_servers_reach_the_host_in_every_pair_of_versions(
             result = await client.call_tool(tool, arguments.get(tool, {}))
             assert not result.is_error, result.content
         assert len(person.asked) == (2 if protocol == "legacy" else 5), person.asked
+        assert any(text.startswith("The server 'all' asks:") for text in person.asked)
         if protocol == "auto":
             prompt = await client.get_prompt("test_input_required_result_prompt")
             assert prompt.messages[0].content.text == "Thanks."
@@ -286,6 +287,48 @@ async def test_questions_of_servers_reach_the_host_in_every_pair_of_versions(
             else:
                 # The server is told that nobody answers, and decides what comes of it.
                 assert (await client.call_tool(tool, arguments.get(tool, {}))).content
+
+
+ASKING = """
+from fastmcp import Context, FastMCP
+
+server = FastMCP("asking")
+
+
+@server.tool
+async def ask(ctx: Context) -> str:
+    "Ask for a name."
+    answer = await ctx.elicit("Your name?", response_type=str)
+    return f"{answer.action} {getattr(answer, 'data', None)}"
+
+
+server.run(show_banner=False)
+"""
+
+
+async def test_a_question_that_could_be_anybodys_is_not_asked(tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(ASKING)
+    asking = {"command": sys.executable, "args": [str(tmp_path / "asking.py")], "protocol": "legacy"}
+    async with Session({"servers": {"asking": asking}}, quiet=True) as session:
+        endpoint = await session.serve_mcp_async()
+        asked, answered, person, other = asyncio.Event(), asyncio.Event(), Person(), Person()
+
+        async def elicit(context: Any, params: Any) -> Any:
+            asked.set()
+            await answered.wait()
+            return await person.elicit(context, params)
+
+        async with (
+            Client(endpoint.url, elicitation_callback=elicit) as one,
+            Client(endpoint.url, mode="legacy", **other.callbacks) as two,
+        ):
+            waiting = asyncio.create_task(one.call_tool("asking__ask", {}))
+            await asked.wait()
+            # Over stdio a server does not say during which call it asks.
+            assert (await two.call_tool("asking__ask", {})).content[0].text.startswith("cancel")
+            answered.set()
+            assert (await waiting).content[0].text == "accept Ada"
+        assert not other.asked
 
 
 @MODES
