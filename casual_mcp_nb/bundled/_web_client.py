@@ -25,7 +25,7 @@ _HEADERS = {
 
 
 class Page(NamedTuple):
-    """What an address answered: `url` after redirects, `cut` if the body was longer than `MAX_BYTES`."""
+    """What an address answered: `url` after redirects, `cut` if the body was longer than allowed."""
 
     url: str
     media_type: str
@@ -34,7 +34,7 @@ class Page(NamedTuple):
     cut: bool
 
 
-async def fetch(url: str, allowed: Collection[str]) -> Page:
+async def fetch(url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BYTES) -> Page:
     """Fetch a page, following redirects.
 
     A name is resolved once for each request and the connection goes to the address that was checked, so a name that resolves
@@ -43,6 +43,7 @@ async def fetch(url: str, allowed: Collection[str]) -> Page:
     Args:
         url: The address, of the scheme http or https.
         allowed: IP addresses that are permitted although they are not public.
+        max_bytes: Where the body is cut.
 
     Raises:
         ToolError: The address is refused, cannot be reached, or answers with an error.
@@ -53,7 +54,7 @@ async def fetch(url: str, allowed: Collection[str]) -> Page:
             async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS, follow_redirects=False) as client:
                 target = _parsed(url)
                 for _ in range(_MAX_REDIRECTS + 1):
-                    answer = await _request(client, target, allowed)
+                    answer = await _request(client, target, allowed, max_bytes)
                     if isinstance(answer, Page):
                         return answer
                     target = _parsed(str(target.join(answer)))
@@ -85,7 +86,7 @@ async def _address(target: httpx2.URL, allowed: Collection[str]) -> str:
     return addresses[0]
 
 
-async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str]) -> Page | str:
+async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int) -> Page | str:
     """Return the page, or the address of a redirect."""
     address = await _address(target, allowed)
     request = client.build_request(
@@ -103,27 +104,27 @@ async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Coll
             return response.headers["location"]
         if response.status_code >= 400:
             raise ToolError(f"The server answers {response.status_code} {response.reason_phrase[:60]}.")
-        body, cut = await _body(response)
+        body, cut = await _body(response, max_bytes)
     finally:
         await response.aclose()
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Page(str(target), media_type, response.charset_encoding or "", body, cut)
 
 
-async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
-    """Return the body, cut at `MAX_BYTES` before and after it is unpacked: a small answer can unpack to gigabytes."""
+async def _body(response: httpx2.Response, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the body, cut before and after it is unpacked: a small answer can unpack to gigabytes."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
         raise ToolError(f"The server sends the page packed as {encoding[:40]!r}, which was not requested.")
     raw = bytearray()
     async for chunk in response.aiter_raw():
         raw += chunk
-        if len(raw) > MAX_BYTES:
+        if len(raw) > max_bytes:
             break
     data = bytes(raw)
     if "gzip" in encoding:
         try:
-            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, MAX_BYTES + 1)
+            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, max_bytes + 1)
         except zlib.error as error:
             raise ToolError("The page is damaged: it cannot be unpacked.") from error
-    return data[:MAX_BYTES], len(raw) > MAX_BYTES or len(data) > MAX_BYTES
+    return data[:max_bytes], len(raw) > max_bytes or len(data) > max_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +13,8 @@ from casual_mcp_nb.cli.exit_codes import FAILED, INTERRUPTED
 from casual_mcp_nb.cli.source import Source, connect, demo_config_of, tell_failures
 from casual_mcp_nb.cli.terminal import AsJson, show, tell
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
+from casual_mcp_nb.types.delivery import DeliverySetting
+from casual_mcp_nb.types.model_options import ReasoningEffort
 
 if TYPE_CHECKING:
     from casual_mcp_nb.cli.transcript import TurnWriter
@@ -41,6 +43,23 @@ class TurnSettings:
         system: The system prompt, instead of the model's template.
         allow: Run the tools of this server without asking; can be given several times.
         json: Write the events as JSON lines. Nobody is asked then: calls of destructive tools are denied.
+        image: An image for the message: a file, or an address that the provider fetches; can be given several times.
+        attach: A resource to add to the message, by its URI; can be given several times.
+        template: The template of the system prompt.
+        temperature: How freely the model chooses its words.
+        max_tokens: Maximum tokens of an answer.
+        top_p: Sample from this share of the likeliest tokens.
+        seed: Make answers repeatable, if the provider can.
+        stop: End the answer at this text; can be given several times.
+        tool_choice: auto, none, required, or the tool that the first step calls.
+        parallel_tool_calls: Whether one answer may call several tools.
+        reasoning_effort: How much the model thinks before it answers.
+        discovery: Whether deferred tools are hidden behind the search tool.
+        strategy: How the model finds deferred tools.
+        delivery: How the model gets what it found.
+        max_steps: Maximum number of model calls.
+        stream: Whether answers arrive piece by piece.
+        repair_calls: Run calls that the model writes as text.
     """
 
     model: Annotated[str | None, Parameter(alias="-m")] = None
@@ -48,6 +67,34 @@ class TurnSettings:
     system: str | None = None
     allow: Names = ()
     json: AsJson = False
+    image: Names = ()
+    attach: Names = ()
+    template: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: Names = ()
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    discovery: bool | None = None
+    strategy: Literal["search", "browse"] | None = None
+    delivery: DeliverySetting | None = None
+    max_steps: int | None = None
+    stream: bool | None = None
+    repair_calls: bool | None = None
+
+    def of_a_turn(self) -> dict[str, Any]:
+        """Return the options that each turn of the chat gets."""
+        apart = ("model", "toolset", "allow", "json", "image", "attach")
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
+        return {name: value for name, value in named.items() if value not in (None, ())}
+
+    def of_the_message(self) -> dict[str, Any]:
+        """Return what goes with the message alone."""
+        given = {"images": self.image, "attach": self.attach}
+        return {name: list(value) for name, value in given.items() if value}
 
 
 _SETTINGS = TurnSettings()
@@ -81,6 +128,10 @@ def demo(*message: str, model: str | None = None, allow: Names = (), json: AsJso
 
 def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive and settings.of_the_message():
+        raise UsageError(
+            "--image and --attach go with a message.", hint='For example: casual-mcp-nb chat --image a.png "What is this?"'
+        )
     if interactive and settings.json:
         raise UsageError("--json takes one message.", hint='Give it as an argument or on stdin: casual-mcp-nb chat --json "…"')
     if not message and not interactive:
@@ -95,19 +146,20 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
         if settings.toolset is not None:
             session.selection.tool_set = settings.toolset
         if interactive:
-            return _converse(session, settings.system)
+            return _converse(session, settings.of_a_turn())
         from casual_mcp_nb.cli.transcript import JsonLines, Transcript
 
         # A question would be written between the JSON lines, and a pipe is not a person.
         session.questions.unattended = settings.json or not sys.stdin.isatty()
-        return _run(session, message, JsonLines(session) if settings.json else Transcript(session), settings.system)
+        writer = JsonLines(session) if settings.json else Transcript(session)
+        return _run(session, message, writer, {**settings.of_a_turn(), **settings.of_the_message()})
 
 
-def _run(session: Session, message: str, writer: TurnWriter, system: str | None) -> int:
+def _run(session: Session, message: str, writer: TurnWriter, options: dict[str, Any]) -> int:
     """Run a turn, write it as it runs, and return the exit code."""
     forget = session.observe(writer.on_event)
     try:
-        turn = session.chat(message, system=system, echo="none")
+        turn = session.chat(message, echo="none", **options)
     except (KeyboardInterrupt, SystemExit) as end:
         if not writer.ends_stopped_turns or writer.turn is None:
             raise
@@ -120,7 +172,7 @@ def _run(session: Session, message: str, writer: TurnWriter, system: str | None)
     return 0 if turn.status == "done" else FAILED
 
 
-def _converse(session: Session, system: str | None) -> int:
+def _converse(session: Session, options: dict[str, Any]) -> int:
     """Run turns until the person ends the conversation."""
     from casual_mcp_nb.cli.transcript import Transcript
 
@@ -143,7 +195,7 @@ def _converse(session: Session, system: str | None) -> int:
             if line.startswith("/"):
                 _command(session, *line[1:].split(maxsplit=1))
             elif line:
-                _run(session, line, Transcript(session), system)
+                _run(session, line, Transcript(session), options)
         except KeyboardInterrupt:
             tell("Stopped. Completed steps are kept.")
         except CasualMcpError as error:

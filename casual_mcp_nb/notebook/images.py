@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.image import MAX_BYTES, media_type_of
+from casual_mcp_nb.types.image import MAX_BYTES, MAX_IMAGES, media_type_of, pictures_of
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent
@@ -78,6 +79,48 @@ def image_content(data: bytes, name: str) -> ImageContent:
     if media_type is None:
         raise UsageError(f"{name} is not a PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
     return ImageContent(source={"type": "base64", "data": base64.b64encode(data).decode("ascii")}, media_type=media_type)
+
+
+async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[str] = ()) -> list[ChatMessage]:
+    """Return messages with the images at addresses in them fetched, by the rules of the bundled server `web`.
+
+    So a provider is sent the image, and a client of a service cannot have it ask an address in its own network.
+
+    Args:
+        messages: The messages.
+        allowed: IP addresses that are permitted although they are not public.
+
+    Raises:
+        UsageError: There are more than `MAX_IMAGES` addresses, or one is not public, cannot be fetched, or is not an image.
+    """
+    addresses = list(dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address))
+    if len(addresses) > MAX_IMAGES:
+        text = f"There are {len(addresses)} images by address; the limit is {MAX_IMAGES}."
+        raise UsageError(text, hint="Send them as base64.")
+    fetched = await asyncio.gather(*(_fetched(address, allowed) for address in addresses))
+    images = dict(zip(addresses, fetched, strict=True))
+    if not images:
+        return list(messages)
+    return [message.model_copy(update={"content": _with_images(message.content, images)}) for message in messages]
+
+
+def _with_images(content: Any, images: Mapping[str, ImageContent]) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [images.get(part.source, part) if isinstance(getattr(part, "source", None), str) else part for part in content]
+
+
+async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
+    from casual_mcp_nb.bundled._server import ToolError
+    from casual_mcp_nb.bundled._web_client import fetch
+
+    try:
+        page = await fetch(address, allowed, MAX_BYTES)
+    except ToolError as error:
+        raise UsageError(f"The image {shown(address)} cannot be used. {error}", hint="Send it as base64.") from error
+    if page.cut:
+        raise UsageError(f"The image {shown(address)} has more than {MAX_BYTES:,} bytes.", hint="Make it smaller.")
+    return image_content(page.body, f"The image {shown(address)}")
 
 
 def _is_address(text: str) -> bool:

@@ -14,11 +14,11 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.serve.answers import Answer, Health, Stats, ToolSetEntry
 from casual_mcp_nb.serve.event_stream import EventStream
 from casual_mcp_nb.serve.events import as_json, message_fields
-from casual_mcp_nb.serve.problems import INTERNAL, MEDIA_TYPE, Problem, ProblemError, WrongField
+from casual_mcp_nb.serve.problems import INTERNAL, MEDIA_TYPE, Problem, ProblemError, WrongField, problem_of
 from casual_mcp_nb.serve.requests import ChatRequest
 from casual_mcp_nb.serve.turns import ServedTurns
 from casual_mcp_nb.serve.waiting import unless_gone
@@ -76,7 +76,10 @@ def api(
         if len(body.messages) > turns.limits.max_messages:
             text = f"There are more than {turns.limits.max_messages:,} messages."
             raise ProblemError(422, "validation", text, errors=[WrongField(field="messages", message=text)])
-        options = TurnOptions(model=body.model, system=body.system_prompt, tool_set=body.tool_set)
+        try:
+            options = body.options()
+        except UsageError as error:
+            raise problem_of(error) from error
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
             stats = {"stats": Stats.of(turn.stats).model_dump()} if body.include_stats else {}

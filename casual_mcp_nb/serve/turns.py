@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions, split_messages
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.images import fetched_images
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.problems import ProblemError, problem_of, retry_after
@@ -112,6 +114,10 @@ class ServedTurns:
             self._observers.served.notify(turn, event)
             on_event(event)
 
+        most, steps = self._chat.limits.max_steps, options.given.get("max_steps")
+        if steps is not None and steps > most:
+            raise UsageError(f"max_steps cannot be {steps}: the service makes at most {most} calls of a model in a turn.")
+        messages = await fetched_images(messages)
         await self._tools.view()
         history, new, options = split_messages(messages, options)
         await self._apart().run(new, options, history=history, turn=turn, on_event=notify)

@@ -224,7 +224,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], int, str]] = {
     "a wrong type": ({"json": ask("{}", include_stats="yes")}, 422, "validation"),
     "too many messages": ({"json": {"model": "small", "messages": [USER] * 21}}, 422, "validation"),
     "an image elsewhere": (
-        {"json": {"model": "small", "messages": [{"role": "user", "content": [{"type": "image", "source": "http://a/b"}]}]}},
+        {"json": {"model": "small", "messages": [{"role": "user", "content": [{"type": "image", "source": "file:///a/b"}]}]}},
         422,
         "validation",
     ),
