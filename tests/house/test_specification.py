@@ -1,0 +1,38 @@
+"""The table of what there is names tests that exist, each room of tests, and decisions that exist."""
+
+from __future__ import annotations
+
+import re
+
+from tests.house.test_words import ROOT
+
+TEXT = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+TESTS = ROOT / "tests"
+NAMED = re.findall(r"`((?:\w+/)+test_\w+\.py)(?:::(test_\w+))?`", TEXT)
+
+
+def test_every_test_that_it_names_exists() -> None:
+    assert len(NAMED) > 100
+    missing = [file for file, _ in NAMED if not (TESTS / file).is_file()]
+    assert not missing
+    functions = [(file, name) for file, name in NAMED if name]
+    assert not [name for file, name in functions if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
+
+
+def test_every_room_of_tests_is_named() -> None:
+    rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert sorted(rooms - {file.rpartition("/")[0] for file, _ in NAMED}) == []
+
+
+def test_every_row_names_a_test_or_a_reason() -> None:
+    promised, _, differs = TEXT.partition("## What differs on purpose")
+    rows = [line for line in promised.splitlines() if line.startswith("| ") and not line.startswith("| What there is")]
+    assert [row for row in rows if not re.search(r"`\w+/test_\w+\.py`", row.rpartition(" | ")[2])] == []
+    reasons = [line.strip("| ").split(" | ") for line in differs.splitlines() if line.startswith("| ")]
+    assert [row for row in reasons if len(row) != 3 or not all(row)] == []
+
+
+def test_every_page_that_it_links_exists() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    assert links
+    assert not [link for link in links if not (ROOT / "docs" / link).is_file()]
