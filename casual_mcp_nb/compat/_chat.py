@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine import chat as engine
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.results import result_text_async
-from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.result_text import ResultFormat, format_result
@@ -103,6 +103,8 @@ class McpToolChat(engine.McpToolChat):
         model_factory: ModelFactory | None = None,
         **more: Any,
     ) -> None:
+        if tool_cache is not None and not isinstance(tool_cache, ToolCache):
+            raise UsageError(f"A {type(tool_cache).__name__} is not a ToolCache.", hint="Use ToolCache(client).")
         client = McpClient.of(mcp_client, server_names or ()) if tool_cache is None else tool_cache.client
         factory = model_factory or ModelFactory(Config())
         more.setdefault("limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None))))

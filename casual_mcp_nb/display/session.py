@@ -104,7 +104,8 @@ def turn_section(budget: Budget | None) -> tuple[Section, ...]:
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
-    """Return the models with their providers, and whether a key is set."""
+    """Return the models with their providers, whether a key is set, and their templates if any has one."""
+    templates = any(row.template for row in models.rows)
     rows = tuple(
         (
             Name(row.name),
@@ -113,20 +114,27 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
             row.client,
             row.key,
             Status("● default", "busy") if row.default else "",
+            *([row.template or ""] if templates else []),
         )
         for row in models.rows[: limits.rows]
     )
-    table = Table(columns("Name", "Provider", "Model", "Client", "Key", "Default"), rows, len(models) - len(rows))
+    names = ("Name", "Provider", "Model", "Client", "Key", "Default", *(["Template"] if templates else []))
+    table = Table(columns(*names), rows, len(models) - len(rows))
     return View("models", "Models", (table if rows else Text("None."),), note=words.count(len(models), "model"))
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
-    """Return the clients with their providers, and whether a key is set."""
+    """Return the clients with their providers, whether a key is set, and their timeouts if they differ."""
+    differ = len({row.timeout for row in clients.rows}) > 1
     rows = tuple(
-        (Name(row.name), row.provider, row.address or "provider default", row.key, ", ".join(row.models) or "none")
+        (
+            *(Name(row.name), row.provider, row.address or "provider default", row.key, ", ".join(row.models) or "none"),
+            *([f"{row.timeout:g} s"] if differ else []),
+        )
         for row in clients.rows[: limits.rows]
     )
-    table = Table(columns("Client", "Provider", "Address", "Key", "Models"), rows, len(clients) - len(rows))
+    names = ("Client", "Provider", "Address", "Key", "Models", *(["Timeout"] if differ else []))
+    table = Table(columns(*names), rows, len(clients) - len(rows))
     return View("clients", "Clients", (table if rows else Text("None."),), note=words.count(len(clients), "client"))
 
 

@@ -92,6 +92,7 @@ def models_of(config: Config, default: str | None) -> Models:
                 model=model.model,
                 key=_key(config.clients[model.client]),
                 default=name == default,
+                template=model.template,
             )
             for name, model in config.models.items()
         )
@@ -103,7 +104,7 @@ def clients_of(config: Config) -> Clients:
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
-            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name])
+            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name], client.timeout)
             for name, client in config.clients.items()
         )
     )

@@ -226,7 +226,7 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model of a session: its name in the config, its client, the provider and the provider's name for it."""
+    """One model of a session: its name in the config, its client, the provider and the provider's name for it, its template."""
 
     name: str
     client: str
@@ -234,6 +234,7 @@ class ModelRow:
     model: str
     key: Literal["set", "not set", "not needed"]
     default: bool = False
+    template: str | None = None
 
 
 @dataclass(frozen=True)
@@ -249,13 +250,14 @@ class Models(DisplayableList[ModelRow]):
 
 @dataclass(frozen=True)
 class ClientRow:
-    """One client of a session: its provider, its URL if not the provider's own, and its models."""
+    """One client of a session: its provider, its URL if not the provider's own, its models, and its timeout in seconds."""
 
     name: str
     provider: str
     address: str
     key: Literal["set", "not set", "not needed"]
     models: tuple[str, ...] = ()
+    timeout: float = 60.0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Run by casual-mcp's Python for casual-mcp, and by ours for ours, so it imports n
 - `modules`: every module, and for each of its public names what it is: parameters, fields, members, bases.
 - `results`: what the same calls return, as kinds and field names.
 - `dumps`: what `model_dump` makes of configs.
+- `commands`: of casual-mcp, the exit code and the words of commands that read the config of `results`, and one of before 1.0.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import io
 import json
 import pkgutil
 import sys
@@ -196,21 +198,59 @@ class Script:
         """Have nothing to close."""
 
 
+def write_config(folder: Path) -> Path:
+    """Write a config of 1.0, and one of before; return the file of the first."""
+    (folder / "server.py").write_text(SERVER, encoding="utf-8")
+    file = folder / "casual_mcp_config.json"
+    servers = {"sums": {"command": sys.executable, "args": [str(folder / "server.py")], "defer_loading": True}}
+    data = {
+        "clients": {
+            "desk": {"provider": "openai", "base_url": "http://127.0.0.1:9/v1", "api_key": "sk-local"},
+            "slow": {"provider": "ollama", "base_url": "http://127.0.0.1:9", "timeout": 120},
+        },
+        "models": {
+            "small": {"client": "desk", "model": "m-1", "temperature": 0.2},
+            "large": {"client": "slow", "model": "m-2", "template": "short"},
+        },
+        "servers": servers,
+        "tool_sets": {"few": {"description": "Few", "servers": {"sums": ["add"]}}},
+    }
+    file.write_text(json.dumps(data), encoding="utf-8")
+    (folder / "before").mkdir()
+    legacy = {"models": {"small": {"provider": "openai", "model": "m-1"}}, "servers": servers}
+    (folder / "before" / file.name).write_text(json.dumps(legacy), encoding="utf-8")
+    return file
+
+
+def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
+    """Return the exit code of each command of casual-mcp that only reads, and the cells of the table that it prints."""
+    from rich.console import Console
+
+    module = importlib.import_module(f"{package}.cli")
+    found: dict[str, Any] = {}
+    for place in ("", "before", "nowhere"):
+        (folder / place).mkdir(exist_ok=True)
+        for command in ("clients", "models", "servers", "tools"):
+            told = io.StringIO()
+            module.console = Console(file=told, width=500)
+            try:
+                with contextlib.chdir(folder / place):
+                    module.app([command], standalone_mode=False)
+            except Exception:
+                found[f"{place}/{command}"] = [1, []]
+                continue
+            rows = [line.strip("│ ") for line in told.getvalue().splitlines() if line.startswith("│")]
+            found[f"{place}/{command}"] = [0, [cell.strip() for row in rows for cell in row.split("│") if cell.strip()]]
+    return found
+
+
 async def described_results(package: str, folder: Path) -> dict[str, Any]:
     """Return the shapes of what documented calls return, of errors too."""
 
     def module(name: str) -> Any:
         return importlib.import_module(f"{package}.{name}".rstrip("."))
 
-    (folder / "server.py").write_text(SERVER, encoding="utf-8")
-    file = folder / "casual_mcp_config.json"
-    data = {
-        "clients": {"desk": {"provider": "openai", "base_url": "http://127.0.0.1:9/v1", "api_key": "sk-local"}},
-        "models": {"small": {"client": "desk", "model": "m-1", "temperature": 0.2}},
-        "servers": {"sums": {"command": sys.executable, "args": [str(folder / "server.py")], "defer_loading": True}},
-        "tool_sets": {"few": {"description": "Few", "servers": {"sums": ["add"]}}},
-    }
-    file.write_text(json.dumps(data), encoding="utf-8")
+    file = write_config(folder)
     root, models = module(""), module("models")
     config = root.load_config(file)
     found: dict[str, Any] = {"load_config": shape(config)}
@@ -340,8 +380,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         modules = described_modules(package)
         results = asyncio.run(described_results(package, Path(folder)))
+        commands = told_by_commands(package, Path(folder))
     # Some modules print when they are imported.
-    print(f"\n{json.dumps({'modules': modules, 'results': results, 'dumps': dumped_configs(package)})}")
+    print(f"\n{json.dumps({'modules': modules, 'results': results, 'dumps': dumped_configs(package), 'commands': commands})}")
 
 
 if __name__ == "__main__":

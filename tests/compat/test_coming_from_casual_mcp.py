@@ -23,12 +23,15 @@ from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.types.tool import ToolSpec
 
 # The paths by which casual-mcp's guides import; the type checker does not follow them.
-from casual_mcp_nb.convert_tools import tools_from_mcp  # isort: skip
-from casual_mcp_nb.logging import configure_logging  # isort: skip
-from casual_mcp_nb.models import ExcludeSpec, RemoteServerConfig, StdioServerConfig, ToolSetConfig  # isort: skip
+from casual_mcp_nb.convert_tools import tool_from_mcp, tools_from_mcp  # isort: skip
+from casual_mcp_nb.logging import configure_logging, get_logger  # isort: skip
+from casual_mcp_nb.mcp_tool_chat import MetaDict  # isort: skip
+from casual_mcp_nb.models import ChatMessage, ExcludeSpec, RemoteServerConfig, StdioServerConfig, ToolSetConfig  # isort: skip
+from casual_mcp_nb.models import McpServerConfig, ToolResultMessage  # isort: skip
+from casual_mcp_nb.models.chat_stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats  # isort: skip
 from casual_mcp_nb.models.config import Config, McpClientConfig, McpModelConfig  # isort: skip
 from casual_mcp_nb.search_tools_tool import SearchToolsTool, generate_manifest  # isort: skip
-from casual_mcp_nb.synthetic_tool import SyntheticToolResult  # isort: skip
+from casual_mcp_nb.synthetic_tool import SyntheticTool, SyntheticToolResult  # isort: skip
 from casual_mcp_nb.tool_discovery import partition_tools  # isort: skip
 from casual_mcp_nb.tool_filter import ToolSetValidationError  # isort: skip
 from casual_mcp_nb.tool_search_index import ToolSearchIndex  # isort: skip
@@ -164,6 +167,27 @@ async def test_a_model_with_its_own_chat_is_asked_through_it(config: Config) -> 
     assert answered[-1].content == "ALL IS WELL."
 
 
+@pytest.mark.defect("L2")
+async def test_the_messages_of_a_chat_are_read_by_kind(config: Config) -> None:
+    meta: MetaDict = {"user": "u-1"}
+    async with McpToolChat.from_config(config) as chat:
+        messages: list[ChatMessage] = [UserMessage(content="What is 42 + 17?")]
+        answered = await chat.chat(messages, meta=meta, model="planner")
+        await chat.tool_cache.invalidate()
+        tools = await chat.tool_cache.get_tools()
+    stats = chat.get_stats()
+    assert isinstance(stats, ChatStats)
+    assert isinstance(stats.tokens, TokenUsageStats)
+    assert isinstance(stats.tool_calls, ToolCallStats)
+    assert stats.discovery is None or isinstance(stats.discovery, DiscoveryStats)
+    called = [call.function.name for message in answered if message.role == "assistant" for call in message.tool_calls or ()]
+    results = [message for message in answered if isinstance(message, ToolResultMessage)]
+    assert called == [result.name for result in results] == list(stats.tool_calls.by_tool)
+    assert [name.partition("__")[0] for name in called] == ["math"]
+    assert {tool_from_mcp(tool).name for tool in tools} >= set(called)
+    assert all(isinstance(server, McpServerConfig) for server in config.servers.values())
+
+
 class Greeter:
     """As casual-mcp's guide writes one: its definition is casual-llm's."""
 
@@ -183,7 +207,8 @@ async def test_a_fastmcp_client_and_a_synthetic_tool_of_ones_own() -> None:
         return "on" if on else "off"
 
     model = scripted_model(calls(call("desk__lamp", on=True), call("greet", who="Ada")), "Done.")
-    async with McpToolChat(Client(server), server_names={"desk"}, synthetic_tools=[Greeter()]) as chat:
+    greeter: SyntheticTool = Greeter()  # type: ignore[assignment]
+    async with McpToolChat(Client(server), server_names={"desk"}, synthetic_tools=[greeter]) as chat:
         answered = await chat.chat([UserMessage(content="Light!")], model=model)
         converted = tools_from_mcp(await chat.tool_cache.get_tools())
     assert [message.content for message in answered if message.role == "tool"] == ["on", "Hello Ada"]
@@ -323,6 +348,8 @@ def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None
         McpToolChat(object())  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         McpToolChat(AsyncMock())
+    with pytest.raises(UsageError):
+        McpToolChat(client, tool_cache=AsyncMock())
 
 
 def test_configs_are_made_of_the_classes() -> None:
@@ -361,7 +388,8 @@ async def test_a_template_of_theirs_is_rendered(config: Config, tmp_path: Path) 
 
 
 def test_the_log_is_configured_once(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("casual_mcp_nb.tests.log")
+    logger = get_logger("tests.log")
+    assert logger is logging.getLogger("casual_mcp_nb.tests.log")
     for _ in range(2):
         configure_logging("WARNING", logger)
     logger.warning("seen")

@@ -13,16 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from casual_mcp_nb import Config, load_config
+from casual_mcp_nb import Config, TokenUsageStats, ToolSpec, load_config
+from tests.cli.conftest import Run
+from tests.cli.conftest import run as run_fixture
 
-from .describe_package import described_module, described_results
+from .describe_package import described_module, described_results, write_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / ".third-party" / "casual-mcp" / "bin" / "python"
 GUIDE = ROOT / "docs" / "guides" / "coming-from-casual-mcp.md"
 PACKAGE = "casual_mcp_nb"
 
+run = run_fixture
+SNIPPETS = ("test_coming_from_casual_mcp", "describe_package")
 READ = ("property", "field")
 EMPTY = {"()": "<factory>"}
 """An empty tuple is what an empty list is there."""
@@ -115,8 +120,23 @@ def test_every_name_is_here_or_the_guide_says_why_not(theirs: dict[str, Any]) ->
     told = on_purpose()
     covered = {each for each in differing if each in told or f"{each.partition('.')[0]}.*" in told}
     assert differing - covered == set(), "neither here nor in the guide"
+    assert "main.app" not in differing
     stale = {each for each in told if each not in differing and not (each.endswith(".*") and covered)}
     assert stale == set(), "in the guide, but not different"
+
+
+def test_each_way_that_its_guides_name_is_gone_here(theirs: dict[str, Any]) -> None:
+    """Each public name is used in a snippet, here or in `describe_package`, unless it differs on purpose."""
+    used = "".join((Path(__file__).with_name(f"{name}.py")).read_text(encoding="utf-8") for name in SNIPPETS)
+    named = {
+        each
+        for module, names in theirs["modules"].items()
+        for name, what in names.items()
+        if module not in ("cli", "main")
+        for each in (name, *what.get("members", ()))
+    }
+    assert len(named) > 60
+    assert {name for name in named - on_purpose() if not re.search(rf"\b{name}\b", used)} == set()
 
 
 def test_the_same_calls_return_the_same_kinds_and_fields(theirs: dict[str, Any], tmp_path: Path) -> None:
@@ -133,3 +153,46 @@ def test_every_dump_of_a_config_loads(theirs: dict[str, Any]) -> None:
         for config in (load_config(dump), Config.model_validate(dump), Config(**dump)):
             assert set(config.servers) == set(dump["servers"])
             assert config.tool_discovery.enabled == bool((dump["tool_discovery"] or {}).get("enabled"))
+
+
+def test_a_command_says_what_casual_mcps_says(theirs: dict[str, Any], tmp_path: Path, run: Run) -> None:
+    write_config(tmp_path)
+    (tmp_path / "nowhere").mkdir()
+    assert len(theirs["commands"]) == 12
+    for name, (exit_code, cells) in theirs["commands"].items():
+        place, command = name.split("/")
+        trust = ["--trust"] if command in ("servers", "tools") else []
+        with contextlib.chdir(tmp_path / place):
+            code, out, err = run(command, *trust)
+            plain = run(command, "--json", *trust)[1]
+        assert code == exit_code, (name, err)
+        told = f"{out}{plain}"
+        # Where a server is, and what it costs, is what `servers` is about here: it starts them.
+        known = [cell.removesuffix(".0") for cell in cells if "server.py" not in cell]
+        assert [cell for cell in known if cell not in told] == [], name
+        assert bool(cells) == (place == ""), name
+    assert "migrate-config" in err or "casual_mcp_config.json" in err
+
+
+@pytest.mark.defect("L6")
+def test_the_guide_tells_what_a_command_does_otherwise(theirs: dict[str, Any]) -> None:
+    text = GUIDE.read_text(encoding="utf-8").partition("## The command line\n")[2]
+    commands = {name.partition("/")[2] for name in theirs["commands"]}
+    assert commands == {"clients", "models", "servers", "tools"}
+    told = {name for line in text.splitlines() for name in re.findall(r"`([\w-]+)", line.split("|")[1] if "|" in line else "")}
+    assert {*commands, "toolsets", "migrate-config", "serve"} <= told
+    named = {name.partition(".")[2].replace("_", "-") for name in differences({"modules": {"cli": theirs["modules"]["cli"]}})}
+    libraries = {"app", "console", "get-tools-and-cleanup", "run-async-with-cleanup"}
+    assert named - libraries <= told, "a command of casual-mcp that the guide does not name"
+
+
+@pytest.mark.defect("L6")
+def test_what_the_guide_says_of_values_is_so(tmp_path: Path) -> None:
+    config = load_config(write_config(tmp_path))
+    server = config.servers["sums"]
+    assert isinstance(server.args, tuple)
+    with pytest.raises(ValidationError):
+        server.defer_loading = False
+    assert TokenUsageStats().total_tokens is None
+    assert ToolSpec("math", "add").wire_name == "math__add"
+    assert not config.tool_discovery.enabled
