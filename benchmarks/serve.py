@@ -69,7 +69,7 @@ def compare(folder: str, ours: str, requests: int, rounds: int, with_peer: bool)
         if with_peer and THEIRS.exists():
             command = [str(THEIRS), "-m", "uvicorn", "casual_mcp.main:app", "--log-level", "warning", "--port"]
             urls["casual-mcp"], _ = stack.enter_context(served(folder, command))
-        for calls, at_a_time in ((0, 1), (0, 16), (1, 1), (1, 16)):
+        for calls, at_a_time in ((0, 1), (0, 50), (1, 1), (1, 50)):
             rates: dict[str, list[float]] = {name: [] for name in urls}
             for url in urls.values():
                 asyncio.run(rate(url, min(WARM_UP, requests), at_a_time, calls))

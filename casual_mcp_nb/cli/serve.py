@@ -151,6 +151,8 @@ def _replayed(cassette: Path) -> Session:
 
 def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:
     """Open a session, serve it until Ctrl-C, and return the exit code."""
+    from casual_mcp_nb.serve.service import settled_heap
+
     _show_log()
     with opened as session:
         # Who starts a service is not there to answer what servers ask.
@@ -158,7 +160,8 @@ def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Sess
         try:
             endpoint = begin(session)
             show(endpoint.status)
-            endpoint.wait()
+            with settled_heap():
+                endpoint.wait()
         except KeyboardInterrupt:
             tell("Ending.")
     return 0

@@ -7,7 +7,7 @@ import shlex
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
-from casual_mcp_nb.types.service import ServiceStatus
+from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServiceStatus
 
 _ROUTES = (
     ("POST /chat", "answers a conversation; with Accept: text/event-stream, event by event"),
@@ -15,6 +15,7 @@ _ROUTES = (
     ("GET /health", "whether it runs"),
     ("GET /docs", "what can be sent, to try it in a browser; /openapi.json for programs"),
 )
+_NO_TOKEN = f"none, since only this computer reaches it; other addresses, such as 0.0.0.0, need one in {TOKEN_VARIABLE}"
 
 
 def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
@@ -25,17 +26,27 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
     routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
     facts: tuple[tuple[str, Cell], ...] = (
         ("Address", Name(service.url)),
-        ("Token", "needed" if service.token_variable else "none, since only this computer reaches it"),
+        ("Token", "needed" if service.token_variable else _NO_TOKEN),
         ("Models", _names(service.models, limits)),
         ("Toolsets", _names(service.tool_sets, limits)),
     )
     blocks: tuple[Block, ...] = (
         KeyValues(facts),
         Table(columns("Request", "What it does"), routes),
+        *_denied(service),
         Section("From a shell", (Text(_curl(service), code=True),)),
     )
     note = f"{words.count(service.turns, 'turn')} running" if service.turns else ""
     return View("service", "HTTP API", blocks, mark=mark, note=note)
+
+
+def _denied(service: ServiceStatus) -> tuple[Block, ...]:
+    """Return the tools that clients cannot have called, and what allows them."""
+    if not service.denied:
+        return ()
+    rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
+    options = dict.fromkeys(each.option for each in service.denied if each.option)
+    return (Section("Denied, since nobody can be asked", (Table(columns("Tool", "Why"), rows), *map(Text, options))),)
 
 
 def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:

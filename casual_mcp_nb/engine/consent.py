@@ -30,7 +30,7 @@ from casual_mcp_nb.errors import closest, shown
 from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
-from casual_mcp_nb.types.permission import Authority, Permission
+from casual_mcp_nb.types.permission import Authority, Denial, Permission
 from casual_mcp_nb.types.sampling import METHOD
 from casual_mcp_nb.types.server import OTHER_TOOLS, Policies, ServerConfig
 from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
@@ -223,6 +223,23 @@ class Consent:
             return Permission("nobody", False, reason=NO_ONE)
         reason = decision.verdict if isinstance(decision.verdict, str) else ""
         return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
+
+    def denial(self, tool: ToolSpec) -> Denial | None:
+        """Return why calls of a tool are denied where nobody can be asked; None if they run."""
+        policy, strict = self.policy(tool), self.strict
+        if policy == "always" and is_outgoing(tool, self._config_of(tool.server)):
+            return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")
+        answers = _Answers()
+        request = self._request(tool, {}, answers)
+        if isinstance(request, Permission) or self._unasked(request, answers, lambda _: None).allowed:
+            return None
+        if policy == "always":
+            reason = "Every call asks under strict." if strict else 'Its policy is "always".'
+        elif tool.risk is Risk.UNKNOWN:
+            reason = 'It does not say whether it is destructive, and its policy is "destructive".'
+        else:
+            reason = "It says that it is destructive." if tool.risk is Risk.DESTRUCTIVE else "It said that it is destructive."
+        return Denial(tool.tool_name, reason, self.how_to_allow(tool))
 
     def _unasked(self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
         """Decide about a call that nobody can be asked about: the one rule for scripts, the command line, HTTP and MCP."""

@@ -60,6 +60,14 @@ class Stats(BaseModel):
         )
 
 
+class DeniedTool(BaseModel):
+    """A tool that the model called and that was not run, because nobody could be asked."""
+
+    tool: str = Field(description="Its name, `server:tool`.")
+    reason: str = Field(description="Why its calls would be asked about.")
+    option: str = Field(description="How whoever runs the service allows them; empty where nothing does.")
+
+
 class Answer(BaseModel):
     """The answer to a conversation."""
 
@@ -68,6 +76,7 @@ class Answer(BaseModel):
     )
     response: str = Field(description="The text of the last answer.")
     stats: Stats | None = Field(default=None, description="With `include_stats`.")
+    denied: list[DeniedTool] = Field(default_factory=list, description="The tools that were denied, if there are any.")
 
 
 class ToolSetEntry(BaseModel):

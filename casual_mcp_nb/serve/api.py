@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import fastapi_offline
 from casual_llm.messages import ChatMessage
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.serve.answers import Answer, Health, Stats, ToolSetEntry
+from casual_mcp_nb.serve.answers import Answer, DeniedTool, Health, Stats, ToolSetEntry
 from casual_mcp_nb.serve.event_stream import EventStream
 from casual_mcp_nb.serve.events import as_json, message_fields
 from casual_mcp_nb.serve.problems import INTERNAL, MEDIA_TYPE, Problem, ProblemError, WrongField, problem_of
 from casual_mcp_nb.serve.requests import ChatRequest
 from casual_mcp_nb.serve.turns import ServedTurns
 from casual_mcp_nb.serve.waiting import unless_gone
-from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.trace import Trace, Turn
 
 EVENT_STREAM = "text/event-stream"
@@ -48,7 +49,6 @@ _OF_ALL = (401, 403, 408, 413)
 def api(
     turns: ServedTurns,
     models: Callable[[], list[str]],
-    tool_sets: Callable[[], Mapping[str, ToolSetConfig]],
     *,
     needs_token: bool,
 ) -> FastAPI:
@@ -57,12 +57,15 @@ def api(
     Args:
         turns: Runs the turns.
         models: Returns the names of the models.
-        tool_sets: Returns the toolsets by name.
         needs_token: Whether clients must send a token, for the description.
     """
-    # Its page of documentation needs no network.
-    app = FastAPIOffline(
-        title="casual-mcp-nb", version=version("casual-mcp-nb"), description=DESCRIPTION, redoc_url=None, redirect_slashes=False
+    app = FastAPI(
+        title="casual-mcp-nb",
+        version=version("casual-mcp-nb"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
 
     @app.post(
@@ -83,7 +86,13 @@ def api(
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
             stats = {"stats": Stats.of(turn.stats).model_dump()} if body.include_stats else {}
-            return {"messages": [message_fields(message) for message in messages], "response": turn.answer, **stats}
+            denied = [DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option) for each in turns.denied_in(turn)]
+            return {
+                "messages": [message_fields(message) for message in messages],
+                "response": turn.answer,
+                **stats,
+                **({"denied": [each.model_dump() for each in denied]} if denied else {}),
+            }
 
         if _wants_events(request):
             return EventStream(lambda turn, on_event: turns.run(turn, body.messages, options, on_event), answer)
@@ -95,8 +104,17 @@ def api(
     async def list_tool_sets() -> dict[str, ToolSetEntry]:
         return {
             name: ToolSetEntry(description=tool_set.description, servers=list(tool_set.servers))
-            for name, tool_set in tool_sets().items()
+            for name, tool_set in turns.tool_sets.items()
         }
+
+    page = Path(__file__).with_name("docs.html").read_text(encoding="utf-8")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page)
+
+    # What the page loads, from a package instead of another site.
+    app.mount("/docs", StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))
 
     @app.get("/health", summary="Whether the service runs, without a token")
     async def health() -> Health:
@@ -118,7 +136,7 @@ def api(
             example = {"model": names[0], "messages": [{"role": "user", "content": "What is 17 * 23?"}], "include_stats": True}
             schemas["ChatRequest"]["examples"] = [example]
         for option in fields["tool_set"]["anyOf"]:
-            if option["type"] == "string" and (named := list(tool_sets())):
+            if option["type"] == "string" and (named := list(turns.tool_sets)):
                 option["enum"] = named
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         for path, operations in schema["paths"].items():

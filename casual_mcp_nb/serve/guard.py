@@ -21,19 +21,20 @@ from casual_mcp_nb.types.service import TOKEN_VARIABLE
 logger = logging.getLogger(__name__)
 
 MIN_TOKEN = 16
+_NEW_TOKEN = "python -c 'import secrets; print(secrets.token_urlsafe())'"
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 BODY_SECONDS = 30.0
 """How long a client may take to send the body of a request."""
-OPEN_PATHS = frozenset({"/health"})
-"""The paths that need no token."""
+OPEN_PATHS = ("/health", "/docs")
+"""The paths that need no token, and what lies below them: the page of documentation asks for it."""
 
 
-def checked_token(token: str | SecretStr | None, host: str) -> SecretStr | None:
+def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
     """Return the token that clients must send; None for none, which only an address of this computer may have.
 
     Args:
         token: The token, if there is one.
-        host: The address to listen at.
+        host: The address to listen at; None where another server listens.
 
     Raises:
         UsageError: It is missing or too short.
@@ -41,18 +42,17 @@ def checked_token(token: str | SecretStr | None, host: str) -> SecretStr | None:
     secret = SecretStr(token) if isinstance(token, str) else token
     del token
     if secret is None:
-        if is_this_computer(host):
+        if host is None or is_this_computer(host):
             return None
         raise UsageError(
             f"Serving at {shown(host)} needs a token, since other computers can reach it.",
-            hint=f"Set {TOKEN_VARIABLE} in the environment, at least {MIN_TOKEN} characters; or leave out host.",
+            hint=f"export {TOKEN_VARIABLE}=$({_NEW_TOKEN}) sets one, which clients send; or leave out host.",
         )
     value = secret.get_secret_value()
     if len(value) < MIN_TOKEN or not value.isascii() or not value.isprintable() or " " in value:
         raise UsageError(
             "This token cannot be used.",
-            hint=f"It needs at least {MIN_TOKEN} letters, digits or signs: python -c 'import secrets; "
-            "print(secrets.token_urlsafe())' makes one.",
+            hint=f"It needs at least {MIN_TOKEN} letters, digits or signs: {_NEW_TOKEN} makes one.",
         )
     return secret
 
@@ -67,6 +67,8 @@ class Guard:
         app: The application; it gets the body as one message.
         token: What clients must send as `Authorization: Bearer`; None for none.
         hosts: The names under which clients may address the service; None for any.
+        bound: Whether all clients come to an address for which `token` and `hosts` are right. Otherwise each is judged by the
+            address that it came to: without a token, only those of this computer are served, and by local names or `hosts`.
         origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
         max_bytes: Maximum size of a body.
         max_values: Maximum number of JSON values in it.
@@ -78,11 +80,13 @@ class Guard:
         *,
         token: SecretStr | None = None,
         hosts: Iterable[str] | None = LOCAL_HOSTS,
+        bound: bool = True,
         origins: Collection[str] = (),
         max_bytes: int,
         max_values: int = MAX_VALUES,
     ) -> None:
         self._app = app
+        self._bound = bound
         self._token = token
         self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
@@ -120,12 +124,13 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "").lower()
-        if self._hosts is not None and _name_of(host) not in self._hosts:
+        hosts = self._hosts if self._bound else self._hosts_at(scope)
+        if hosts is not None and _name_of(host) not in hosts:
             raise ProblemError(403, "host_not_allowed", "This service is not addressed by the name in the header Host.")
         origin = headers.get(b"origin", "").lower()
         if origin and origin not in self._origins and urlsplit(origin).netloc != host:
             raise ProblemError(403, "origin_not_allowed", "Pages of the site in the header Origin may not use this service.")
-        if self._token is not None and scope["path"] not in OPEN_PATHS:
+        if self._token is not None and not _is_open(scope):
             scheme, _, given = headers.get(b"authorization", "").partition(" ")
             expected = self._token.get_secret_value().encode()
             if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected) or scheme.lower() != "bearer":
@@ -135,6 +140,21 @@ class Guard:
                     "The header Authorization must be `Bearer` and the token of this service.",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
+
+    def _hosts_at(self, scope: Scope) -> frozenset[str] | None:
+        """Return the names for the address that a client came to.
+
+        Raises:
+            ProblemError: Other computers can reach it, and there is no token.
+        """
+        address, port = scope.get("server") or ("", None)
+        # A Unix socket has no port.
+        if port is None or is_this_computer(address):
+            return LOCAL_HOSTS | (self._hosts or frozenset())
+        if self._token is None:
+            detail = f"This service has no token, so only its own computer may use it. Set {TOKEN_VARIABLE} where it runs."
+            raise ProblemError(403, "token_not_set", detail)
+        return self._hosts
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body; None if the client has gone."""
@@ -171,7 +191,7 @@ class Guard:
 def guarded(
     app: ASGIApp,
     *,
-    host: str,
+    host: str | None,
     token: SecretStr | None,
     hosts: Collection[str],
     origins: Collection[str],
@@ -183,15 +203,16 @@ def guarded(
     Args:
         app: The application.
         host: The address to listen at. One of this computer only is addressed by its local names; any other by any name, as it
-            needs the token.
+            needs the token. None where another server listens, see `bound` of `Guard`.
         token: What clients must send.
         hosts: Further names under which clients may address it; with another address than a local one, the only names.
         origins: The sites whose pages may send requests and read the answers.
         max_bytes: Maximum size of a body.
         max_values: Maximum number of JSON values in it.
     """
-    names = (LOCAL_HOSTS | {host, *hosts}) if is_this_computer(host) else set(hosts) or None
-    app = Guard(app, token=token, hosts=names, origins=origins, max_bytes=max_bytes, max_values=max_values)
+    names = (LOCAL_HOSTS | {host, *hosts}) if host is not None and is_this_computer(host) else set(hosts) or None
+    bound = host is not None
+    app = Guard(app, token=token, hosts=names, bound=bound, origins=origins, max_bytes=max_bytes, max_values=max_values)
     if not origins:
         return app
     # Outside: a browser asks whether it may ask without a token.
@@ -203,6 +224,13 @@ def guarded(
         # A page that talks MCP sends it back.
         expose_headers=("Mcp-Session-Id",),
     )
+
+
+def _is_open(scope: Scope) -> bool:
+    """Return whether a request needs no token."""
+    # It begins with the prefix under which a proxy offers the service.
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path in OPEN_PATHS or path.startswith(f"{OPEN_PATHS[1]}/")
 
 
 def _name_of(host: str) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions, split_messages
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.images import fetched_images
-from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.problems import ProblemError, problem_of, retry_after
 from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.types.event import Event
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.event import Event, ToolFinished
+from casual_mcp_nb.types.permission import Denial
 from casual_mcp_nb.types.secret import Secrets
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.service import ServeLimits
@@ -32,30 +33,36 @@ class ServedTurns:
 
     Args:
         chat: The session's; it has the servers, the models, the selection and the system prompt.
-        tools: Connects the servers, once the person has accepted the config.
-        observers: Their `served` is told of the events.
         limits: How many, how long.
         approval: Policies by server that replace those of the config for clients.
         secrets: Values to mask in errors.
+        admit: Awaited before each turn; it raises if the servers may not be started.
+        notify: Called with each turn and event.
     """
 
     def __init__(
         self,
         chat: McpToolChat,
-        tools: ToolService,
-        observers: Observers,
         limits: ServeLimits,
         approval: Mapping[str, Policies],
         secrets: Secrets,
+        *,
+        admit: Callable[[], Awaitable[None]] | None = None,
+        notify: Callable[[Turn, Event], None] = lambda turn, event: None,
     ) -> None:
         self.limits = limits
         self._chat = chat
-        self._tools = tools
-        self._observers = observers
+        self._admit = admit
+        self._notify = notify
         self._approval = approval
         self._secrets = secrets
         self._running: set[asyncio.Task[object]] = set()
         self._closed = False
+
+    @property
+    def tool_sets(self) -> Mapping[str, ToolSetConfig]:
+        """The toolsets by name."""
+        return self._chat.tool_sets
 
     @property
     def running(self) -> int:
@@ -111,26 +118,45 @@ class ServedTurns:
         self, turn: Turn, messages: Sequence[ChatMessage], options: TurnOptions, on_event: Callable[[Event], None]
     ) -> list[ChatMessage]:
         def notify(event: Event) -> None:
-            self._observers.served.notify(turn, event)
+            self._notify(turn, event)
             on_event(event)
 
         most, steps = self._chat.limits.max_steps, options.given.get("max_steps")
         if steps is not None and steps > most:
             raise UsageError(f"max_steps cannot be {steps}: the service makes at most {most} calls of a model in a turn.")
         messages = await fetched_images(messages)
-        await self._tools.view()
+        if self._admit is not None:
+            await self._admit()
         history, new, options = split_messages(messages, options)
-        await self._apart().run(new, options, history=history, turn=turn, on_event=notify)
+        await self._chat.apart(self._consent(), private=True).run(new, options, history=history, turn=turn, on_event=notify)
         turn.raise_for_status()
         return turn.messages[len(turn.asked) :]
 
-    def _apart(self) -> McpToolChat:
-        """Return the chat of one client, who cannot approve anything."""
+    def denials(self) -> tuple[Denial, ...]:
+        """Return which of the tools that are known now are denied to clients, and why."""
+        consent, view = self._consent(), self._chat.current_view()
+        return tuple(denial for tool in (*view.loaded, *view.deferred) if (denial := consent.denial(tool)) is not None)
+
+    def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
+        """Return which tools were called in a turn and denied, and why, each once."""
+        calls = {event.tool: event for event in turn.trace.of(ToolFinished) if event.status == "denied"}
+        consent = self._consent() if calls else None
+        denied = []
+        for name, event in calls.items():
+            tool = self._chat.catalog.get(name)
+            denial = consent.denial(tool) if consent is not None and tool is not None else None
+            # One that could run by now was changed while the turn ran.
+            reason = event.permission.reason if event.permission else ""
+            denied.append(denial or Denial(name, reason, ""))
+        return tuple(denied)
+
+    def _consent(self) -> Consent:
+        """Return the consent of one client, who cannot approve anything."""
         consent = self._chat.consent.apart()
         consent.set_overrides(self._approval)
         if not isinstance(self._chat.tape, Replayer):
             consent.approver, consent.can_ask = None, lambda: False
-        return self._chat.apart(consent, private=True)
+        return consent
 
     async def close(self) -> None:
         """Refuse further turns, and stop those that run."""

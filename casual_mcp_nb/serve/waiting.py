@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -24,18 +23,26 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         ProblemError: The client has gone; nobody will read it.
     """
-    working = asyncio.create_task(work)
-    gone = asyncio.create_task(disconnected(receive))
+    task = asyncio.current_task()
+    assert task is not None
+    has_gone = False
+
+    async def watch() -> None:
+        nonlocal has_gone
+        await disconnected(receive)
+        has_gone = True
+        task.cancel()
+
+    # The work itself needs no task: each change of task is one more turn of the loop, in which others come in between.
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ProblemError(408, "disconnected", "The client has gone.")
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        if has_gone and not task.uncancel():
+            raise ProblemError(408, "disconnected", "The client has gone.") from None
+        raise
     finally:
-        gone.cancel()
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await working
+        watching.cancel()
 
 
 async def disconnected(receive: Receive) -> None:

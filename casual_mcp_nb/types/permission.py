@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from casual_mcp_nb.types.tool import ToolName
+
 Authority = Literal["policy", "person", "remembered", "nobody", "mock", "built-in", "direct"]
 """Who decided: the `policy` of the tool, without asking; the `person`, or the approver that answers for them; an answer that
 was `remembered` in this conversation; `nobody`, since no one could be asked or no one answered. A `mock` ran nothing; a
@@ -30,3 +32,18 @@ class Permission:
     scope: str = ""
     reason: str = ""
     definition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why calls of a tool are denied where nobody can be asked.
+
+    Args:
+        tool: The tool.
+        reason: Why its calls would be asked about.
+        option: How whoever runs this allows them; empty where nothing does.
+    """
+
+    tool: ToolName
+    reason: str
+    option: str

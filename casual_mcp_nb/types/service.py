@@ -7,9 +7,16 @@ from dataclasses import dataclass, fields
 
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.permission import Denial
 
 TOKEN_VARIABLE = "MCP_SERVE_TOKEN"
 """The environment variable with the token that clients of a service must send."""
+CONFIG_VARIABLE = "MCP_SERVE_CONFIG"
+ALLOW_VARIABLE = "MCP_SERVE_ALLOW"
+HOSTS_VARIABLE = "MCP_SERVE_HOSTS"
+ORIGINS_VARIABLE = "MCP_SERVE_ORIGINS"
+"""What `casual-mcp-nb serve` has options for, where another server runs `casual_mcp_nb.main:app`: its config file, the servers
+whose tools run without asking, further names and sites, each separated by commas."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class ServiceStatus(Displayable):
         models: The names of the models.
         tool_sets: The names of the toolsets.
         turns: How many turns of clients are running.
+        denied: The tools whose calls are denied to clients, since nobody can be asked.
     """
 
     url: str
@@ -60,3 +68,4 @@ class ServiceStatus(Displayable):
     models: tuple[str, ...]
     tool_sets: tuple[str, ...]
     turns: int = 0
+    denied: tuple[Denial, ...] = ()

@@ -201,7 +201,7 @@ def test_the_page_of_documentation_needs_no_other_site(client: httpx.Client) -> 
     page = client.get("/docs").text
     assert "http://" not in page
     assert "https://" not in page
-    assert client.get("/static-offline-docs/swagger-ui-bundle.js").status_code == 200
+    assert client.get("/docs/swagger-ui-bundle.js").status_code == 200
 
 
 def test_whoever_observes_the_session_is_told_of_the_turns(session: Session, client: httpx.Client) -> None:

@@ -238,7 +238,7 @@ def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypat
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
             slow.connect((service.host, service.port))
             # More than any buffer on the way takes.
-            slow.sendall(b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8)
+            slow.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8)
         assert httpx.post(f"{service.url}/chat", json=ask(order("Hi")), timeout=30).json()["response"] == "Hi"
         wait_until(lambda: not service._listener.server_state.connections, "the slow clients are disconnected")
 

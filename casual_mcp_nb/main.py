@@ -1,0 +1,194 @@
+"""The HTTP API of a config file for any ASGI server, with as many workers as you like: `uvicorn casual_mcp_nb.main:app`.
+
+Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or `MCP_SERVE_CONFIG`), starts the MCP
+servers on the server's own event loop, and ends them. What `casual-mcp-nb serve` has options for comes from the environment
+(or a `.env`): `MCP_SERVE_TOKEN`, `MCP_SERVE_ALLOW`, `MCP_SERVE_HOSTS`, `MCP_SERVE_ORIGINS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, shown
+from casual_mcp_nb.types.service import (
+    ALLOW_VARIABLE,
+    CONFIG_VARIABLE,
+    HOSTS_VARIABLE,
+    ORIGINS_VARIABLE,
+    TOKEN_VARIABLE,
+    ServeLimits,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from casual_mcp_nb.types.config import Config
+    from casual_mcp_nb.types.tool import ToolSpec
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CONFIG = "casual_mcp_config.json"
+
+
+class Application:
+    """The API of the config that the environment names, from the beginning of the server's lifespan to its end."""
+
+    def __init__(self) -> None:
+        self._api: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or follow the lifespan of the server."""
+        if scope["type"] == "lifespan":
+            await self._follow(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        elif self._api is not None:
+            root, path = scope.get("root_path", ""), scope["path"]
+            # By the ASGI specification the path begins with the prefix; hypercorn leaves it out.
+            if not path.startswith(f"{root}/"):
+                scope = {**scope, "path": f"{root}{path}"}
+            await self._api(scope, receive, send)
+        else:
+            from casual_mcp_nb.serve.problems import ProblemError
+
+            text = "This service has not been started. Run the ASGI server with its lifespan on."
+            await ProblemError(503, "closed", text).response()(scope, receive, send)
+
+    async def _follow(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with AsyncExitStack() as stack:
+            try:
+                self._api = await stack.enter_async_context(served())
+            except Exception as error:
+                if not isinstance(error, CasualMcpError):
+                    logger.error("The service could not be started.", exc_info=error)
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            self._api = None
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[ASGIApp]:
+    """Start the servers of the config on this event loop, and yield the application that answers; end them in the end.
+
+    Raises:
+        ConfigError: There is no config, or it is wrong.
+        TrustRequiredError: The person has not accepted it.
+        UsageError: The token cannot be used, or another process counts the limits of a client.
+        ConnectError: No server could be connected.
+        MissingDependencyError: The extra `serve` is not installed.
+    """
+    from casual_mcp_nb.config import Settings, load_config, read_environment
+    from casual_mcp_nb.engine.approval import checked_overrides
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.notebook.log import show_log
+    from casual_mcp_nb.notebook.starting import line_of
+    from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+    from casual_mcp_nb.serve.service import served_api, settled_heap
+    from casual_mcp_nb.serve.turns import ServedTurns
+
+    warm_up()
+    config = load_config(Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG))
+    variables = read_environment(config.folder)
+    settings = Settings.from_environ(variables)
+    # The level that `LOG_LEVEL` names; warnings and what is started without it.
+    show_log(settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO", libraries="WARNING")
+    _require_trust(config)
+    counting = _counted_here(config)
+    try:
+        chat = McpToolChat.from_config(config, settings=settings)
+        chat.consent.how_to_allow = _allowed_by_variable
+        overrides = checked_overrides(dict.fromkeys(_listed(variables, ALLOW_VARIABLE), "never"), chat.server_manager.names)
+        turns = ServedTurns(chat, ServeLimits(), overrides, config.secrets())
+        api = served_api(
+            turns,
+            lambda: list(config.models),
+            host=None,
+            token=variables.get(TOKEN_VARIABLE) or None,
+            hosts=_listed(variables, HOSTS_VARIABLE),
+            origins=_listed(variables, ORIGINS_VARIABLE),
+        )
+        async with chat:
+            await chat.view()
+            await warmed_up()
+            for status in chat.server_manager.statuses.values():
+                if status.state == "failed" or status.error is not None:
+                    logger.warning("%s", line_of(status))
+            _tell(turns, bool(variables.get(TOKEN_VARIABLE)))
+            try:
+                with settled_heap():
+                    yield api
+            finally:
+                await turns.close()
+    finally:
+        if counting is not None:
+            counting.close()
+
+
+def _tell(turns: Any, has_token: bool) -> None:
+    """Log what the person who starts it should know: who can use it, and what is denied to them."""
+    if not has_token:
+        logger.info("Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.", TOKEN_VARIABLE)
+    for denial in turns.denials():
+        logger.info("Calls of %s are denied, since nobody can be asked. %s %s", denial.tool, denial.reason, denial.option)
+
+
+def _require_trust(config: Config) -> None:
+    from casual_mcp_nb.notebook.trust import TRUST_VARIABLE, TrustGate
+
+    if config.path is not None and TrustGate(config, strict=config.strict).report().required:
+        raise TrustRequiredError(
+            f"Nothing was started: you have not accepted the servers and keys of {shown(config.path.name)}.",
+            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked; or set {TRUST_VARIABLE}=1.",
+        )
+
+
+def _counted_here(config: Config) -> IO[bytes] | None:
+    """Reserve the limits of the config's clients for this process, until the file that is returned is closed.
+
+    Raises:
+        UsageError: Another process has reserved them. Each would count for itself, and together they would exceed them.
+    """
+    fields = ("requests_per_minute", "tokens_per_minute")
+    limited = [
+        f"{name}.{each}" for name, client in config.clients.items() for each in fields if getattr(client, each) is not None
+    ]
+    if not limited or config.path is None:
+        return None
+    try:
+        import fcntl
+    except ImportError:
+        # Windows has none.
+        return None
+    file = config.path.open("rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UsageError(
+            f"Another process serves {shown(config.path.name)}, whose limits count in one process only: {', '.join(limited)}.",
+            hint="Run one worker (--workers 1), or leave the limits to the provider.",
+        ) from None
+    return file
+
+
+def _listed(variables: Mapping[str, str], name: str) -> list[str]:
+    return [part.strip() for part in variables.get(name, "").split(",") if part.strip()]
+
+
+def _allowed_by_variable(tool: ToolSpec) -> str:
+    """Return how calls of a tool are allowed where an ASGI server runs this."""
+    return (
+        f'Whoever runs this can allow it with {ALLOW_VARIABLE}={tool.server}, or with "approval" of this server in the config.'
+    )
+
+
+app = Application()
