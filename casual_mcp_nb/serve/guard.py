@@ -67,8 +67,8 @@ class Guard:
         app: The application; it gets the body as one message.
         token: What clients must send as `Authorization: Bearer`; None for none.
         hosts: The names under which clients may address the service; None for any.
-        bound: Whether all clients come to an address for which `token` and `hosts` are right. Otherwise each is judged by the
-            address that it came to: without a token, only those of this computer are served, and by local names or `hosts`.
+        bound: Whether all clients connect to an address for which `token` and `hosts` are right. Otherwise each is judged by
+            the address that it connected to: without a token, only those of this computer are served, by local names or hosts.
         origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
         max_bytes: Maximum size of a body.
         max_values: Maximum number of JSON values in it.
@@ -142,7 +142,7 @@ class Guard:
                 )
 
     def _hosts_at(self, scope: Scope) -> frozenset[str] | None:
-        """Return the names for the address that a client came to.
+        """Return the names for the address that a client connected to.
 
         Raises:
             ProblemError: Other computers can reach it, and there is no token.
