@@ -86,6 +86,7 @@ class SavedTurns:
     _written: list[_WrittenTurn] = field(default_factory=list)
     _writer: EventWriter = field(default_factory=EventWriter)
     _writes: int | None = None
+    _head: ConversationHead | None = None
     _stale: bool = False
     _deleted: bool = False
 
@@ -116,15 +117,16 @@ class SavedTurns:
         kept = 0
         while kept < min(len(turns), len(self._written)) and self._written[kept].turn is turns[kept]:
             kept += 1
-        if kept < len(self._written):
+        summed = kept < len(self._written)
+        if summed:
             for table, column in (("events", "turn"), ("turns", "number")):
                 connection.execute(f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?", (self.id, kept))
             del self._written[kept:]
         self._written += [_WrittenTurn(turn) for turn in turns[kept:]]
         for number, written in enumerate(self._written):
             if written.count < len(written.turn.trace):
-                self._write_turn(connection, number, written)
-        return self._write_head(connection)
+                summed = self._write_turn(connection, number, written) or summed
+        return self._write_head(connection, summed)
 
     def written(self, writes: int | None) -> None:
         """Take note that what `write` wrote is on file."""
@@ -132,7 +134,7 @@ class SavedTurns:
 
     def rolled_back(self) -> None:
         """Write everything again with the next save, because the last one failed."""
-        self._written, self._writer, self._stale = [], EventWriter(), True
+        self._written, self._writer, self._stale, self._head = [], EventWriter(), True, None
 
     def adopt(self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter) -> None:
         """Continue a conversation that was loaded; see `ConversationStore.open`."""
@@ -155,7 +157,7 @@ class SavedTurns:
                 return
             if row is not None:
                 # Another process continues it: ours becomes a separate one.
-                self._written, self._writer, self.id = [], EventWriter(), _new_id()
+                self._written, self._writer, self.id, self._head = [], EventWriter(), _new_id(), None
         self.id, now = self.id or _new_id(), _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
         connection.execute(
@@ -163,7 +165,8 @@ class SavedTurns:
             (self.id, title, now, now, time.time()),
         )
 
-    def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> None:
+    def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> bool:
+        """Write the new events of a turn; return whether its sums were written too, as they are at its beginning and end."""
         events: list[tuple[str | None, int, int, str]] = []
         parts: list[tuple[str | None, str, int, str]] = []
         ended = False
@@ -174,8 +177,11 @@ class SavedTurns:
             ended = ended or isinstance(event, TurnFinished)
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events)
+        begun = written.next_number == 0
         written.count += len(events)
         written.next_number += len(events)
+        if not (begun or ended):
+            return False
         # Nothing was sent in a turn that was only added.
         stats = written.turn.stats if ended and not written.turn.added else None
         cost = stats.cost if stats else None
@@ -190,22 +196,38 @@ class SavedTurns:
                 cost and cost.currency,
             ),
         )
+        return True
 
-    def _write_head(self, connection: sqlite3.Connection) -> int:
-        fields = {name: value for name, value in asdict(self.head()).items() if name != "forked_from"}
+    def _write_head(self, connection: sqlite3.Connection, summed: bool) -> int:
+        """Write what has changed beside the turns; return the count of writes.
+
+        Args:
+            connection: The connection.
+            summed: Whether sums of turns have changed.
+        """
+        head = self.head()
+        if head != self._head or summed:
+            self._write_changed_head(connection, head)
+        self._head = head
+        ((writes,),) = connection.execute(
+            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ? RETURNING writes",
+            (_now(), time.time(), self.id),
+        ).fetchall()
+        return int(writes)
+
+    def _write_changed_head(self, connection: sqlite3.Connection, current: ConversationHead) -> None:
+        fields = {name: value for name, value in vars(current).items() if name != "forked_from"}
         if self.forked_from is not None:
             fields["forked_from"] = asdict(self.forked_from)
         # What this version does not know stays in it.
         ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
         head = json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str)
-        ((writes,),) = connection.execute(
-            "UPDATE conversations SET head = ?, changed = ?, changed_at = ?, status = 'active', writes = writes + 1, "
-            "(turns, tokens, estimated, cost, currency) = "
+        connection.execute(
+            "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
             "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
-            "WHERE conversation = conversations.id) WHERE id = ? RETURNING writes",
-            (head, _now(), time.time(), self.id),
-        ).fetchall()
-        return int(writes)
+            "WHERE conversation = conversations.id) WHERE id = ?",
+            (head, self.id),
+        )
 
 
 class ConversationStore:

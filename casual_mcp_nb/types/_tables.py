@@ -48,7 +48,12 @@ class NumberedValues:
     def spans(self, values: Iterable[Any]) -> list[Span]:
         """Return the numbers of values as spans; even a long history needs only a few."""
         spans: list[Span] = []
-        for number in map(self.number, values):
+        known = self._by_object
+        for value in values:
+            # Each request has all messages again.
+            number = known.get(id(value))
+            if number is None:
+                number = self.number(value)
             if spans and spans[-1][1] == number:
                 spans[-1][1] += 1
             else:

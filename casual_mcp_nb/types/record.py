@@ -303,10 +303,20 @@ def _json(value: Any, indent: int | None = None) -> str:
 
     # Ten times as fast as `json`, whose indenting encoder is in Python.
     try:
+        text: bytes = to_json(value, indent=indent)
+        if not any(number in text for number in _NOT_JSON):
+            return text.decode()
+    except ValueError:
+        # Half a character, or nested deeper than pydantic writes, as what this version does not know can be.
+        pass
+    try:
         return to_json(_plain(value), indent=indent).decode()
     except ValueError:
-        # What this version does not know can be nested deeper than pydantic writes.
         return to_json(_plain(bounded(value)), indent=indent).decode()
+
+
+_NOT_JSON = (b"NaN", b"Infinity")
+"""What numbers that JSON lacks are written as."""
 
 
 def _plain(value: Any) -> Any:

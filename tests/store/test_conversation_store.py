@@ -437,3 +437,23 @@ def test_an_open_reader_elsewhere_does_not_keep_anything_out_of_the_file(file: P
         shutil.copy(file, copy)
     with ConversationStore(copy) as copied:
         assert [each.turns for each in copied.find()] == [1]
+
+
+def test_what_has_not_changed_is_not_written_with_each_step(opened: Callable[..., Session]) -> None:
+    session = opened()
+    model = scripted_model(*(call("harbour__berth", ship=f"{SHIP} {number}") for number in range(6)), "Berth 7.")
+    assert session.store is not None
+    statements: list[str] = []
+    with session.store._reading() as connection:
+        connection.set_trace_callback(statements.append)
+    turn = session.chat("Where?", model=model)
+    session.store.flush()
+    connection.set_trace_callback(None)
+    commits = statements.count("COMMIT")
+    assert commits > len(turn.steps)
+    heads = [text for text in statements if text.startswith("UPDATE conversations SET head")]
+    # When it begins and when it ends; and where the model that it was asked for is set up.
+    assert 2 <= len(heads) <= 3 < commits
+    assert sum(text.startswith("INSERT OR REPLACE INTO turns") for text in statements) == 2
+    (listed,) = session.conversations
+    assert (listed.turns, listed.tokens) == (1, turn.stats.sent_tokens)

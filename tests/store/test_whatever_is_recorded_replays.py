@@ -381,6 +381,7 @@ NOT_RECORDED = {
     "from_cassette": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
+    "audit_host": "it opens a session, and closes it",
     "close": "it ends the recording",
     "close_async": "it ends the recording",
     "close_replaced": "it ends the recording",
