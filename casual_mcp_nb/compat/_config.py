@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.errors import ToolSetError
 from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ExcludeSpec, ModelConfig, ToolSetConfig
@@ -17,16 +17,28 @@ ToolRule = bool | list[str] | ExcludeSpec
 """What a toolset says of a server; `ToolSpec` in casual-mcp's modules."""
 
 
-class StdioServerConfig(ServerConfig):
-    """A server that is a command, as `ServerConfig`; one of a loaded config is that class."""
+class _Kind(type(ServerConfig)):  # type: ignore[misc]
+    """Tells by what a server of a loaded config has which kind it is."""
 
+    way: str
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        of_kind = type(instance) is ServerConfig and getattr(instance, cls.way) is not None
+        return of_kind or bool(super().__instancecheck__(instance))
+
+
+class StdioServerConfig(ServerConfig, metaclass=_Kind):
+    """A server that is a command, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
+
+    way: ClassVar[str] = "command"
     command: str
     transport: Literal["stdio"] | None = "stdio"
 
 
-class RemoteServerConfig(ServerConfig):
-    """A server at a URL, as `ServerConfig`; one of a loaded config is that class."""
+class RemoteServerConfig(ServerConfig, metaclass=_Kind):
+    """A server at a URL, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
 
+    way: ClassVar[str] = "url"
     url: str
     transport: Literal["http", "streamable-http", "sse"] | None = None
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from casual_mcp_nb import Config, TokenUsageStats, ToolSpec, load_config
+from casual_mcp_nb import Config, RemoteServerConfig, StdioServerConfig, TokenUsageStats, ToolSpec, load_config
+from casual_mcp_nb.types.server import ServerConfig
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run_fixture
 
@@ -191,6 +192,12 @@ def test_what_the_guide_says_of_values_is_so(tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path))
     server = config.servers["sums"]
     assert isinstance(server.args, tuple)
+    assert [isinstance(server, kind) for kind in (StdioServerConfig, RemoteServerConfig)] == [True, False]
+    assert [isinstance(ServerConfig(url="http://127.0.0.1:9"), kind) for kind in (StdioServerConfig, RemoteServerConfig)] == [
+        False,
+        True,
+    ]
+    assert not isinstance(ServerConfig(bundled="math"), StdioServerConfig | RemoteServerConfig)
     with pytest.raises(ValidationError):
         server.defer_loading = False
     assert TokenUsageStats().total_tokens is None
