@@ -43,7 +43,7 @@ class ToolCache:
         self.listed = False
         self._tokens: int | None = None
         self.tools: tuple[ToolSpec, ...] = ()
-        self.version = _version(())
+        self._version: str | None = None
         self.last_error: Exception | None = None
 
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
@@ -76,6 +76,13 @@ class ToolCache:
         return self._clock() < self._stale_at
 
     @property
+    def version(self) -> str:
+        """A hash of the tools, computed when it is first needed: a listing that is the only one needs none."""
+        if self._version is None:
+            self._version = _version(self.tools)
+        return self._version
+
+    @property
     def tokens(self) -> int:
         """Estimated tokens of all definitions that a model can be offered, counted once per version."""
         if self._tokens is None:
@@ -95,9 +102,9 @@ class ToolCache:
             self._stale_at = math.inf if ttl is None else self._clock() + ttl
 
     def _store(self, tools: Sequence[ToolSpec]) -> None:
-        version = _version(tools)
-        if version != self.version or not self.listed:
-            self.tools, self.version = tuple(tools), version
+        version = _version(tools) if self.listed else None
+        if version is None or version != self.version:
+            self.tools, self._version = tuple(tools), version
             self._tokens = None
         self.listed = True
         self.last_error = None

@@ -269,11 +269,11 @@ class Connection:
         """
         if not self._lifecycle.alive:
             return self.tools
-        version, error = self.cache.version, self.cache.last_error
+        tools, error = self.cache.tools, self.cache.last_error
         try:
             return await self.cache.get_tools(force)
         finally:
-            if (version, error) != (self.cache.version, self.cache.last_error):
+            if tools is not self.cache.tools or error != self.cache.last_error:
                 self._changed()
 
     async def call(

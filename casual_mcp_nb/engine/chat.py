@@ -540,7 +540,7 @@ class McpToolChat:
             if plan_only:
                 # Nor does the provider run anything.
                 run.plan_only, run.model = True, run.model.without_hosted_tools()
-            run.ahead = ahead
+            run.ahead, run.results = ahead, trace.results
             self._last_turn = turn
             self._running.add(run)
             try:

@@ -117,6 +117,7 @@ class Run:
         ahead: Awaited before each call of the model, after its event; None for nothing.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
         repair_calls: Whether calls of offered tools that the model writes as text are run.
+        results: The messages with results that were made, by the id of the call; grows.
     """
 
     model: ChatModel
@@ -145,6 +146,7 @@ class Run:
     ahead: Callable[[], Awaitable[None]] | None = None
     plan_only: bool = False
     repair_calls: bool = False
+    results: dict[str, ChatMessage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         started = self.clock() if self.started is None else self.started
@@ -306,9 +308,9 @@ class Run:
         outcomes = await self._calls.run(step, calls, self._cut_answers.refusals(calls))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
-            self.messages.append(
-                result_message(call.function.name, call.id, outcome.text, failed=failed, result=outcome.result)
-            )
+            message = result_message(call.function.name, call.id, outcome.text, failed=failed, result=outcome.result)
+            self.messages.append(message)
+            self.results[call.id] = message
             if outcome.search is not None:
                 self._load_tools(step, call, outcome.search)
         self._offer_reader(self.messages[-len(calls) :])

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 UNANSWERED = "Error: this call was stopped before it had a result."
 """What the model reads as the result of a call without one."""
 
+_NONE: Mapping[str, Any] = {}
+
 EMPTY_RESULT = "[No content returned]"
 """What the model reads as the result of a successful call that returned nothing, because providers refuse an empty string."""
 
@@ -312,15 +314,29 @@ def call_of(
     )
 
 
-def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edited: Mapping[str, str]) -> list[ChatMessage]:
-    """Return an answer and the results of its calls as messages of the conversation."""
+def messages_of(
+    answer: AssistantMessage,
+    ended: Mapping[str, ToolFinished],
+    edited: Mapping[str, str],
+    sent: Mapping[str, ChatMessage] = _NONE,
+) -> list[ChatMessage]:
+    """Return an answer and the results of its calls as messages of the conversation.
+
+    Args:
+        answer: The answer.
+        ended: How its calls ended, by their ids.
+        edited: The texts that the person has put in place of results.
+        sent: The messages with results that were made already.
+    """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
         return []
-    return [answer, *[_result_of(call, ended.get(call.id), edited.get(call.id)) for call in tool_calls]]
+    return [answer, *[_result_of(call, ended.get(call.id), edited.get(call.id), sent.get(call.id)) for call in tool_calls]]
 
 
-def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None) -> ChatMessage:
+def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None, sent: ChatMessage | None) -> ChatMessage:
+    if sent is not None and end is not None and edited is None and sent.content == end.text:
+        return sent
     from casual_mcp_nb.types.provider_state import result_message
 
     if end is None:

@@ -53,10 +53,12 @@ class Trace:
 
     Attributes:
         unread: Unknown parts of the file that it was loaded from.
+        results: The messages with results that the turn has sent, by the id of the call; none in a trace that was loaded.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.unread = Unread()
+        self.results: dict[str, ChatMessage] = {}
         self._events: list[Event] = []
         self._by_kind: dict[type[Any], list[Any]] = {}
         for event in events:
@@ -328,7 +330,7 @@ class Turn(Displayable):
         edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
         for event in all_of(StepStarted):
             answer = answers.get(event.step)
-            messages += messages_of(answer, ended, edited) if answer else self._unfinished(event.step)
+            messages += messages_of(answer, ended, edited, self.trace.results) if answer else self._unfinished(event.step)
         return messages
 
     def _unfinished(self, step: int) -> list[ChatMessage]:

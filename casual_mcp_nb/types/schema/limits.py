@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from casual_mcp_nb.types.schema.reader import SchemaReader, lookup
@@ -14,6 +14,7 @@ MAX_PARAMETERS = 200_000
 MAX_DEPTH = 100
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_NAMES = frozenset({"$id", "$anchor"})
 _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
@@ -23,13 +24,27 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
     Args:
         schema: A JSON schema.
     """
-    nodes = list(_schemas(schema))
-    names = {node[key] for node, _ in nodes for key in ("$id", "$anchor") if isinstance(node.get(key), str)}
-    for node, depth in nodes:
-        if depth > MAX_DEPTH:
-            return f"its input schema is nested over {MAX_DEPTH} levels deep"
-        reference = node.get("$ref")
-        if isinstance(reference, str) and not names & {reference, reference[1:]} and lookup(reference, schema) is None:
+    names: set[str] = set()
+    references: list[str] = []
+    waiting: list[tuple[Any, int]] = [(schema, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, Mapping):
+            if depth > MAX_DEPTH:
+                return f"its input schema is nested over {MAX_DEPTH} levels deep"
+            for key, value in node.items():
+                # Most values are plain, and a catalog of thousands of tools has hundreds of thousands.
+                if type(value) in _PLAIN:
+                    if key == "$ref" and isinstance(value, str):
+                        references.append(value)
+                    elif key in _NAMES and isinstance(value, str):
+                        names.add(value)
+                elif key not in _DATA and isinstance(value, (dict, list, Mapping)):
+                    waiting.append((value, depth + 1))
+        else:
+            waiting += [(value, depth + 1) for value in node if isinstance(value, (dict, list, Mapping))]
+    for reference in references:
+        if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"
     return None
 
@@ -71,20 +86,3 @@ def _limited(value: Any) -> Any:
         if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
             return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
     return value
-
-
-def _schemas(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield every subschema, with its depth."""
-    waiting: list[tuple[Any, int]] = [(schema, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        if isinstance(node, Mapping):
-            yield node, depth
-            # One level over the limit is enough to refuse it.
-            inner = [value for key, value in node.items() if key not in _DATA] if depth <= MAX_DEPTH else []
-        else:
-            inner = list(node)
-        # Most values are plain, and a catalog of thousands of tools has hundreds of thousands.
-        waiting += [
-            (value, depth + 1) for value in inner if type(value) not in _PLAIN and isinstance(value, (dict, list, Mapping))
-        ]
