@@ -38,6 +38,15 @@ def fork_server_for_all_tests() -> Generator[None]:
     leave_fork_server(all_tests)
 
 
+@pytest.fixture(autouse=True)
+def words_of_python() -> Generator[None]:
+    """Have hints in the words of Python, whatever a test before has loaded into this process."""
+    from casual_mcp_nb import doors
+
+    with doors.at("python"):
+        yield
+
+
 @pytest.fixture
 def demo_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the servers of the demo run in this process: to start seven takes longer than a hundred tests."""

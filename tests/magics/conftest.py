@@ -1,0 +1,15 @@
+"""The magics are there, so what errors advise is in their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from casual_mcp_nb import doors
+
+
+@pytest.fixture(autouse=True)
+def _in_a_notebook() -> Iterator[None]:
+    with doors.at("notebook"):
+        yield
