@@ -162,7 +162,7 @@ def errors_of_all_kinds(kind: type[CasualMcpError] = CasualMcpError) -> Iterator
 
 @pytest.mark.parametrize("kind", [*errors_of_all_kinds()], ids=lambda kind: kind.__name__)
 def test_a_masked_copy_is_of_the_same_kind_with_the_same_fields(kind: type[CasualMcpError]) -> None:
-    names = ("noun", KEY, ["x"]) if kind is errors.UnknownNameError else (f"It says {KEY}.",)
+    names = ("noun", KEY, ["x"]) if issubclass(kind, errors.UnknownNameError) else (f"It says {KEY}.",)
     error = kind(*names)
     error.server = f"of {KEY}"
     if isinstance(error, ProviderError):
