@@ -158,6 +158,7 @@ class ToolServer:
         self._looking: asyncio.Task[None] | None = None
         self._changed_since = False
         self._told_of: dict[str, Any] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._ends: list[Callable[[], None]] = [
             observers.changes.add(self._changed),
             tools.selection.watch(self._changed),
@@ -489,8 +490,10 @@ class ToolServer:
         self._later(self._offers.unfollow_all(host))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        task = asyncio.create_task(work)
+        # The loop itself holds no task.
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _logged(self, server: str, level: str, text: str) -> None:
         """Pass on what a server logs: to the client whose call it runs; to all that are connected, if it runs none."""

@@ -21,7 +21,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.serve import mcp_offers
+from casual_mcp_nb.serve import mcp_offers, mcp_questions
 
 pytestmark = pytest.mark.defect("K1")
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -357,7 +357,9 @@ async def test_the_resources_that_a_host_follows(mode: str, protocol: str) -> No
 
 
 @pytest.mark.parametrize("answer", ["allow this call", "deny"])
-async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call(answer: str) -> None:
+async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = Desk()
     asked: list[Any] = []
 
@@ -391,8 +393,12 @@ async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call
         assert desk.burnt == before + 1
         with pytest.raises(MCPError):
             await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
-        # One that is never answered ends with the endpoint.
-        await client.session.call_tool(**burn, allow_input_required=True)
+        # Ones that are never answered end when others wait in their place, or with the endpoint.
+        monkeypatch.setattr(mcp_questions, "MAX_WAITING", 1)
+        first, _ = [await client.session.call_tool(**burn, allow_input_required=True) for _ in range(2)]
+        with pytest.raises(MCPError):
+            await client.session.call_tool(**burn, input_responses=allowed, request_state=first.request_state)
+        assert desk.burnt == before + 1
 
 
 async def test_over_stdio_the_list_grows_without_a_handshake_too(tmp_path: Path) -> None:
