@@ -19,7 +19,7 @@ from casual_mcp_nb.cli.check import check, doctor
 from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
 from casual_mcp_nb.cli.migrate import migrate_config
 from casual_mcp_nb.cli.models import clients, models
-from casual_mcp_nb.cli.serve import serve
+from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, servers
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
@@ -75,6 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or one of `exit_codes`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    code = _run(words)
+    if arguments is None and words[:1] == ["serve"]:
+        end_process(code)
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
     as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
 
     def failed(code: int, kind: str, text: str, *, told: bool = False) -> int:

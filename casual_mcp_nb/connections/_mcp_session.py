@@ -42,7 +42,7 @@ MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
 """Time limit for closing."""
-GRACE_SECONDS = 1.2
+GRACE_SECONDS = 0.5
 """How long a server may take to exit by itself before its process group gets SIGTERM."""
 KILL_SECONDS = 0.5
 """Time from SIGTERM to SIGKILL; the SDK would do the same after a longer wait."""

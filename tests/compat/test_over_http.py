@@ -1,0 +1,152 @@
+"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and what the guide lists."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kit.flipping import tool
+from kit.obedient import Obedient, order
+from kit.raw_server import raw_config, text_result
+from kit.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+THEIRS = ROOT / ".third-party" / "casual-mcp" / "bin" / "python"
+GUIDE = ROOT / "docs" / "guides" / "coming-from-casual-mcp.md"
+SERVICES = {"casual-mcp": (THEIRS, "casual_mcp.main:app"), "here": (Path(sys.executable), "casual_mcp_nb.main:app")}
+
+ADD = ("a_add", {})
+
+
+def said(*calls: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": order("Said:", *calls, **more)}]
+
+
+# A request of each kind; a body is a POST.
+REQUESTS: dict[str, tuple[str, Any]] = {
+    "toolsets": ("/toolsets", None),
+    "a path that does not exist": ("/nothing", None),
+    "another method": ("/chat", None),
+    "a turn": ("/chat", {"messages": said()}),
+    "a turn with stats": ("/chat", {"messages": said(), "include_stats": True}),
+    "a call": ("/chat", {"messages": said(ADD), "include_stats": True}),
+    "a call of a toolset": ("/chat", {"messages": said(ADD), "include_stats": True, "tool_set": "one"}),
+    "a system message": ("/chat", {"messages": [{"role": "system", "content": "S"}, *said()]}),
+    "a system prompt": ("/chat", {"messages": said(), "system_prompt": "S"}),
+    "an unknown toolset": ("/chat", {"messages": said(), "tool_set": "none"}),
+    "a toolset that does not fit": ("/chat", {"messages": said(), "tool_set": "bad"}),
+    "an unknown model": ("/chat", {"messages": said(), "model": "none"}),
+    "no field `messages`": ("/chat", {}),
+    "a message of an unknown role": ("/chat", {"messages": [{"role": "nobody", "content": ""}]}),
+    "`GET /health`": ("/health", None),
+    "the model fails": ("/chat", {"messages": said(fail=1)}),
+    "an empty list of messages": ("/chat", {"messages": []}),
+    "a field that does not exist": ("/chat", {"messages": said(), "more": 1}),
+}
+MORE = {"type", "title", "status", "kind", "errors", "failure"}
+"""What a problem has beside `detail`."""
+
+
+@contextmanager
+def running(folder: Path, python: Path, app: str) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {**os.environ, "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "ERROR"}
+    command = [python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error"]
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{url}/toolsets").status_code == 200
+        except httpx.TransportError:
+            return process.poll() is not None
+
+    try:
+        wait_until(answers, "an answer", 60)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, Any]]]:
+    """What each service answers to each request."""
+    if not THEIRS.exists():
+        pytest.skip("casual-mcp is not installed: python .ci/third_party.py casual-mcp")
+    folder = tmp_path_factory.mktemp("config")
+    with Obedient() as model, ExitStack() as stack:
+        servers = {}
+        for name, tools in {"a": ("add", "echo"), "b": ("echo",)}.items():
+            calls = {each: {"result": text_result(f"{each}!")} for each in tools}
+            fields = raw_config(tools=[tool(each) for each in tools], calls=calls)
+            # casual-mcp's config: nothing that only this package knows.
+            servers[name] = {"command": fields["command"], "args": fields["args"]}
+        tool_sets = {
+            "one": {"description": "One", "servers": {"a": ["add"]}},
+            "bad": {"description": "Bad", "servers": {"a": ["nothing"]}},
+        }
+        (folder / "casual_mcp_config.json").write_text(json.dumps({**model.config, "servers": servers, "tool_sets": tool_sets}))
+        answered: dict[str, dict[str, tuple[int, Any]]] = {name: {} for name in REQUESTS}
+        for service, (python, app) in SERVICES.items():
+            url = stack.enter_context(running(folder, python, app))
+            with httpx.Client(base_url=url, timeout=60) as client:
+                for name, (path, body) in REQUESTS.items():
+                    answered[name][service] = _asked(client, path, body, service)
+    return answered
+
+
+def _asked(client: httpx.Client, path: str, body: Any, service: str) -> tuple[int, Any]:
+    if body is None:
+        response = client.get(path)
+    else:
+        text = json.dumps({"model": "small", **body})
+        text = text if service == "casual-mcp" else text.replace("a_add", "a__add")
+        response = client.post(path, content=text, headers={"Content-Type": "application/json"})
+    return response.status_code, response.json()
+
+
+def differences() -> dict[str, tuple[int, int]]:
+    """The statuses that differ, by the guide."""
+    section = GUIDE.read_text(encoding="utf-8").partition("\n## Over HTTP\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return {cells[0]: (int(cells[1]), int(cells[2])) for cells in rows[2:]}
+
+
+@pytest.mark.defect("L4")
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_answered_as_by_casual_mcp(name: str, answers: dict[str, dict[str, tuple[int, Any]]]) -> None:
+    (status, theirs), (our_status, ours) = (answers[name][service] for service in SERVICES)
+    assert (status, our_status) == differences().get(name, (status, status))
+    if our_status != 200:
+        assert isinstance(ours.pop("detail"), str)
+        assert set(ours) == MORE
+    elif status == 200:
+        # Names have two underscores, the result of a call is its text, and tokens say who counted them.
+        expected = json.dumps(theirs).replace("a_add", "a__add").replace('[\\"add!\\"]', "add!")
+        if tokens := ours.get("stats", {}).get("tokens"):
+            assert tokens.pop("origin") == "reported"
+        assert ours == json.loads(expected)
+
+
+@pytest.mark.defect("K5")
+def test_a_tool_that_says_nothing_is_called_with_a_config_of_casual_mcp(
+    answers: dict[str, dict[str, tuple[int, Any]]],
+) -> None:
+    _, answer = answers["a call"]["here"]
+    assert [message["content"] for message in answer["messages"] if message["role"] == "tool"] == ["add!"]
+    assert "denied" not in answer
+
+
+def test_the_guide_lists_requests_that_are_compared() -> None:
+    assert set(differences()) <= set(REQUESTS)
