@@ -163,10 +163,10 @@ def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Sess
         session.questions.unattended = True
         try:
             endpoint = begin(session)
-            show(endpoint.status)
-            # Into a file or a pipe, it would be read when the service has ended.
-            sys.stdout.flush()
             with settled_heap():
+                show(endpoint.status)
+                # Into a file or a pipe, it would be read when the service has ended.
+                sys.stdout.flush()
                 endpoint.wait()
         except KeyboardInterrupt:
             tell("Ending.")

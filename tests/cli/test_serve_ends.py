@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from kit.raw_server import raw_config
+from kit.waiting import wait_for_text
 
 AT_THE_END = """
 import atexit, sys, weakref
@@ -32,13 +33,14 @@ def test_nothing_runs_after_its_servers_have_ended(tmp_path: Path, number: signa
     config = tmp_path / "casual_mcp_config.json"
     config.write_text(json.dumps({"servers": {"box": raw_config(tools=[])}}))
     command = [sys.executable, "-c", AT_THE_END, str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if "/chat" in line)
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(number)
-        written = process.stdout.read()
-        code = process.wait(30)
+    output = tmp_path / "output"
+    with output.open("w") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    wait_for_text(output, "curl")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    code = process.wait(30)
+    written = output.read_text()
     assert code == (0 if number == signal.SIGINT else 128 + number)
     assert "exit functions" in written
     assert "modules are freed" not in written
