@@ -128,7 +128,7 @@ def tools(servers: int, each: int) -> list[ToolSpec]:
     ]
 
 
-@pytest.mark.parametrize(("servers", "each", "saved"), [(3, 4, 0.5), (10, 1, 0.5), (5, 10, 0.9), (50, 1, 0.9), (500, 1, 0.97)])
+@pytest.mark.parametrize(("servers", "each", "saved"), [(3, 4, 0.5), (10, 1, 0.5), (5, 10, 0.9), (50, 1, 0.89), (500, 1, 0.97)])
 @pytest.mark.parametrize("strategy", ["search", "browse"])
 def test_the_first_call_saves_more_the_more_is_deferred(servers: int, each: int, saved: float, strategy: str) -> None:
     seen = view(tools(servers, each), strategy=strategy)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode
 
 from casual_mcp_nb import Service, Session
@@ -20,7 +21,7 @@ CONFIG: dict[str, Any] = {
     "servers": {"math": {"bundled": "math", "transport": "in-process"}},
     "tool_sets": {"sums": {"servers": {"math": True}}},
 }
-QUIETLY: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+ADDRESS_OF_AN_IMAGE = re.compile(r'"https?://')
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,8 @@ def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None
         )
         @given(operation.ok().as_strategy(generation_mode=mode))
         def check(case: schemathesis.Case) -> None:
+            # An address that is made up is not fetched: it would be asked for outside this machine.
+            assume(not ADDRESS_OF_AN_IMAGE.search(json.dumps(case.as_transport_kwargs().get("json"), default=str)))
             case.call_and_validate()
 
         if mode is GenerationMode.POSITIVE or operation.ok().method == "post":
