@@ -131,6 +131,7 @@ def api(
         schemas.update({**problem.pop("$defs"), "Problem": problem})
         fields = schemas["ChatRequest"]["properties"]
         fields["messages"]["maxItems"] = turns.limits.max_messages
+        next(option for option in fields["max_steps"]["anyOf"] if option["type"] == "integer")["maximum"] = turns.max_steps
         if names := models():
             fields["model"]["enum"] = names
             example = {"model": names[0], "messages": [{"role": "user", "content": "What is 17 * 23?"}], "include_stats": True}

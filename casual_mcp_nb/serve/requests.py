@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from casual_llm.messages import AssistantMessage, ImageContent, SystemMessage, TextContent, ToolResultMessage, UserMessage
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, create_model
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, create_model, field_validator
 from typing_extensions import TypedDict
 
 from casual_mcp_nb.engine.options import TurnOptions
@@ -118,6 +118,14 @@ class ChatRequest(ModelFields):
     max_steps: int | None = Field(default=None, ge=1, description="Maximum number of model calls; at most the service's own.")
     repair_calls: StrictBool | None = Field(default=None, description="Whether calls that the model writes as text are run.")
     include_stats: StrictBool = Field(default=False, description="Whether the answer has `stats`.")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # The description says so; pydantic would take true for 1.
+        if isinstance(value, bool) and {int, float} & set(get_args(cls.model_fields[str(info.field_name)].annotation)):
+            raise ValueError("a number is needed, not true or false")
+        return value
 
     def options(self) -> TurnOptions:
         """Return the options of the turn.

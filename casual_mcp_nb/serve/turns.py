@@ -60,6 +60,11 @@ class ServedTurns:
         self._closed = False
 
     @property
+    def max_steps(self) -> int:
+        """How many calls of a model a turn may make."""
+        return self._chat.limits.max_steps
+
+    @property
     def tool_sets(self) -> Mapping[str, ToolSetConfig]:
         """The toolsets by name."""
         return self._chat.tool_sets
@@ -121,7 +126,7 @@ class ServedTurns:
             self._notify(turn, event)
             on_event(event)
 
-        most, steps = self._chat.limits.max_steps, options.given.get("max_steps")
+        most, steps = self.max_steps, options.given.get("max_steps")
         if steps is not None and steps > most:
             raise UsageError(f"max_steps cannot be {steps}: the service makes at most {most} calls of a model in a turn.")
         messages = await fetched_images(messages)

@@ -39,8 +39,9 @@ def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None
         )
         @given(operation.ok().as_strategy(generation_mode=mode))
         def check(case: schemathesis.Case) -> None:
-            # An address that is made up is not fetched: it would be asked for outside this machine.
-            assume(not ADDRESS_OF_AN_IMAGE.search(json.dumps(case.as_transport_kwargs().get("json"), default=str)))
+            body = json.dumps(case.as_transport_kwargs().get("json"), default=str)
+            # Made-up addresses of images would be asked for outside this machine, and made-up tools do not exist.
+            assume(not ADDRESS_OF_AN_IMAGE.search(body) and '"tool_choice": "' not in body)
             case.call_and_validate()
 
         if mode is GenerationMode.POSITIVE or operation.ok().method == "post":
@@ -52,3 +53,11 @@ def test_its_example_is_answered(service: Service) -> None:
     (example,) = description["components"]["schemas"]["ChatRequest"]["examples"]
     assert httpx.post(f"{service.url}/chat", json=example).status_code == 200
     assert "planner" in json.dumps(description)
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_p", "seed", "max_tokens", "max_steps"])
+def test_true_is_not_a_number(service: Service, field: str) -> None:
+    request = {"model": "planner", "messages": [{"role": "user", "content": "What is 2 + 3?"}]}
+    answer = httpx.post(f"{service.url}/chat", json=request | {field: True})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
