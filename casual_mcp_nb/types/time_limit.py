@@ -84,6 +84,7 @@ class _Timer:
         self.at, self._handle = math.inf, None
         now = self.loop.time()
         waiting = [(limit.deadline, limit) for limit in self.limits if limit.deadline is not None and not limit.expired]
+        waiting.sort(key=lambda pair: pair[0])
         for deadline, limit in waiting:
             if deadline <= now:
                 limit.expire()
