@@ -206,12 +206,12 @@ async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times
 async def test_slow_failures_share_one_limit(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    server = serving(Reply(503, BUSY, delay=0.3))
-    model = model_of(server, provider, timeout=1)
+    server = serving(Reply(503, BUSY, delay=0.7))
+    model = model_of(server, provider, timeout=1.2)
     model.retries = Retries(10, first_wait=0.01)
     with pytest.raises(ProviderTimeout):
         await model.complete(ASKED)
-    assert 2 <= len(server.seen) <= 4
+    assert len(server.seen) == 2
 
 
 @pytest.mark.fault(61)
