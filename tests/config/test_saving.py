@@ -160,10 +160,9 @@ def test_a_file_that_has_become_something_else_is_left_alone(path: Path, content
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_toolset_that_names_a_server_which_is_not_in_the_file_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="maths"):
-        save_tool_set(path, "sums", ToolSetConfig(servers={"maths": True}))
-    assert path.read_text(encoding="utf-8") == BY_HAND
+def test_a_toolset_may_name_a_server_that_only_a_process_adds(path: Path) -> None:
+    save_tool_set(path, "sums", ToolSetConfig(servers={"notebook": True, "added": True}))
+    assert load_config(path).tool_sets["sums"].servers == {"notebook": True, "added": True}
 
 
 @pytest.mark.parametrize("name", ["", "  "])
