@@ -60,7 +60,7 @@ async def test_a_death_between_calls_is_noticed_and_the_next_call_starts_the_ser
     opened: Opened, raw: Raw, until: Callable[..., Any], tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("brief", raw(calls={"last": OK | {"die_after": 0.05}}, record=str(record))))
+    connection = opened(Connection("brief", raw(calls={"last": OK | {"die_after": 0.5}}, record=str(record))))
     await connection.connect()
     await connection.call("last", {})
     await until(lambda: connection.status.state == "failed")
