@@ -703,6 +703,7 @@ def test_what_servers_models_and_people_say_is_text(page: Any) -> None:
     reads(at(page, "question-form"), "<script>")
     reads(at(page, "question-message"), "<script>")
     at(page, "deny").click()
+    gone(page, "deny")
     at(page, "send-form").click()
     turn = ended(page, 1)
     reads(turn, "<script>document.body")
