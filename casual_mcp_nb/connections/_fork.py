@@ -14,7 +14,8 @@ from weakref import WeakSet
 
 from casual_mcp_nb.types.server import ServerConfig
 
-_END_SECONDS = 0.5
+_END_SECONDS = 2.0
+"""The most that a session waits for it to be gone, which takes a few milliseconds unless the machine is very busy."""
 _lock = threading.Lock()
 
 
