@@ -135,6 +135,22 @@ async def test_awaiting_is_not_holding(guard: LoopGuard) -> None:
     assert guard.take() == []
 
 
+def test_what_another_greenlet_computes_is_not_the_callbacks(guard: LoopGuard) -> None:
+    """As in a test with Playwright, whose loop stays within a callback while the test goes on."""
+    greenlet = pytest.importorskip("greenlet")
+    test = greenlet.getcurrent()
+
+    async def switch() -> None:
+        test.switch()
+
+    loop = greenlet.greenlet(lambda: asyncio.run(switch()))
+    loop.switch()
+    code(COMPUTE.format(seconds=0.4))()
+    loop.switch()
+    assert loop.dead
+    assert guard.take() == []
+
+
 def test_the_notebooks_own_loop_may_wait_for_the_engine(guard: LoopGuard) -> None:
     engine = EngineThread()
 

@@ -4,7 +4,8 @@ A callback holds its loop while it computes, and while it sleeps or waits for so
 because it, or a thread that it starts, is not given the processor, or because another thread has the interpreter; that is
 nobody's fault and is not counted: what it computed is read from the clock of its thread, and what it slept from looks that a
 watcher takes every 25 ms, of which only those count that were on time and saw a thread that wanted nothing. The collector of
-garbage is not counted either: what it takes depends on all that the tests have loaded, and it comes wherever it comes.
+garbage is not counted either: what it takes depends on all that the tests have loaded, and it comes wherever it comes. Nor is a
+callback that another greenlet of its thread interrupts, as with Playwright: what that one computes is not the callback's.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
 
 import casual_mcp_nb
 
@@ -74,6 +75,7 @@ class _Callback:
     idle: float = 0.0
     collecting: float = 0.0
     nests: bool = False
+    interrupted: bool = False
     places: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
 
@@ -96,6 +98,7 @@ class LoopGuard:
         self._held: list[Held] = []
         self._original = asyncio.Handle._run
         self._stopped = threading.Event()
+        self._watched: CodeType | None = None
         self.longest = 0.0
 
     def start(self) -> None:
@@ -119,6 +122,7 @@ class LoopGuard:
                     guard._running[ident] = outer
                 guard._ended(callback, time.thread_time() - callback.cpu)
 
+        self._watched = watched.__code__
         asyncio.Handle._run = watched  # type: ignore[method-assign]
         gc.callbacks.append(self._collects)
         self._begin()
@@ -162,7 +166,7 @@ class LoopGuard:
             return
         trace = callback.places.most_common(1)[0][0] if callback.places else ()
         thread = threading.current_thread().name
-        if callback.nests or not _counts(trace, thread):
+        if callback.nests or callback.interrupted or not _counts(trace, thread):
             return
         self.longest = max(self.longest, seconds)
         if seconds > self.limit:
@@ -189,6 +193,7 @@ class LoopGuard:
         cpu = _computed(ident)
         if cpu is None:
             return
+        callback.interrupted |= not any(each.f_code is self._watched for each in _outwards(frame))
         trace = _trace(frame)
         waits = cpu - callback.seen_cpu < IDLE_SECONDS
         if (
@@ -273,15 +278,19 @@ def _place(trace: tuple[str, ...]) -> str:
     return (ours or list(trace) or [""])[-1]
 
 
-def _trace(frame: FrameType | None) -> tuple[str, ...]:
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _trace(frame: FrameType) -> tuple[str, ...]:
     """The frames of a stack: the innermost ones, and further out those of this project."""
     lines: list[str] = []
-    while frame is not None:
-        code: Any = frame.f_code
-        path = _short(code.co_filename)
+    for each in _outwards(frame):
+        path = _short(each.f_code.co_filename)
         if len(lines) < 40 or path.startswith(("casual_mcp_nb/", "tests/")):
-            lines.append(f"{path}:{frame.f_lineno} ({code.co_name})")
-        frame = frame.f_back
+            lines.append(f"{path}:{each.f_lineno} ({each.f_code.co_name})")
     return tuple(reversed(lines))
 
 
