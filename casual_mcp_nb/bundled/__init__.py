@@ -40,7 +40,7 @@ def build(name: str, args: Sequence[str] = ()) -> ToolServer:
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:
-    """Return the command line that runs a server over stdio with this Python.
+    """Build the command line that runs a server over stdio with this Python.
 
     Args:
         name: A key of `BUNDLED`.

@@ -1,4 +1,4 @@
-"""Which bundled servers can run here, and what the others need."""
+"""The bundled servers that can run here, and the reasons why the others cannot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Available:
 
 
 def available(*names: str) -> Available:
-    """Return the bundled servers that can run here, with what is missing for the others.
+    """List the bundled servers that can run here, with the reasons why the others cannot.
 
     Nothing is started, and no library of a server is imported.
 

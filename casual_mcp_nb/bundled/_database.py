@@ -32,7 +32,7 @@ _GRACE = 1.0
 
 
 class Statements(Protocol):
-    """What runs statements: the database's process, or a plain connection."""
+    """Anything that executes statements: the database's process, or a plain connection."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
         """Run a statement, and return its rows."""
@@ -40,7 +40,7 @@ class Statements(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement returned. Its rows are those of an iteration.
+    """The result of a statement. Iterating over it yields its rows.
 
     Args:
         columns: The names of the columns; None if the statement returns no rows.
@@ -104,7 +104,7 @@ class Database:
 
     @contextmanager
     def connect(self, *, write: bool = False, guard: bool = True) -> Iterator[Connection]:
-        """Give one tool the database.
+        """Open the database for one tool.
 
         Args:
             write: Allow changes.

@@ -67,7 +67,7 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
 
 
 def media_type(name: str) -> str:
-    """Return the media type for a file's name, such as text/csv."""
+    """Guess the media type from a file's name, such as text/csv."""
     return mimetypes.guess_type(name)[0] or "unknown"
 
 
@@ -110,7 +110,7 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def docx_text(file: BinaryIO) -> str:
-    """Return the text of a .docx file: one line for each paragraph, and for each row of a table, its cells separated by tabs.
+    """Extract the text of a .docx file: a line for each paragraph and each table row, with tabs between cells.
 
     Raises:
         ToolError: It is not a .docx file, is too large when unpacked, or its XML declares a document type.
@@ -128,7 +128,7 @@ def docx_text(file: BinaryIO) -> str:
 
 
 def _check_archive(file: BinaryIO) -> None:
-    """Refuse what would unpack to more than memory should hold, and document types, which alone can declare entities."""
+    """Refuse archives that would unpack to too much memory, and document types, which alone can declare entities."""
     try:
         with zipfile.ZipFile(file) as archive:
             # What is unpacked is never longer than the size that is declared here.

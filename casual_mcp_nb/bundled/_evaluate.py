@@ -100,7 +100,7 @@ def evaluate(expression: str) -> Number:
 
 
 def checked(value: Any) -> Number:
-    """Return the value if it is a number within the limits.
+    """Check that the value is a number within the limits.
 
     Raises:
         ToolError: It is not a real, finite number, or has too many digits.

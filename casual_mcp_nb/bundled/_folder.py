@@ -62,7 +62,7 @@ class Folder:
             self._fd = None
 
     def has(self, name: str) -> bool:
-        """Return whether an entry of this name exists, including links."""
+        """Check whether an entry of this name exists, including links."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -70,14 +70,14 @@ class Folder:
         return True
 
     def stat(self, name: str | None = None) -> os.stat_result:
-        """Return the status of an entry, or of the folder itself, without following a link."""
+        """Read the status of an entry, or of the folder itself, without following a link."""
         if name is None:
             return os.stat(self._path) if self._fd is None else os.fstat(self._fd)
         path, at = self._at(name)
         return os.stat(path, follow_symlinks=False, **at)
 
     def scan(self) -> list[os.DirEntry[str]]:
-        """Return the entries, by name."""
+        """List the entries by name."""
         with os.scandir(self._path if self._fd is None else self._fd) as entries:
             names: list[Any] = sorted(entries, key=lambda entry: entry.name)
         return names

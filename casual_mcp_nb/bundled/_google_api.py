@@ -1,4 +1,4 @@
-"""Requests to Google's APIs through Google's own client, and what to do about each error."""
+"""Requests to Google's APIs through Google's own client, with advice for each error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GoogleApi:
         return google_account.credentials()
 
     def run(self, request: Any) -> dict[str, Any]:
-        """Send a request and return what Google answers.
+        """Send a request to Google.
 
         Args:
             request: What a method of `service` returns.
@@ -73,7 +73,7 @@ class GoogleApi:
 
 
 def rows(answer: dict[str, Any], name: str, limit: int) -> list[dict[str, Any]]:
-    """Return the objects in a list of an answer, at most `limit` of them."""
+    """Collect the objects in a list of a response, at most `limit` of them."""
     values = answer.get(name)
     return [each for each in values[:limit] if isinstance(each, dict)] if isinstance(values, list) else []
 

@@ -18,7 +18,7 @@ _MAX_COPIES = 30
 
 
 def pick(value: Any, query: str) -> Any:
-    """Return what a path or a JMESPath query finds.
+    """Evaluate a path or a JMESPath query.
 
     A path is read as in `read_result` of large results: it names what is there when it leads to nothing.
 

@@ -39,7 +39,7 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
 
 
 def time_zone(name: str) -> tzinfo:
-    """Return a time zone by its name, or by the name of its city.
+    """Find a time zone by its name, or by the name of its city.
 
     Raises:
         ToolError: There is none; the message names the closest ones.
@@ -56,12 +56,12 @@ def time_zone(name: str) -> tzinfo:
 
 @cache
 def zone_names() -> list[str]:
-    """Return the names of all time zones that this system knows, in order."""
+    """List the names of all time zones on this system, sorted."""
     return sorted(available_timezones())
 
 
 def _written(text: str, now: datetime) -> datetime:
-    """Read a date as people write it. What it leaves open is not filled in, except the day of a time."""
+    """Parse a date as people write it. Missing parts are not filled in, except the day of a time."""
     from dateutil.parser import parse
 
     midnight = now.replace(hour=0, minute=0, second=0)

@@ -88,7 +88,7 @@ def compose(
 
 
 def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `gmail_send` with everything that can be read in the finished mail taken from there.
+    """Replace the arguments of `gmail_send` with the values that the finished mail really has.
 
     Raises:
         ValueError: There is no such mail, see `compose`.
@@ -108,7 +108,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unprintable(text: str) -> str | None:
-    """Return why a text cannot be part of one line of a mail's header, also decoded; None if it can."""
+    """Explain why a text cannot be part of one line of a mail's header, even when decoded; None if it can."""
     if not all(map(str.isprintable, text)):
         return "must be one line of visible characters"
     if _ENCODED in text:
@@ -117,7 +117,7 @@ def unprintable(text: str) -> str | None:
 
 
 def _checked(address: str) -> Address:
-    """Return an address; refuse what could be read as several, or as another header."""
+    """Validate an address; refuse one that could be read as several, or as another header."""
     match = _MAILBOX.fullmatch(address.strip())
     if match is None or unprintable(address.strip()) is not None:
         raise ValueError(f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada <ada@example.com>.")
@@ -163,7 +163,7 @@ def _unfolded(header: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """Return a text without blanks and quotes: where a long header is folded, blanks are added or lost."""
+    """Remove blanks and quotes from a text: folding a long header adds or drops blanks."""
     return "".join(text.replace('"', "").replace("\\", "").split())
 
 

@@ -31,7 +31,7 @@ class Root:
             raise ValueError(f"the root is not an existing folder: {folder}")
 
     def relative(self, path: Path) -> str:
-        """Return a path relative to the folder, with `/` between the parts."""
+        """Convert a path to one relative to the folder, with `/` between the parts."""
         return path.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:

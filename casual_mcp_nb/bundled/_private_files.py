@@ -11,14 +11,14 @@ MAX_BYTES = 100_000
 
 
 def private_folder() -> Path:
-    """Return the folder; it need not exist."""
+    """Locate the private folder, which need not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("casual_mcp_nb", appauthor=False) / "accounts"
 
 
 def read_private(path: Path) -> str:
-    """Return the beginning of a file.
+    """Read the beginning of a file.
 
     Raises:
         OSError: It cannot be read.
@@ -29,7 +29,7 @@ def read_private(path: Path) -> str:
 
 
 def why_not_private(path: Path) -> str | None:
-    """Return how others can read or replace a file, with what to do; None if they cannot, or there is no file."""
+    """Explain how others can read or replace a file, and the remedy; None if they cannot, or there is no file."""
     try:
         return files.why_not_private(path, within=private_folder())
     except OSError:

@@ -17,7 +17,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run a command to its end, or until SIGTERM comes or the parent ends; then end what is left, and exit as the command did.
+    """Run a command until it ends, SIGTERM arrives or the parent ends; then kill leftovers and exit as the command did.
 
     Args:
         parent: Process id of who started this.
@@ -70,7 +70,7 @@ def _end_children() -> None:
 
 
 def _children() -> list[int]:
-    """Return the ids of the processes whose parent this one is."""
+    """List the ids of this process's children."""
     if sys.platform != "linux":
         return []
     parent, found = str(os.getpid()), []

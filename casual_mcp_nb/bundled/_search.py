@@ -35,7 +35,7 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
 
 
 def matches(relative: str, pattern: str) -> bool:
-    """Return whether a path matches a glob pattern: the name alone, or the whole path if the pattern contains `/`."""
+    """Check whether a path matches a glob pattern: the name alone, or the whole path if the pattern contains `/`."""
     if "/" not in pattern:
         return fnmatchcase(relative.rpartition("/")[2], pattern)
     return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))

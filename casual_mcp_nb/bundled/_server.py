@@ -55,7 +55,7 @@ class ToolServer(MCPServer[Any]):
             raise ToolError(_short(error)) from error.__cause__
 
     def close(self) -> None:
-        """Release what the server holds, such as running processes. May be called more than once."""
+        """Release the server's resources, such as running processes. May be called more than once."""
         if self._on_close is not None:
             self._on_close()
 
@@ -140,7 +140,7 @@ def _root_logger_untouched() -> Iterator[None]:
 
 
 def package_version() -> str:
-    """Return the version of this package."""
+    """Look up the version of this package."""
     try:
         return version("casual-mcp-nb")
     except PackageNotFoundError:

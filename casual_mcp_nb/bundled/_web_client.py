@@ -25,7 +25,7 @@ _HEADERS = {
 
 
 class Page(NamedTuple):
-    """What an address answered: `url` after redirects, `cut` if the body was longer than allowed."""
+    """The response of an address: `url` after redirects, `cut` if the body was longer than allowed."""
 
     url: str
     media_type: str
@@ -87,7 +87,7 @@ async def _address(target: httpx2.URL, allowed: Collection[str]) -> str:
 
 
 async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int) -> Page | str:
-    """Return the page, or the address of a redirect."""
+    """Request an address: a page, or the target of a redirect."""
     address = await _address(target, allowed)
     request = client.build_request(
         "GET",
@@ -112,7 +112,7 @@ async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Coll
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the body, cut before and after it is unpacked: a small answer can unpack to gigabytes."""
+    """Read the body, cut before and after it is unpacked: a small response can unpack to gigabytes."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
         raise ToolError(f"The server sends the page packed as {encoding[:40]!r}, which was not requested.")

@@ -1,4 +1,4 @@
-"""The `anthropic-usage` server: what an organization used and paid at Anthropic, from its Admin API."""
+"""The `anthropic-usage` server: an organization's usage and costs at Anthropic, from its Admin API."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Ending = Annotated[str, Field(description="The day or time in UTC before which i
 
 
 def key_file() -> Path:
-    """Return where the key is looked for if it is not in the environment of the server."""
+    """Locate the key file, used if the server's environment has no key."""
     return private_folder() / "anthropic-admin-key"
 
 
 def key_problem() -> str | None:
-    """Return why there is no key that can be used, neither in the environment nor in the file. It is not read."""
+    """Explain why neither the environment nor the file has a usable key; None if one does. The file is not read."""
     if os.environ.get(VARIABLE):
         return None
     return why_not_private(key_file()) if key_file().is_file() else "there is no admin key"
@@ -138,7 +138,7 @@ class Usage:
         return {"rows": table, "total_usd": str(total), "complete": complete}
 
     async def _rows(self, path: str, params: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Return the results of all pages, each with the times of its interval, and whether these are all."""
+        """Fetch the results of all pages, each with the times of its interval, and whether these are all."""
         import httpx2
 
         rows: list[dict[str, Any]] = []

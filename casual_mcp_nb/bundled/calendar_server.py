@@ -164,7 +164,7 @@ def _time(moment: Any) -> str | None:
 
 
 def _when(text: str, time_zone: str) -> dict[str, str]:
-    """Return a date or a time as Google's API takes it."""
+    """Convert a date or a time to the form that Google's API takes."""
     try:
         return {"date": date.fromisoformat(text).isoformat()}
     except ValueError:

@@ -148,7 +148,7 @@ class Gmail:
         }
 
     def _answered(self, message_id: str) -> tuple[Mail, str | None]:
-        """Return the headers of a mail that is answered, and its thread."""
+        """Read the headers and the thread of the mail being answered."""
         if not self._can_read:
             raise ToolError("To answer a mail, the account must also grant gmail-read.")
         messages = self._api.service.users().messages()

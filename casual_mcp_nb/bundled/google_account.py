@@ -1,4 +1,4 @@
-"""The Google account that a person has signed in to: what was granted, where the tokens are, sign-in and sign-out.
+"""The Google account that a person has signed in to: its grants, its token files, sign-in and sign-out.
 
 What was granted is in one file, the tokens are in another one, which only sign-in, sign-out and the servers' own processes
 read. Importing this module imports nothing of Google's.
@@ -55,17 +55,17 @@ class Account:
 
 
 def folder() -> Path:
-    """Return the folder of the account's files."""
+    """Locate the folder of the account's files."""
     return private_folder() / "google"
 
 
 def client_file() -> Path:
-    """Return where the file of the person's own Google client is looked for."""
+    """Locate the file of the person's own Google client."""
     return folder() / "client.json"
 
 
 def account() -> Account | None:
-    """Return the account that was signed in to, or None. The tokens are not read."""
+    """Look up the signed-in account; None if there is none. The tokens are not read."""
     try:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
@@ -75,7 +75,7 @@ def account() -> Account | None:
 
 
 def missing(*one_of: str) -> str:
-    """Return what is missing for a server that needs one of these grants; empty if nothing is."""
+    """Explain why a server that needs one of these grants cannot run; empty if it can."""
     signed_in = account()
     if signed_in is None:
         files = (folder() / "account.json", _tokens())
@@ -86,7 +86,7 @@ def missing(*one_of: str) -> str:
 
 
 def credentials() -> Credentials:
-    """Return the credentials of the account, which get a new access token whenever they need one.
+    """Load the credentials of the account, which refresh their access token when needed.
 
     Raises:
         SignInError: Nobody is signed in, or the file cannot be read.
@@ -109,7 +109,7 @@ def credentials() -> Credentials:
 
 
 class SignIn:
-    """A sign-in: the address that a browser opens, and what follows when Google sends the browser back.
+    """A sign-in: the address that a browser opens, and the exchange once Google redirects back.
 
     It is OAuth 2.0 for native apps (RFC 8252): the browser is sent to an address of this computer, with PKCE and a state.
 
@@ -144,11 +144,11 @@ class SignIn:
             raise SignInError(f"{client} is not a client file of Google.") from None
 
     def expects(self, redirected: str) -> bool:
-        """Return whether an address is the one that this sign-in waits for: it has the state that only Google was told."""
+        """Check whether an address is the one that this sign-in waits for: it has the state that only Google knows."""
         return hmac.compare_digest(_field(redirected, "state").encode(), self._state.encode())
 
     def finish(self, redirected: str) -> Account:
-        """Exchange what Google sent the browser back with for tokens, and save them.
+        """Exchange the code in Google's redirect for tokens, and save them.
 
         Args:
             redirected: The whole address that the browser was sent to.
@@ -265,7 +265,7 @@ def _plain(text: str) -> str:
 
 
 def _email(id_token: Any) -> str:
-    """Return the address in an ID token. Its signature need not be checked, since it came from Google's own server."""
+    """Read the address in an ID token. Its signature need not be checked, since it came from Google's own server."""
     from google.auth import jwt
 
     try:

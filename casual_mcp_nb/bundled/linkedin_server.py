@@ -67,7 +67,7 @@ class Pages:
         self._robots: RobotFileParser | None = None
 
     async def get(self, path: str, params: dict[str, str]) -> str:
-        """Return a page.
+        """Fetch a page.
 
         Raises:
             ToolError: It may not be fetched, or could not be.
@@ -168,7 +168,7 @@ class Jobs:
 
 
 def _cards(page: str) -> list[dict[str, Any]]:
-    """Return the postings of a page of results."""
+    """Parse the postings on a page of results."""
     tree = parse_html(page)
     cards = [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
     rows = []
@@ -186,7 +186,7 @@ def _cards(page: str) -> list[dict[str, Any]]:
 
 
 def _visible(page: str) -> dict[str, Any]:
-    """Return what a page shows of a posting, where it has no description in JSON-LD."""
+    """Read the visible text of a posting on a page without a description in JSON-LD."""
     from lxml.html import tostring
 
     tree = parse_html(page)

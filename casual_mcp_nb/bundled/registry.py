@@ -57,11 +57,11 @@ class BundledServer:
     finished: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def missing(self) -> Missing | None:
-        """Return what keeps the server from running here; None if nothing does."""
+        """Explain why the server cannot run here; None if it can."""
         return self.missing_libraries() or (self.credentials() if self.credentials else None)
 
     def missing_libraries(self) -> Missing | None:
-        """Return which of its libraries are not installed; None if all are."""
+        """List which of its libraries are not installed; None if all are."""
         absent = [name for name in self.libraries if not _installed(name)]
         if not absent:
             return None
@@ -192,7 +192,7 @@ def _installed(module: str) -> bool:
 
 
 def known(name: str) -> BundledServer:
-    """Return the server of this name.
+    """Look up a bundled server by name.
 
     Raises:
         ValueError: The name is unknown; the message names the valid ones.

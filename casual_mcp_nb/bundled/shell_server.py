@@ -180,7 +180,7 @@ class BothEnds:
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """Return the kept bytes decoded as UTF-8, with the number of dropped bytes in between."""
+        """Decode the kept bytes as UTF-8, with the number of dropped bytes in between."""
         if not self.cut:
             return (self._head + self._tail).decode(errors="replace")
         missing = self.total - len(self._head) - len(self._tail)

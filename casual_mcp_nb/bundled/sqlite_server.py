@@ -220,12 +220,12 @@ def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
 
 
 def _references(connection: Statements, table: str) -> list[tuple[str, str, str | None]]:
-    """Return the foreign keys of a table: the column, the other table and its column; None for its primary key."""
+    """Read the foreign keys of a table: the column, the other table and its column; None for its primary key."""
     return [(key[3], key[2], key[4]) for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")]
 
 
 def _label(connection: Statements, table: str, column: str) -> str:
-    """Return a further column for a query: the first text of the row to which a foreign key refers; or nothing."""
+    """Build a further column for a query, if any: the first text of the row to which a foreign key refers."""
     for own, other, key in _references(connection, table):
         columns = _columns(connection, other)
         primary = [each["name"] for each in columns if each["primary_key"]]

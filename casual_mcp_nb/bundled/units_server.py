@@ -116,7 +116,7 @@ def list_units(
 
 @cache
 def _registry() -> UnitRegistry[Any]:
-    """Return pint's units. The import takes longer than the start of a server, so it waits for the first conversion."""
+    """Load pint's units. The import takes longer than the start of a server, so it waits for the first conversion."""
     from pint import UnitRegistry
 
     # Without pint's cache on disk: it names files of the environment that wrote it, and fails once that has gone.
@@ -124,7 +124,7 @@ def _registry() -> UnitRegistry[Any]:
 
 
 def _unit(text: str) -> Unit:
-    """Return the unit of a product of named units. The text never reaches pint's own parser, which computes."""
+    """Parse a product of named units. The text never reaches pint's own parser, which evaluates expressions."""
     from pint.util import UnitsContainer
 
     whole = _EVERYDAY.get(text.strip().replace(" ", "_"), "")
@@ -156,7 +156,7 @@ def _parts(text: str) -> list[tuple[str, int]]:
 
 
 def _name(name: str, written: str) -> str:
-    """Return pint's name of one unit; a name in another case must still be unambiguous."""
+    """Find pint's name of one unit; a name in another case must still be unambiguous."""
     registry = _registry()
     if not name:
         raise ToolError(f"{written!r} is ambiguous: write Mbit or MB, Gbit or GB.")

@@ -85,7 +85,7 @@ def _run(words: Sequence[str]) -> int:
     as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
 
     def failed(code: int, kind: str, text: str, *, told: bool = False) -> int:
-        """Tell an error, with --json also as an object on stdout, where a program reads it."""
+        """Report an error, with --json also as an object on stdout, where a program reads it."""
         if as_json:
             write_json({"event": "error", "error": text, "kind": kind})
             sys.stdout.flush()
@@ -153,7 +153,7 @@ def _silently_ended() -> int:
 
 
 def _place_of(error: Exception) -> str:
-    """Return where an unexpected error arose; its message, which may have anything in it, is not shown."""
+    """Locate the source of an unexpected error; its message could contain anything and is not shown."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

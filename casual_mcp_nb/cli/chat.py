@@ -86,13 +86,13 @@ class TurnSettings:
     repair_calls: bool | None = None
 
     def of_a_turn(self) -> dict[str, Any]:
-        """Return the options that each turn of the chat gets."""
+        """Collect the options that each turn of the chat gets."""
         apart = ("model", "toolset", "allow", "json", "image", "attach")
         named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
         return {name: value for name, value in named.items() if value not in (None, ())}
 
     def of_the_message(self) -> dict[str, Any]:
-        """Return what goes with the message alone."""
+        """Collect the options for the message alone."""
         given = {"images": self.image, "attach": self.attach}
         return {name: list(value) for name, value in given.items() if value}
 
@@ -203,7 +203,7 @@ def _converse(session: Session, options: dict[str, Any]) -> int:
 
 
 def _command(session: Session, command: str = "", value: str = "") -> None:
-    """Run what the person typed after a slash."""
+    """Run a slash command."""
     value = value.strip()
     match command:
         case "help":

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb check` and `doctor`: whether a config is valid, and whether what it needs is there."""
+"""`casual-mcp-nb check` and `doctor`: validate a config, and check that its requirements are met."""
 
 from __future__ import annotations
 

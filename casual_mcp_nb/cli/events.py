@@ -28,7 +28,7 @@ from casual_mcp_nb.types.trace import Turn
 
 
 def plain_event(event: Event) -> dict[str, Any] | None:
-    """Return an event with the fields that the guide lists; None for one that is not written.
+    """Convert an event to the fields that the guide lists; None for one that is not written.
 
     The end of a turn is not: it is written once the turn is complete, see `plain_end`.
 
@@ -75,7 +75,7 @@ def plain_event(event: Event) -> dict[str, Any] | None:
 
 
 def plain_end(turn: Turn) -> dict[str, Any]:
-    """Return the end of a turn: how it ended, its answer and its statistics.
+    """Describe the end of a turn: its outcome, its answer and its statistics.
 
     Args:
         turn: The turn, which has ended.

@@ -79,7 +79,7 @@ def migrate_config(
 
 
 def _show(output: Path, before: str, new: MigratedConfig) -> None:
-    """Show what is new in the file, what is not kept, and which variables to set."""
+    """Show the changes in the file, the settings that are dropped, and the variables to set."""
     from casual_mcp_nb.types.secret import redacted
 
     after = redacted(new.text, new.secrets)
@@ -100,7 +100,7 @@ def _text_of(path: Path) -> str:
 
 
 def _without_secrets(path: Path, text: str) -> str:
-    """Return the text of a config without its secrets; nothing of a file that is not a config."""
+    """Remove the secrets from the text of a config; anything that is not a config becomes empty."""
     from casual_mcp_nb.config.migration import migrated
     from casual_mcp_nb.types.secret import redacted
 

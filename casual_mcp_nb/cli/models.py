@@ -1,4 +1,4 @@
-"""`casual-mcp-nb models` and `clients`: what a config can ask, and whether keys are set."""
+"""`casual-mcp-nb models` and `clients`: the models of a config, and whether keys are set."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _show_log() -> None:
 
 
 def _replayed(cassette: Path) -> Session:
-    """Return a session that answers from a recording."""
+    """Open a session that answers from a recording."""
     from casual_mcp_nb.session import Session
 
     return Session.from_cassette(cassette, pace=0, quiet=True, store=None)

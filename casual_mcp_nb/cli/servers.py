@@ -1,4 +1,4 @@
-"""`casual-mcp-nb servers` and `audit`: whether servers start, what they offer and what it costs, and why they failed."""
+"""`casual-mcp-nb servers` and `audit`: the servers' status, their tools and costs, and the reasons for failures."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class _Listener:
         self.flow: SignIn | None = None
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request with a page that says what happened."""
+        """Answer one request with a page that shows the outcome."""
         import asyncio
 
         try:

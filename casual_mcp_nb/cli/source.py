@@ -43,7 +43,7 @@ class Source:
             raise UsageError("--demo and --config exclude each other.")
 
     def load(self) -> Config:
-        """Return the config. Nothing is started.
+        """Load the config. Nothing is started.
 
         Raises:
             ConfigError: There is none, or it is wrong.
@@ -98,7 +98,7 @@ class Source:
 
 
 def demo_config_of(model: str | None) -> Config:
-    """Return the config of the demo.
+    """Build the config of the demo.
 
     Args:
         model: As of `Session.quick`; None for the offline planner.
@@ -119,7 +119,7 @@ def connect(session: Session) -> None:
 
 
 def tell_failures(session: Session) -> None:
-    """Tell which servers failed, a line each."""
+    """Report the failed servers, one line each."""
     from casual_mcp_nb.notebook.starting import line_of
 
     for status in session.servers.values():
@@ -128,7 +128,7 @@ def tell_failures(session: Session) -> None:
 
 
 def _allowed_by_option(tool: ToolSpec) -> str:
-    """Return how calls of a tool are allowed on the command line."""
+    """Format advice on how to allow a tool's calls from the command line."""
     option = f"--allow {tool.server}" if tool.server.replace("-", "").replace("_", "").isalnum() else f"--allow {tool.server!r}"
     return f'Whoever runs this can allow it with {option}, or with "approval" of this server in the config.'
 

@@ -1,4 +1,4 @@
-"""What a command writes: values as tables on a terminal, as plain lines to a file or a program, or as JSON.
+"""The output of commands: tables on a terminal, plain lines to a file or a program, or JSON.
 
 Text of servers and models is cleaned of what acts on a terminal, and never read as markup.
 """
@@ -59,7 +59,7 @@ def write_json(value: Any) -> None:
 
 
 def ask(question: str) -> str:
-    """Ask the person on stderr, so that a redirected stdout stays what it is, and return the line that they type.
+    """Prompt the person on stderr, which leaves a redirected stdout alone, and read the line that they type.
 
     Raises:
         UsageError: They ended the input (Ctrl-D).
@@ -75,13 +75,13 @@ def ask(question: str) -> str:
 
 
 def can_ask() -> bool:
-    """Return whether somebody sees a question on stderr and can type an answer."""
+    """Check whether somebody sees a question on stderr and can type an answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show on a terminal, while the body runs, what is waited for."""
+    """Show progress on a terminal while the body runs."""
     if not sys.stderr.isatty():
         yield
         return
@@ -133,14 +133,14 @@ def show_diff(lines: Iterable[str]) -> None:
 
 
 def console() -> Console:
-    """Return a console for stdout that takes all text as it is."""
+    """Create a console for stdout that prints all text unchanged."""
     from rich.console import Console
 
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def encodable(text: str, stream: Any) -> str:
-    """Return a text with a mark for each character that a stream cannot write."""
+    """Replace each character that a stream cannot write by a mark."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb tools`, `tool`, `search` and `call`: what the model can call, how it finds it, and a call by hand."""
+"""`casual-mcp-nb tools`, `tool`, `search` and `call`: the model's tools, how it finds them, and direct calls."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ def choose(session: Session, toolset: str | None) -> None:
 
 
 def status_of(tools: Tools, tool: ToolSpec) -> str:
-    """Return whether a tool is `loaded`, `deferred` or `off`, or why it is never offered."""
+    """Describe a tool's status: `loaded`, `deferred`, `off`, or why it is never offered."""
     return tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool))
 
 
 def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
-    """Return a tool for `--json`."""
+    """Convert a tool for `--json`."""
     return {
         "name": str(tool.tool_name),
         "server": tool.server,

@@ -1,4 +1,4 @@
-"""What a person writes of a toolset on the command line: rules by server, and choices out of a numbered list."""
+"""Parsing of toolsets on the command line: rules by server, and choices from a numbered list."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] 
 
 
 def chosen(text: str, names: Sequence[str]) -> list[str]:
-    """Return the names that a person has typed, by number, by range or by name.
+    """Parse the names that a person has typed, by number, by range or by name.
 
     Args:
         text: Such as `1, 3-5, add`.

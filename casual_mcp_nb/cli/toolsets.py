@@ -166,7 +166,7 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
 
 
 def _asked(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
-    """Ask what a toolset includes of each server, and what it is for."""
+    """Prompt for the tools of each server to include, and for a description."""
     from casual_mcp_nb.display.tools import rule_words
     from casual_mcp_nb.toolsets import resolve_tool_set
 
@@ -185,7 +185,7 @@ def _asked(source: Source, config: Config, rules: Rules, description: str) -> tu
 
 
 def _asked_about(session: Session, server: str, before: Any) -> Any:
-    """Return the rule that the person chooses for a server; nothing for leaving it out."""
+    """Prompt for the rule of a server; an empty rule leaves it out."""
     from casual_mcp_nb.display import format as words
     from casual_mcp_nb.display.text import first
     from casual_mcp_nb.display.tools import SUMMARY

@@ -91,7 +91,7 @@ class TurnWriter(ABC):
 
 
 class JsonLines(TurnWriter):
-    """Writes one JSON object a line, to what is stdout when it is made."""
+    """Writes one JSON object per line, to the stdout of its creation."""
 
     ends_stopped_turns = True
 
@@ -114,7 +114,7 @@ class JsonLines(TurnWriter):
 
 
 class Transcript(TurnWriter):
-    """Writes the text of the model to stdout, and what it does meanwhile to stderr.
+    """Writes the model's text to stdout, and its activity meanwhile to stderr.
 
     On a terminal the text is written as it arrives; elsewhere only the answer, at the end.
     """
@@ -156,7 +156,7 @@ class Transcript(TurnWriter):
                 self._in_line = False
 
     def write_end(self, turn: Turn) -> None:
-        """Write the answer, unless it was written as it arrived; what happened instead of one; and the figures."""
+        """Write the answer, unless it was streamed, or the reason why there is none; then the figures."""
         last = turn.steps[-1] if turn.steps else None
         if not self._live and turn.answer:
             sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")

@@ -1,4 +1,4 @@
-"""The names and calls of casual-mcp 1.0, each a thin face over what this package has.
+"""The names and calls of casual-mcp 1.0, each a thin wrapper around this package.
 
 Code that was written for casual-mcp changes only the name of the package: what it imports from `casual_mcp` is in
 `casual_mcp_nb`, and the modules of `paths/` are found there under the names that they have in casual-mcp.

@@ -1,4 +1,4 @@
-"""What casual-mcp calls the MCP client, and its tool cache: two faces of a server manager."""
+"""casual-mcp's MCP client and its tool cache: two wrappers around a server manager."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class McpClient:
 
     @classmethod
     def of(cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()) -> McpClient:
-        """Return the connections of a client.
+        """Find the connections of a client.
 
         Args:
             client: What `load_mcp_client` returned, or a FastMCP client: its server, command, URL or config is connected again.
@@ -76,7 +76,7 @@ class McpClient:
             await self.server_manager.disconnect()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """Return the tools of all servers; connect those that are not connected yet."""
+        """List the tools of all servers; connect those that are not connected yet."""
         await self.server_manager.connect()
         return list(await self.server_manager.catalog())
 
@@ -109,22 +109,22 @@ class McpClient:
         return result
 
     async def list_resources(self) -> Resources:
-        """Return the resources of all servers; connect those that are not connected yet."""
+        """List the resources of all servers; connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_resources()
 
     async def list_prompts(self) -> Prompts:
-        """Return the prompts of all servers; connect those that are not connected yet."""
+        """List the prompts of all servers; connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_prompts()
 
     async def ping(self) -> bool:
-        """Connect what is not connected; return whether any server is."""
+        """Connect the servers that are not connected; return whether any server is."""
         await self.server_manager.connect()
         return self.is_connected()
 
     def is_connected(self) -> bool:
-        """Return whether any server is connected."""
+        """Check whether any server is connected."""
         return any(status.state in ("ready", "unlisted") for status in self.server_manager.statuses.values())
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ def _settings(folder: Path | None) -> Settings:
 
 
 def _entry_of(transport: Any) -> dict[str, Any] | None:
-    """Return the config of the server that a FastMCP transport starts or reaches; None if a config cannot say it."""
+    """Convert a FastMCP transport to the config of the server that it starts or reaches; None if a config cannot express it."""
     if getattr(transport, "command", None):
         given = {"args": list(transport.args), "env": transport.env, "cwd": transport.cwd and str(transport.cwd)}
         return {"command": transport.command} | {key: value for key, value in given.items() if value}
@@ -156,7 +156,7 @@ def _entry_of(transport: Any) -> dict[str, Any] | None:
 
 
 def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
-    """Return the connections to the servers of a config. Nothing is started before the first use.
+    """Create the connections to the servers of a config. Nothing is started before the first use.
 
     Args:
         config: A path, a dict, or a loaded config.
@@ -191,7 +191,7 @@ class ToolCache:
         self._seconds = ttl_seconds if ttl_seconds and ttl_seconds > 0 else float("inf")
 
     async def get_tools(self, force_refresh: bool = False) -> list[ToolSpec]:
-        """Return the tools; connect servers that are not connected yet.
+        """List the tools; connect servers that are not connected yet.
 
         Args:
             force_refresh: List them even if the lists are fresh.

@@ -18,7 +18,7 @@ ToolRule = bool | list[str] | ExcludeSpec
 
 
 class _Kind(type(ServerConfig)):  # type: ignore[misc]
-    """Tells by what a server of a loaded config has which kind it is."""
+    """Tells which kind a server of a loaded config is."""
 
     way: str
 

@@ -6,7 +6,7 @@ import logging
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return a logger of this package.
+    """Create a logger of this package.
 
     Args:
         name: Its name within the package.
@@ -15,7 +15,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def configure_logging(level: str | int = "INFO", logger: logging.Logger | None = None) -> None:
-    """Write the log to standard error, and set how much of it. Calling it again replaces what it had set.
+    """Write the log to standard error from a given level. Calling it again replaces the earlier settings.
 
     Args:
         level: The lowest level that is written, such as `WARNING`.

@@ -63,7 +63,7 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
 
 
 def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
-    """Return tools as this package has them, in their order.
+    """Convert tools to this package's form, keeping their order.
 
     Args:
         tools: Those of a `ToolCache`, whose server is known, or the MCP SDK's.
@@ -77,7 +77,7 @@ def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
 
 
 def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
-    """Return a tool as the SDK has it: also one that only has its fields, under their names of before its version 2."""
+    """Convert a tool to the SDK's form: even one that only has its fields, under their names from before its version 2."""
     from mcp_types import Tool
 
     if isinstance(tool, Tool):
@@ -89,12 +89,12 @@ def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
 
 
 def _own_name(name: str, server: str) -> str:
-    """Return a tool's name at its server."""
+    """Strip the server from a tool's name."""
     return next((name[len(start) :] for start in (f"{server}__", f"{server}_") if name.startswith(start)), name) or name
 
 
 def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
-    """Return the server and the name there of a tool of the MCP SDK, whose name may begin with its server.
+    """Split the name of an MCP SDK tool, which may begin with its server, into server and tool.
 
     Args:
         tool_name: The name, such as `math_add` or `math__add`.
@@ -113,7 +113,7 @@ def _reader(servers: Iterable[str]) -> Callable[[str], str]:
 
 
 def build_tool_server_map(tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> dict[str, str]:
-    """Return the server of each tool by the tool's name.
+    """Map each tool's name to its server.
 
     Args:
         tools: The tools.
@@ -141,7 +141,7 @@ def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool
 def filter_tools_by_toolset(
     tools: Iterable[AnyTool], toolset: ToolSetConfig, server_names: Iterable[str], validate: bool = True
 ) -> list[AnyTool]:
-    """Return the tools that a toolset includes, in their order.
+    """Filter tools by a toolset, keeping their order.
 
     Args:
         tools: All tools.
@@ -252,7 +252,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
     def search(  # type: ignore[override]
         self, query: str, max_results: int = 5, server_filter: str | None = None, *, server: str | None = None
     ) -> list[Found]:
-        """Return the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
+        """Find the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
 
         Args:
             query: What to search for.
@@ -264,11 +264,11 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         return [Found(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
 
     def get_by_server(self, server_name: str) -> list[tuple[str, Any]]:
-        """Return all tools of a server, each after the server's name."""
+        """List all tools of a server, each after the server's name."""
         return [(server_name, self._given[tool.tool_name]) for tool in self.tools if tool.server == server_name]
 
     def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
-        """Return the tools with these names, each after its server's name, and the names that none has.
+        """Find the tools with these names, each after its server's name, and list the names that no tool has.
 
         Args:
             tool_names: Wire names, or any spelling of them that is unique.

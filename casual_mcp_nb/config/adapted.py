@@ -11,7 +11,7 @@ from casual_mcp_nb.config.problems import KeyPath, Problem
 
 
 def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and entries of a config's servers, skipping malformed ones."""
+    """Iterate over the names and entries of a config's servers, skipping malformed ones."""
     servers = data.get("servers")
     return [(name, server) for name, server in servers.items() if isinstance(server, dict)] if isinstance(servers, dict) else []
 
@@ -39,7 +39,7 @@ class AdaptedConfig:
     problems: list[Problem] = field(default_factory=list)
 
     def as_written(self, path: KeyPath) -> KeyPath:
-        """Return the key path as the person wrote it."""
+        """Convert the key path to the one that the person wrote."""
         for size in range(len(path), 0, -1):
             if path[:size] in self.written:
                 return self.written[path[:size]] + path[size:]

@@ -43,7 +43,7 @@ class Document:
         return self.path.parent if self.path else None
 
     def locate(self, path: KeyPath) -> Position | None:
-        """Return the position of a key, or of its nearest enclosing key."""
+        """Find the position of a key, or of its nearest enclosing key."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path)
@@ -81,7 +81,7 @@ def _or_raised(parsed: Document | ConfigError) -> Document:
 
 
 def _parsed(text: str, path: Path) -> Document | ConfigError:
-    """Parse a document, or return what is wrong with it. Nothing is raised while a local variable holds the text."""
+    """Parse a document, or describe its first error. Nothing is raised while a local variable holds the text."""
     if not text.strip():
         return ConfigError("the file is empty; it must contain a JSON object.", path=str(path))
     if path.suffix.casefold() == ".toml":
@@ -168,7 +168,7 @@ def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
-    """Return the position of each key and list item in valid JSON, and any duplicate keys."""
+    """Find the position of each key and list item in valid JSON, and any duplicate keys."""
     starts = _line_starts(text)
     positions: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}

@@ -55,12 +55,12 @@ class Environment(Mapping[str, str]):
         return "<environment>"
 
     def references(self, name: str) -> tuple[str, ...]:
-        """Return the names of the variables whose values are part of a variable's value, if it comes from a `.env` file."""
+        """List the names of the variables whose values are part of a variable's value, if it comes from a `.env` file."""
         layer = next((layer for layer in self._layers if name in layer), None)
         return layer.references(name) if isinstance(layer, Environment) else self._references.get(name, ())
 
     def behind(self, other: Mapping[str, str]) -> Environment:
-        """Return this environment with another one's variables added."""
+        """Merge this environment with another one, whose variables have lower priority."""
         return Environment(*self._layers, other)
 
 

@@ -83,7 +83,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
 
 
 def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
-    """Return whether only the host can start it: it is part of the host or an extension, or does not use an MCP transport."""
+    """Check whether only the host can start it: it is part of the host or an extension, or does not use an MCP transport."""
     kind = server.get("type", server.get("transport"))
     unusual = isinstance(kind, str) and kind.casefold() in _OF_THE_HOST_ALONE
     return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())

@@ -50,14 +50,14 @@ _LEGACY_MODEL = ("client", "model", "template", "temperature")
 
 
 def is_legacy(data: Mapping[str, Any]) -> bool:
-    """Return whether a config is of casual-mcp before 1.0: it has no clients, and models with a `provider`."""
+    """Check whether a config is of casual-mcp before 1.0: it has no clients, and models with a `provider`."""
     models = data.get("models")
     named = isinstance(models, Mapping) and any(isinstance(each, Mapping) and "provider" in each for each in models.values())
     return named and not data.get("clients")
 
 
 def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a config of casual-mcp before 1.0 with clients, one for each provider and endpoint; None if it is not one.
+    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint; None if it is not one.
 
     Args:
         data: The config as plain objects; it is not modified.
@@ -80,7 +80,7 @@ def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
-    """Return the key paths of models that `migrate_legacy_config` does not keep."""
+    """List the key paths of models that `migrate_legacy_config` drops."""
     models = data["models"].items() if is_legacy(data) else ()
     kept = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
     return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in kept]
@@ -144,7 +144,7 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
 
 
 def _of_project(data: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """Return the servers that Claude Code keeps for the project in the working directory; they come before its other ones."""
+    """Find the servers that Claude Code keeps for the project in the working directory; they precede its other ones."""
     projects, folder = data.get("projects"), str(Path.cwd())
     project = projects.get(folder) if isinstance(projects, dict) and "mcpServers" in data else None
     if not isinstance(project, dict):
@@ -177,7 +177,7 @@ def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> 
 
 
 def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """Return the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name (opencode)."""
+    """Find the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name (opencode)."""
     _take_inputs(adapted, mcp.get("inputs"))
     sections: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
     named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
@@ -192,7 +192,7 @@ def _is_server(entry: Any) -> bool:
 
 
 def _is_all_servers(data: Mapping[str, Any]) -> bool:
-    """Return whether a file contains only servers by name, as fastmcp accepts it."""
+    """Check whether a file contains only servers by name, as fastmcp accepts it."""
     entries = [value for key, value in data.items() if key not in _FILE_KEYS]
     return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
 
@@ -238,7 +238,7 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
 
 
 def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
-    """Return the key, name and entry of each server in a section: an object, or a list of named servers."""
+    """List the key, name and entry of each server in a section: an object, or a list of named servers."""
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):

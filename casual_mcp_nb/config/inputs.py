@@ -43,7 +43,7 @@ class Input:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Input:
-        """Read an entry of `inputs`; what is malformed in it is ignored."""
+        """Parse an entry of `inputs`, ignoring malformed parts."""
         options = entry.get("options")
         values = (
             [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
@@ -83,7 +83,7 @@ class Inputs:
         return "<inputs>"
 
     def defined(self, name: str) -> Input:
-        """Return the input of that id; one that the config does not define is a secret without a description."""
+        """Look up an input by id; one that the config does not define is a secret without a description."""
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
@@ -96,7 +96,7 @@ class Inputs:
             self.answer(name)
 
     def answer(self, name: str) -> SecretStr | None:
-        """Return the answer to an input; None if there is no variable and no one to ask."""
+        """Look up or prompt for the answer to an input; None if there is no variable and no one to ask."""
         if name not in self._answers:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]
@@ -133,7 +133,7 @@ def _question(wanted: Input) -> str:
 
 
 def _somebody_is_there() -> bool:
-    """Return whether a prompt can be answered: in a terminal, or in a kernel, which replaces Python's `getpass`."""
+    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces Python's `getpass`."""
     ask: Callable[..., str] = getpass.getpass
     if ask.__module__ != "getpass":
         return True

@@ -12,7 +12,7 @@ _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """Return `text` with comments and trailing commas replaced by spaces; every other character keeps its position.
+    """Replace comments and trailing commas in `text` by spaces; every other character keeps its position.
 
     Args:
         text: JSON with comments. Errors in it are left for the parser to report.

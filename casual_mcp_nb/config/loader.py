@@ -99,7 +99,7 @@ def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None)
 
 
 def _owner(problem: Problem, places: Collection[KeyPath]) -> KeyPath | None:
-    """Return the entry that a problem is in, of those at these key paths."""
+    """Find the entry that contains a problem, among those at these key paths."""
     paths = (problem.path[:size] for size in range(len(problem.path), 0, -1))
     return next((path for path in paths if path in places), None)
 
@@ -207,7 +207,7 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 def _as_written(
     early: Iterable[Problem], missing: Iterable[Problem], problems: Iterable[Problem], adapted: AdaptedConfig
 ) -> list[Problem]:
-    """Return all problems under their original keys, without those that only follow from a missing variable."""
+    """Convert all problems to their original keys, without those that only follow from a missing variable."""
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
     later = [*unset, *(problem for problem in problems if problem.path not in above)]
@@ -215,7 +215,7 @@ def _as_written(
 
 
 def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
-    """Add what was ignored in a server to a problem of the whole server: the likeliest cause is a misspelt key."""
+    """Add the ignored keys of a server to a problem of the whole server: the likeliest cause is a misspelt key."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}; ignored: {remark}" if remark else problem.text
 

@@ -63,7 +63,7 @@ class MigratedConfig:
 
 
 def is_legacy_file(path: Path) -> bool:
-    """Return whether a file is a config of casual-mcp before 1.0, see `is_legacy`.
+    """Check whether a file is a config of casual-mcp before 1.0, see `is_legacy`.
 
     Raises:
         ConfigError: It cannot be read.
@@ -158,7 +158,7 @@ class _Variables:
         return Secrets(self._values.values())
 
     def reference(self, value: str, at: KeyPath, *names: str) -> str:
-        """Return the reference that replaces a secret: to the first of the names that does not hold another one."""
+        """Choose the reference that replaces a secret: the first of the names that does not hold another one."""
         numbered = (f"{names[-1]}_{number}" for number in range(2, 10_000))
         for name in map(_variable, (*names, *numbered)):
             if self._values.setdefault(name, value) == value:
@@ -167,7 +167,7 @@ class _Variables:
         raise AssertionError("There are not that many secrets in a config.")
 
     def ask(self, wanted: Input) -> str:
-        """Return the reference that replaces an input of VS Code."""
+        """Create the reference that replaces an input of VS Code."""
         self.where.setdefault(wanted.variable, f"inputs: {wanted.id}")
         return f"${{{wanted.variable}}}"
 
@@ -178,7 +178,7 @@ def _variable(text: str) -> str:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value with every string in it changed."""
+    """Apply a function to every string in a value."""
     if isinstance(value, dict):
         return {key: _mapped(item, change) for key, item in value.items()}
     if isinstance(value, list):
@@ -217,7 +217,7 @@ def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) 
 
 
 def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
-    """Replace what is secret in a client or a model."""
+    """Replace the secrets in a client or a model."""
     name, key = str(at[1]), entry.get("api_key")
     if isinstance(key, str) and key and "${" not in key:
         entry["api_key"] = variables.reference(key, (*at, "api_key"), client_variable(name))
@@ -252,7 +252,7 @@ def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _V
 
 
 def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables) -> list[str]:
-    """Return texts with references in place of the secrets in them."""
+    """Replace the secrets in texts by references."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         if "${" not in secret and any(_holds(text, secret) for text in texts):
             reference = variables.reference(secret, at, name)
@@ -261,12 +261,12 @@ def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variab
 
 
 def _holds(text: str, secret: str) -> bool:
-    """Return whether a secret is in a text; a short one could be part of any word, so it must be all of it."""
+    """Check whether a secret is in a text; a short one could be part of any word, so it must be all of it."""
     return secret in text if can_be_masked(secret) else text == secret
 
 
 def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
-    """Make relative paths mean the same in another folder; returns what the person has to move."""
+    """Make relative paths mean the same in another folder; list the files that the person has to move."""
     before = workspace_of(old)
     changed: list[str] = []
 

@@ -50,7 +50,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
 
 
 def file_of(named: Any, folder: Path | None) -> Path | None:
-    """Return the file that holds the prices of a config, or None.
+    """Locate the file that holds the prices of a config, if there is one.
 
     Args:
         named: The config's `prices`: a path, the table itself, or None.

@@ -34,7 +34,7 @@ _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool n
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: where it is, by key path, and what is wrong, without any value."""
+    """One problem: its key path and a description without any value."""
 
     path: KeyPath
     text: str
@@ -122,7 +122,7 @@ def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    """Return the model whose fields are the keys at a path: the config's own, or that of the entries of a section."""
+    """Find the model whose fields are the keys at a path: the config's own, or that of the entries of a section."""
     return next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
 
 
@@ -138,7 +138,7 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
 
 
 def cross_problems(data: Mapping[str, Any], field_problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems between fields, even if single fields are invalid too.
+    """Find problems between fields, even if single fields are invalid too.
 
     Args:
         data: The config as plain objects.

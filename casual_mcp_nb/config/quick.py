@@ -36,7 +36,7 @@ def quick_config(
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
-    """Return the config of a model and servers, and the servers that live in this process.
+    """Build the config of a model and servers, and collect the servers that live in this process.
 
     Args:
         model: As for `model_sections`; None for the offline planner.
@@ -66,7 +66,7 @@ def quick_config(
 def model_sections(
     model: str | None, *, base_url: str | None = None, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the sections `clients` and `models` of a config for one model.
+    """Build the sections `clients` and `models` of a config for one model.
 
     Args:
         model: Provider and model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`, or a model server on this computer, such as
@@ -104,7 +104,7 @@ def model_sections(
 
 
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
-    """Return the provider of a model, the model's own name, and whether it is asked through chat completions in any case.
+    """Parse a model into its provider, its own name, and whether to use chat completions in any case.
 
     Raises:
         UsageError: There is no such provider; or none is written, and none or several are known by the name of the model.

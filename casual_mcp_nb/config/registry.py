@@ -17,7 +17,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
 
 def is_registry_entry(data: Mapping[str, Any]) -> bool:
-    """Return whether a file is a `server.json`: it has a name, and packages or remotes."""
+    """Check whether a file is a `server.json`: it has a name, and packages or remotes."""
     ways = [data.get("packages"), data.get("remotes")]
     return isinstance(data.get("name"), str) and any(isinstance(way, list) and way for way in ways)
 
@@ -79,7 +79,7 @@ class RegistryEntry:
         }
 
     def _named(self, where: Mapping[str, Any], key: str) -> dict[str, str]:
-        """Return variables or headers; optional ones without a value are left out and noted."""
+        """Convert variables or headers; optional ones without a value are left out and noted."""
         values: dict[str, str] = {}
         for each in _objects(_get(where, key)):
             name, value = _text(each, "name"), self._value(each, _text(each, "name"))
@@ -99,7 +99,7 @@ class RegistryEntry:
                 yield from filter(None, (name, value))
 
     def _value(self, each: Mapping[str, Any], name: str) -> str | None:
-        """Return the value in the file, or its default; a required one without either becomes an input."""
+        """Choose the value in the file, or its default; a required one without either becomes an input."""
         for key in ("value", "default"):
             if isinstance(value := _get(each, key), str | int | float):
                 return self._filled(str(value), each)
@@ -125,7 +125,7 @@ class RegistryEntry:
 
 
 def _get(where: Mapping[str, Any], key: str) -> Any:
-    """Return a field by its present name or the older one in snake_case."""
+    """Read a field by its present name or the older one in snake_case."""
     older = re.sub(r"(?<=[a-z])([A-Z])", lambda match: f"_{match[1].lower()}", key)
     return where.get(key, where.get(older))
 
@@ -140,7 +140,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _starts(package: Mapping[str, Any]) -> bool:
-    """Return whether it can be started here: a supported package type, over stdio."""
+    """Check whether it can be started here: a supported package type, over stdio."""
     transport = package.get("transport")
     speaks = transport.get("type", "stdio") if isinstance(transport, Mapping) else "stdio"
     return _text(package, "registryType") in _RUNTIMES and speaks == "stdio"

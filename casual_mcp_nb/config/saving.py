@@ -106,7 +106,7 @@ def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
 
 
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
-    """Return a toolset in the file's format, without an empty description."""
+    """Convert a toolset to the file's format, without an empty description."""
     servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
     value = {"description": tool_set.description} if tool_set.description else {}
     return {**value, "servers": servers}

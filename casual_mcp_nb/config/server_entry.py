@@ -35,7 +35,7 @@ _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
 
 def is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
-    """Whether a server is an object of this process."""
+    """Check whether a server is an object of this process."""
     # Whoever has such a server has imported its class.
     module = sys.modules.get("fastmcp")
     return module is not None and isinstance(spec, module.FastMCP)
@@ -48,7 +48,7 @@ def read_server(
     taken: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> tuple[str, ServerConfig]:
-    """Return the name and the config of a server.
+    """Parse a server into its name and config.
 
     Args:
         spec: A text, see `server_fields`; or an entry of a config, as plain objects or read.
@@ -141,7 +141,7 @@ def _words(text: str) -> list[str]:
 
 
 def checked_name(name: str | None) -> str:
-    """Return the name of a server.
+    """Validate the name of a server.
 
     Raises:
         UsageError: There is none.
@@ -167,7 +167,7 @@ def _name_in_address(address: str) -> str:
 
 
 def _name_in_command(words: list[str]) -> str:
-    """Return the name of the package or script in a command line, without what every server has in its name."""
+    """Find the name of the package or script in a command line, without the parts that every server's name has."""
     names = [word for word in words if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)]
     telling = [name for name in names if re.search("mcp|server", name, re.IGNORECASE)]
     last = re.split(r"[/\\]", (telling or names or words[:1])[0])[-1]

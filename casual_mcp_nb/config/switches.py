@@ -1,4 +1,4 @@
-"""Apply what a host's file disables outside a server's entry, so that nothing disabled there is enabled here.
+"""Apply the disabled entries of a host's file outside a server's entry, so that nothing disabled there is enabled here.
 
 - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers`
 - Claude Code: `disabledMcpServers`, `disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool`
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass
 class Switches:
-    """What a file disables.
+    """The servers and tools that a file disables.
 
     Args:
         off: Names of disabled servers.
@@ -32,7 +32,7 @@ class Switches:
     tools: dict[str, list[str]] = field(default_factory=dict)
 
     def apply(self, name: str, server: dict[str, Any]) -> None:
-        """Disable in a server's entry, already in our format, what the file disables elsewhere."""
+        """Disable the server and tools in an entry, already in our format, that the file disables elsewhere."""
         tools = [*self.tools.get(name, ()), *self._denied_tools(name)]
         if name in self.off or (self.only is not None and name not in self.only) or "*" in tools:
             server["enabled"] = False
@@ -64,7 +64,7 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
-    """Read what a file in its host's format disables.
+    """Collect the servers and tools that a file in its host's format disables.
 
     Args:
         data: The file as plain objects.
@@ -98,7 +98,7 @@ def _read_profile(switches: Switches, agent: Mapping[str, Any]) -> None:
 
 
 def _covers(pattern: str, prefix: str) -> bool:
-    """Return whether a pattern matches every name with that prefix."""
+    """Check whether a pattern matches every name with that prefix."""
     return "*" in pattern and all(fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t"))
 
 

@@ -55,7 +55,7 @@ class TemplateLibrary:
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
     def names(self) -> list[str]:
-        """Return the names of all templates, such as `default.j2`, sorted."""
+        """List the names of all templates, such as `default.j2`, sorted."""
         names = set()
         for folder in self.folders:
             for path in folder.rglob(f"*{SUFFIX}"):
@@ -64,7 +64,7 @@ class TemplateLibrary:
         return sorted(names)
 
     def path(self, name: str) -> Path:
-        """Return the path of a template.
+        """Find the path of a template.
 
         Args:
             name: Its name, with or without `.j2`.
@@ -86,7 +86,7 @@ class TemplateLibrary:
         raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
 
     def source(self, name: str) -> str:
-        """Return the source of a template.
+        """Read the source of a template.
 
         Args:
             name: Its name, with or without `.j2`.
@@ -157,7 +157,7 @@ class TemplateLibrary:
         raise TemplateError(f"It includes more than {MAX_TEMPLATES} templates.", path=str(path))
 
     def _sent(self, name: str) -> dict[str, str]:
-        """Return a template's path and text for the worker, or why it is refused."""
+        """Prepare a template's path and text for the worker, or the reason why it is refused."""
         try:
             path = self.path(name)
         except TemplateError as error:
@@ -165,7 +165,7 @@ class TemplateLibrary:
         return {"path": str(path), "text": read_text(path, TemplateError)}
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return a value that changes when any file that a template came from, or could come from, changes."""
+        """Compute a value that changes with any file that a template came from, or could come from."""
         return tuple([_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths])
 
 
@@ -200,7 +200,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _shipped() -> Path:
-    """Return the folder of the package's own templates: inside the package in a wheel, beside it in a checkout."""
+    """Locate the folder of the package's own templates: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER

@@ -1,4 +1,4 @@
-"""What the person has accepted of each config file, in the user's config folder.
+"""The accepted contents of each config file, stored in the user's config folder.
 
 Each file of the store is about one config or one folder and is replaced as a whole, so that programs that write at the same
 time cannot damage each other's. It holds no values, only hashes of them with a separate key. A file that cannot be read, or
@@ -36,7 +36,7 @@ _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDE
 
 
 def store_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder of what is remembered: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`.
+    """Locate the folder of the store: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`.
 
     Args:
         environ: The environment; None for the process's own.
@@ -48,7 +48,7 @@ def store_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """What was accepted.
+    """The record of accepted settings, servers and clients.
 
     Args:
         folder: Where it is remembered; None for the user's config folder.
@@ -63,7 +63,7 @@ class TrustStore:
         return self._folder or store_folder()
 
     def entries(self, config: Config) -> tuple[TrustEntry, ...]:
-        """Return the settings, servers and clients of a config, each compared with what was accepted of its file."""
+        """List the settings, servers and clients of a config, each compared with the accepted version of its file."""
         record = self._read(config.path) if config.path else None
         compared = [_compared(*entry, record) for entry in _facts(config)]
         return tuple(entry for entry in compared if entry.facts)
@@ -89,7 +89,7 @@ class TrustStore:
         self._write(folder, {"folder": str(folder.resolve())})
 
     def accepted_folder(self, path: Path) -> Path | None:
-        """Return the folder around a config that was accepted as a whole; None if none was."""
+        """Find the folder around a config that was accepted as a whole; None if none was."""
         for folder in path.resolve().parents:
             record = self._read(folder)
             if record is not None and record.get("folder") == str(folder):
@@ -264,7 +264,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Return whether a variable's value may change without being noticed, as tokens do: it holds a key by its name."""
+    """Check whether a variable's value may change without being noticed, as tokens do: it holds a key by its name."""
     return name.upper().rpartition("_")[2] in _SECRET_ENDINGS
 
 
@@ -275,7 +275,7 @@ def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> boo
 
 
 def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]) -> bool:
-    """Return whether a client sends nothing of the environment anywhere but its provider's own key to that provider."""
+    """Check whether a client sends nothing of the environment anywhere but its provider's own key to that provider."""
     if client.headers or variables or any(row.hosted_tools or row.extra_body or row.extra_headers for row in models.values()):
         return False
     # The config chooses the client's name, and with it a variable that may be anybody's.
@@ -290,6 +290,6 @@ def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models
 
 
 def _finds_keys(client: ClientConfig) -> bool:
-    """Return whether the provider looks for keys by itself, as LiteLLM does by the names of its models."""
+    """Check whether the provider looks for keys by itself, as LiteLLM does by the names of its models."""
     spec = spec_of(client.provider)
     return spec.is_language_model and spec.key_variable is None

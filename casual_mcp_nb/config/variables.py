@@ -32,7 +32,7 @@ _NO_VARIABLE = "this is not a variable; write ${NAME}, ${NAME:-default}, or $${ 
 
 @dataclass
 class Substitution:
-    """Replaces variables and records what it did. Its repr shows no values.
+    """Replaces variables and records each replacement. Its repr shows no values.
 
     Args:
         environ: Values by name.
@@ -55,7 +55,7 @@ class Substitution:
     written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
-        """Return `value` with `${NAME}` and `${NAME:-default}` replaced in every string; `$${` becomes `${`.
+        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`; `$${` becomes `${`.
 
         Args:
             value: A string, an object or a list; anything else is returned unchanged. Keys are not expanded.
@@ -156,7 +156,7 @@ class Substitution:
 
 
 def workspace_of(folder: Path | None) -> Path:
-    """Return the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
+    """Find the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
     directory = folder or Path.cwd()
     return directory.parent if directory.name in _FOLDERS_OF_HOSTS else directory
 

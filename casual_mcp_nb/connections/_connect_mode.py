@@ -37,14 +37,14 @@ class ConnectMode:
 
 
 def initial_mode(config: ServerConfig | None) -> ConnectMode:
-    """Return the mode that a config specifies."""
+    """Choose the mode that a config specifies."""
     return ConnectMode(transport_kind(config), config.protocol if config else "auto")
 
 
 def fallback_mode(
     mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
 ) -> ConnectMode | None:
-    """Return the mode to try after a failed start; None if no other mode would help.
+    """Choose the mode to try after a failed start; None if no other mode would help.
 
     Args:
         mode: The mode that failed.
@@ -65,17 +65,17 @@ def fallback_mode(
 
 
 def legacy_mode(mode: ConnectMode, config: ServerConfig | None, name: str, reason: str) -> ConnectMode:
-    """Return the same mode with the older handshake."""
+    """Convert a mode to the same one with the older handshake."""
     return replace(mode, protocol="legacy", note=reason + _advice(config, name))
 
 
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
-    """Return whether a call failed because the server cannot ask questions on a connection of this version."""
+    """Check whether a call failed because the server cannot ask questions on a connection of this version."""
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
 
 
 def connect_notes(mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession | None) -> tuple[str, ...]:
-    """Return a note for the user about how a server was connected."""
+    """Write a note for the user about how a server was connected."""
     notes = [mode.note] if mode.note else []
     version = session.server_info.protocol_version if session else None
     if session is not None and session.discover_failure == "silent" and version and version < FIRST_WITHOUT_HANDSHAKE:

@@ -25,7 +25,7 @@ class CallLimits:
 
     @classmethod
     def of(cls, config: ServerConfig | None) -> CallLimits:
-        """Return a config's limits, or the defaults."""
+        """Read a config's limits, with defaults for missing ones."""
         return cls(config.init_timeout, config.call_timeout, config.total_timeout) if config else cls()
 
 
@@ -123,7 +123,7 @@ class CallDeadlines(set[CallDeadline]):
         return True
 
     def until_empty(self) -> asyncio.Future[None]:
-        """Return a future that is done when the last running call has ended; never done if none is running."""
+        """Create a future that is done when the last running call has ended; never done if none is running."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self:
             self._until_empty.append(future)

@@ -29,7 +29,7 @@ ENDED = "it ended unexpectedly"
 
 
 def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
-    """Return the root cause of a failure in words.
+    """Describe the root cause of a failure.
 
     Args:
         exc: The failure.
@@ -56,13 +56,13 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
 
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:
-    """Return `error_text` without control characters and secrets."""
+    """Describe the root cause like `error_text`, without control characters and secrets."""
     redact = partial(redacted, secrets=secrets)
     return clean(redact(error_text(error, redact)))
 
 
 def is_answer(exc: BaseException) -> bool:
-    """Return whether the server answered, even with an error or something unreadable; otherwise the session is broken."""
+    """Check whether the server answered, even with an error or something unreadable; otherwise the session is broken."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -73,7 +73,7 @@ def is_answer(exc: BaseException) -> bool:
 
 
 def is_forgotten(exc: BaseException, status: int | None) -> bool:
-    """Return whether an HTTP server refused a request because it no longer knows the session, and so has not acted on it.
+    """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
 
@@ -89,12 +89,12 @@ def is_forgotten(exc: BaseException, status: int | None) -> bool:
 
 
 def says_nothing(reason: str) -> bool:
-    """Return whether a reason is only the SDK's replacement for an HTTP error."""
+    """Check whether a reason is only the SDK's replacement for an HTTP error."""
     return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
 
 
 def status_text(status: int, body: str = "") -> str:
-    """Return what an HTTP status means.
+    """Explain an HTTP status.
 
     Args:
         status: The status.
@@ -106,20 +106,20 @@ def status_text(status: int, body: str = "") -> str:
 
 
 def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:
-    """Return the error for using a server that could not be connected."""
+    """Create the error for using a server that could not be connected."""
     text = f"Server {shown(server)} ({address[:200]}) is not connected: {reason or 'it was not started'}."
     return ConnectError(text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it.")
 
 
 def closed_error(server: str) -> ClosedError:
-    """Return the error for using a connection that was closed."""
+    """Create the error for using a connection that was closed."""
     return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
 
 
 def timeout_error(
     server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
 ) -> ToolTimeoutError:
-    """Return the error for a call that reached a limit.
+    """Create the error for a call that reached a limit.
 
     Args:
         server: The server's name.
@@ -140,21 +140,21 @@ def timeout_error(
 
 
 def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
-    """Return the error for a call during which the session ended."""
+    """Create the error for a call during which the session ended."""
     text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
     hint = "The call is not repeated, as it may have had an effect; the server is connected again when it is next used."
     return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
 
 
 def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
-    """Return the error for a call that the server answered with an error or something unreadable."""
+    """Create the error for a call that the server answered with an error or something unreadable."""
     return ToolCallError(
         f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
     )
 
 
 def request_error(server: str, request: str, reason: str, *, setting: str = "", code: int | None = None) -> ResourceError:
-    """Return the error for a request about a resource or a prompt.
+    """Create the error for a request about a resource or a prompt.
 
     Args:
         server: The server's name.
@@ -170,7 +170,7 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "", 
 
 
 def lost_reason(broken_reason: str | None) -> str:
-    """Return why a server that was ready no longer is.
+    """Explain why a server that was ready no longer is.
 
     Args:
         broken_reason: Why its session was abandoned; None if it ended by itself.
@@ -179,12 +179,12 @@ def lost_reason(broken_reason: str | None) -> str:
 
 
 def no_answer(limit: str, setting: str) -> str:
-    """Return a message that the start took too long, with the setting that raises the limit."""
+    """Explain that the start took too long, with the setting that raises the limit."""
     return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
 
 
 def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None) -> str:
-    """Return why a start failed.
+    """Explain why a start failed.
 
     Args:
         reason: The root cause in words.
@@ -234,7 +234,7 @@ def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> s
 
 
 def _message_in(body: str) -> str:
-    """Return the message in the body of an HTTP error: plain text, or a member of a JSON object."""
+    """Extract the message from the body of an HTTP error: plain text, or a member of a JSON object."""
     if body.lstrip().startswith("<"):
         return ""
     try:
@@ -247,7 +247,7 @@ def _message_in(body: str) -> str:
 
 
 def first_problem(exc: Any) -> str:
-    """Return the first problem of one of pydantic's errors, with its place."""
+    """Describe the first problem of one of pydantic's errors, with its location."""
     problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
     where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
     message = problems[0]["msg"] if problems else "invalid"

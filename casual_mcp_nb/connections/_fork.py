@@ -51,7 +51,7 @@ def leave_fork_server(user: object) -> None:
 
 
 def fork_server_for(config: ServerConfig) -> str:
-    """Return the address of the fork server, started if need be; empty where the server gets an interpreter to itself.
+    """Start the fork server if need be, and return its address; empty where the server gets an interpreter to itself.
 
     Args:
         config: Its config. With variables in `env` it is not forked: the interpreter and libraries read some when they start.

@@ -29,7 +29,7 @@ _REQUEST_BYTES = 1 << 20
 
 
 class Request(NamedTuple):
-    """What a forked process becomes.
+    """A launcher's request: the server that a forked process becomes.
 
     Args:
         arguments: A script and its arguments.
@@ -64,7 +64,7 @@ class ForkServer:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def serve(self) -> Request | None:
-        """Serve until the parent ends or nothing is left to do; in a forked process, return what it has to become."""
+        """Serve until the parent ends or nothing is left to do; in a forked process, return the request to run."""
         while True:
             idle = len(self._selector.get_map()) == 2
             events = self._selector.select(IDLE_SECONDS if idle else None)
@@ -144,7 +144,7 @@ class ForkServer:
 
 
 def _is_launcher(connection: socket.socket, parent: int) -> bool:
-    """Return whether a child of our parent is at the other end. Other processes of the user have no business here."""
+    """Check whether a child of our parent is at the other end. Other processes of the user have no business here."""
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     # The name in parentheses may have blanks and parentheses; the state and the parent follow it.
     with open(f"/proc/{pid}/stat", "rb") as file:
@@ -152,7 +152,7 @@ def _is_launcher(connection: socket.socket, parent: int) -> bool:
 
 
 def _received(connection: socket.socket) -> Request | None:
-    """Return the request of a launcher; None if it sent none that can be read."""
+    """Receive the request of a launcher; None if it sent none that can be read."""
     streams: list[int] = []
     with suppress(OSError):
         message, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
@@ -189,7 +189,7 @@ def become(request: Request) -> None:
 
 
 def main(parent: int) -> None:
-    """Import what bundled servers share, and serve.
+    """Import the libraries that bundled servers share, and serve.
 
     Args:
         parent: Process id of who started this.

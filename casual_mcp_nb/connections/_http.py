@@ -39,7 +39,7 @@ CLOSED_IN_CALL = f"{CLOSED}; it is not repeated, as it may have had an effect"
 
 
 def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) -> ClientTransport:
-    """Return the transport to a remote server.
+    """Create the transport to a remote server.
 
     Args:
         config: The server's config.
@@ -61,7 +61,7 @@ def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) ->
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the SSL context shared by all clients, because loading the certificates is slow."""
+    """Create the SSL context shared by all clients, because loading the certificates is slow."""
     return httpx2.create_ssl_context()
 
 
@@ -95,7 +95,7 @@ class ResponseMonitor:
             self.broken(None)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
-        """Return the last HTTP error in words if it is more informative than `reason`; else `reason`.
+        """Describe the last HTTP error if it is more informative than `reason`; else return `reason`.
 
         Args:
             reason: The known reason of a failure.
@@ -108,11 +108,11 @@ class ResponseMonitor:
         return status_text(status, redact(self.failure_body)) if status in (401, 403) or says_nothing(reason) else reason
 
     def status_since(self, start: float) -> int | None:
-        """Return the last status of 400 or more since a time on the loop's clock."""
+        """Find the last status of 400 or more since a time on the loop's clock."""
         return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
 
     def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
-        """Return a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
+        """Create a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
         head = b""
 
         def look(chunk: bytes) -> None:
@@ -229,5 +229,5 @@ def _origin(url: str) -> str:
 
 
 def _request_id(request: httpx2.Request) -> int | None:
-    """Return the id of the JSON-RPC request that is the content of an HTTP request."""
+    """Parse the id of the JSON-RPC request that is the content of an HTTP request."""
     return id_of(request.content[:200].decode("utf-8", "replace"), "") if request.method == "POST" else None

@@ -176,7 +176,7 @@ class Lifecycle:
             await self._start()
 
     async def ensure(self) -> McpSession:
-        """Return the live session; open one if the server was never started or has died since."""
+        """Open a session if the server was never started or has died since; otherwise return the live one."""
         if not self.alive:
             async with self._lock:
                 if not self.alive:

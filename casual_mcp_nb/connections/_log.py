@@ -59,7 +59,7 @@ class _Divert(logging.Filter):
 
 
 def _code_of(record: logging.LogRecord) -> str:
-    """Return the package that a record is about: that of the coroutine which failed, else that of the code which logged."""
+    """Find the package that a record is about: that of the coroutine which failed, else that of the code which logged."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and error.__traceback__ is not None and record.name == "asyncio":
         return str(error.__traceback__.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

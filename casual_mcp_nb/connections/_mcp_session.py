@@ -187,7 +187,7 @@ class McpSession:
         return dict(getattr(self.client.session, "left_out", {}))
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """Return the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
+        """Look up the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:

@@ -73,7 +73,7 @@ class MessageLog:
         self._stored.append(_Stored(time.time(), direction, method, tool, body))
 
     def read(self, tool: str | None = None) -> Messages:
-        """Return the messages, redacted.
+        """List the messages, redacted.
 
         Args:
             tool: Only those about this tool, by its own name; None for all.
@@ -82,7 +82,7 @@ class MessageLog:
         return Messages(self._server, tuple(map(self._message, stored)))
 
     def _subject(self, direction: Direction, fields: dict[str, Any]) -> tuple[str, str]:
-        """Return method and tool of a message; for a response, those of its request."""
+        """Find the method and tool of a message; for a response, those of its request."""
         method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:

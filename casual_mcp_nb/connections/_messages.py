@@ -48,18 +48,18 @@ _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-
 
 
 def id_of(start: str, end: str) -> int | None:
-    """Return the id of a JSON-RPC message from its start or its end; None if neither contains one."""
+    """Find the id of a JSON-RPC message at its start or its end; None if neither contains one."""
     match = _ID_FIRST.match(start) or _ID_LAST.search(end)
     return int(match[1]) if match else None
 
 
 def input_of(error: ValidationError) -> str:
-    """Return the input on which the parser failed."""
+    """Find the input on which the parser failed."""
     return next(map(str, _inputs(error)), "")
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
-    """Return the error reply that replaces an unreadable message; None if its request is unknown."""
+    """Build the error reply that replaces an unreadable message; None if its request is unknown."""
     ids = map(_id_in, _inputs(error))
     request_id = next((each for each in ids if each is not None), None)
     return None if request_id is None else reply(request_id, UNREADABLE)
@@ -78,7 +78,7 @@ def _id_in(given: Any) -> int | None:
 
 
 def reply(request_id: int, message: str) -> dict[str, Any]:
-    """Return the error reply to a request; see https://www.jsonrpc.org/specification#error_object."""
+    """Build the error reply to a request; see https://www.jsonrpc.org/specification#error_object."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": message}}
 
 
@@ -130,13 +130,13 @@ class LineLimit:
 
     @property
     def stalled(self) -> str | None:
-        """Return what is wrong with a line that should have ended by now, if there is one."""
+        """The problem with a line that should have ended by now, if there is one."""
         if not self._size or (self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS):
             return None
         return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
     def feed(self, chunk: bytes, final: bool = False) -> bytes:
-        """Add bytes, and return what is complete.
+        """Add bytes, and return the complete lines.
 
         Args:
             chunk: The next bytes.

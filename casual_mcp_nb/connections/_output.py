@@ -34,7 +34,7 @@ class OutputCheck:
         self._given_up: dict[str, str] = {}
 
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
-        """Return what is wrong with a value, for the model and the person.
+        """Describe the mismatch between a value and the schema, for the model and the person.
 
         Args:
             schema: The server's output schema.

@@ -18,7 +18,7 @@ _POSIX = os.name == "posix"
 
 
 def command_of(config: ServerConfig) -> list[str]:
-    """Return the command line of a stdio server: the config's own, or that of a bundled server."""
+    """Build the command line of a stdio server: the config's own, or that of a bundled server."""
     if config.bundled:
         from casual_mcp_nb.bundled import command
 
@@ -39,7 +39,7 @@ def launched(command: Sequence[str], fork_server: str = "") -> list[str]:
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
-    """Return the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
+    """Collect the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
     # A bundled server looks for the user's files where this process and the command line do.
     folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
     given = {key: value.get_secret_value() for key, value in config.env.items()}
@@ -47,7 +47,7 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
-    """Return why the command cannot be started, or None."""
+    """Explain why the command cannot be started; None if it can."""
     if config.bundled:
         from casual_mcp_nb.bundled.registry import known
 
@@ -76,7 +76,7 @@ def _advice_for_command_line(command: str, path: str | None) -> str:
 
 
 def process_ended(pid: int) -> bool:
-    """Return whether a child process has ended, even if it has not been waited for."""
+    """Check whether a child process has ended, even if it has not been waited for."""
     if not hasattr(os, "waitid"):
         # macOS before Python 3.13; a process that ended counts as running until asyncio has waited for it.
         return not _process_exists(pid)

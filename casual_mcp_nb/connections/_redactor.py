@@ -1,4 +1,4 @@
-"""Hide secrets and control characters in what servers send and in their URLs."""
+"""Hide secrets and control characters in everything that servers send, and in their URLs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "for
 
 
 class Redactor:
-    """Replaces secrets in what a server sends by a mask; values without secrets are returned unchanged.
+    """Replaces secrets in everything that a server sends by a mask; values without secrets are returned unchanged.
 
     Args:
         secrets: The values to hide; `types.secret` decides which of them can be.
@@ -148,12 +148,12 @@ def clean(text: str) -> str:
 
 
 def secrets_of(config: ServerConfig | None) -> Secrets:
-    """Return every string in a server's config that must not be shown."""
+    """Collect every string in a server's config that must not be shown."""
     return config.secrets() if config is not None else Secrets()
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Return a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
+    """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
 
     Args:
         config: The server's config; None for a server of this process.

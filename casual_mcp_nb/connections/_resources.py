@@ -51,7 +51,7 @@ MAX_COMPLETIONS = 100
 
 
 class _Listing(Generic[T]):
-    """A list of what a server offers, fresh for a limited time.
+    """A list of a server's items, fresh for a limited time.
 
     Args:
         fetch: Lists it.
@@ -67,7 +67,7 @@ class _Listing(Generic[T]):
         self._invalidations = 0
 
     async def get(self) -> tuple[T, ...]:
-        """Return the items; concurrent callers share one listing."""
+        """List the items; concurrent callers share one listing."""
         async with self._lock:
             if time.monotonic() >= self._stale_at:
                 invalidations = self._invalidations
@@ -140,11 +140,11 @@ class ServerResources:
         self._changed()
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return its resources, then its templates."""
+        """List its resources, then its templates."""
         return await self._resources.get()
 
     async def prompts(self) -> tuple[ServerPrompt, ...]:
-        """Return its prompts."""
+        """List its prompts."""
         return await self._prompts.get()
 
     async def read(self, uri: str) -> ResourceContents:
@@ -168,7 +168,7 @@ class ServerResources:
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Return the messages of a prompt.
+        """Fetch the messages of a prompt.
 
         Args:
             name: The prompt's own name.
@@ -193,7 +193,7 @@ class ServerResources:
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
     ) -> Completions:
-        """Return what the server suggests for an argument; nothing if it does not suggest any.
+        """Fetch the server's suggestions for an argument, if it has any.
 
         Args:
             offer: The prompt, or the resource template.
@@ -230,7 +230,7 @@ class ServerResources:
         await self._request(request, lambda session: self.subscriptions.remove(session, real))
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
-        """Return the URI of a template for the values of its parameters.
+        """Expand a template's URI with the values of its parameters.
 
         Raises:
             UsageError: One is missing.
@@ -246,7 +246,7 @@ class ServerResources:
         return parsed.expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
-        """Return whether a URI is one of a template's."""
+        """Check whether a URI is one of a template's."""
         from mcp.shared.uri_template import UriTemplate
 
         return UriTemplate.parse(self._real_uris.get(template.uri, template.uri)).match(uri) is not None
@@ -279,7 +279,7 @@ class ServerResources:
         return tuple(self._redact.prompt(prompt_from_mcp(each, self._server)) for each in listed)
 
     async def _pages(self, request: str, method: str, field: str, *, optional: bool = False) -> list[Any]:
-        """Return all pages of a listing, up to a limit."""
+        """Fetch all pages of a listing, up to a limit."""
         items: list[Any] = []
         seen: set[str] = set()
         cursor: str | None = None

@@ -1,4 +1,4 @@
-"""What a server reports about itself in the handshake."""
+"""A server's information about itself from the handshake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_EXTENSIONS = 20
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server reported about itself in the handshake, redacted.
+    """A server's information about itself from the handshake, redacted.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
     """
@@ -41,7 +41,7 @@ class ServerInfo:
 
 
 def _names(capabilities: Any) -> tuple[str, ...]:
-    """Return the names of the capabilities that are declared, without extensions, whose names servers invent."""
+    """List the names of the declared capabilities, without extensions, whose names servers invent."""
     fields = type(capabilities).model_fields if capabilities is not None else ()
     names = (name for name in fields if name not in ("experimental", "extensions"))
     return tuple(name for name in names if getattr(capabilities, name) is not None)

@@ -42,7 +42,7 @@ class LogBuffer:
                 self._count += 1
 
     def stderr(self) -> Callable[[bytes], None]:
-        """Return a callback for the chunks of one session's stderr, with an empty one at its end."""
+        """Create a callback for the chunks of one session's stderr, with an empty one at its end."""
         part = b""
 
         def feed(chunk: bytes) -> None:
@@ -55,7 +55,7 @@ class LogBuffer:
         return feed
 
     def read(self) -> ServerLog:
-        """Return the end of the log, cleaned and redacted."""
+        """Read the end of the log, cleaned and redacted."""
         lines: list[LogLine] = []
         left = MAX_CHARACTERS
         with self._lock:

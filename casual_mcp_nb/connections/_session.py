@@ -171,7 +171,7 @@ class _TolerantSession(ClientSession):
         return declared.model_copy(update={"roots": roots, "sampling": sampling})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse what was not declared: only the client of another program, as part of whose call it comes, declares this."""
+        """Refuse undeclared requests: only the client of another program, as part of whose call it comes, declares this."""
         undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
         if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
@@ -243,7 +243,7 @@ class _TolerantSession(ClientSession):
         return self._keep_known_content(raw) if method == "tools/call" else raw
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of resources or prompts without those that are not valid, which would invalidate all others."""
+        """Filter a page of resources or prompts: one that is not valid would invalidate all others."""
         key, kind = _LISTINGS[method]
         items = raw.get(key)
         if not isinstance(items, list):
@@ -274,7 +274,7 @@ class _TolerantSession(ClientSession):
         return {**raw, "messages": replaced}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
-        """Return the tools of a listing, without those whose definition is not valid."""
+        """Filter the tools of a listing, without those whose definition is not valid."""
         part = {**page, "tools": tools}
         try:
             with contextlib.suppress(KeyError):
@@ -449,5 +449,5 @@ class TolerantTransport(ClientTransport):
         await self._inner.close()  # type: ignore[no-untyped-call]
 
     def get_session_id(self) -> str | None:
-        """Return the inner transport's session id, if it has one."""
+        """Read the inner transport's session id, if it has one."""
         return self._inner.get_session_id()

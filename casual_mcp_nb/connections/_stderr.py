@@ -43,7 +43,7 @@ class StderrLog:
         threading.Thread(target=self._read, args=(read,), name="mcp-stderr", daemon=True).start()
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """Return the last lines, cleaned and redacted, each cut to 500 characters."""
+        """Read the last lines, cleaned and redacted, each cut to 500 characters."""
         text = redacted(self._tail.decode("utf-8", "replace"), self._secrets)
         if self._cut:
             # The first line may begin within a secret, which would then not be recognised.

@@ -70,7 +70,7 @@ class ResourceSubscriptions:
             await session.client.session.send_request(request, EmptyResult)
 
     async def restore(self, session: McpSession) -> None:
-        """Subscribe again in a new session; what fails is on the subscription."""
+        """Subscribe again in a new session; errors are recorded on the subscriptions."""
         for uri in list(self._by_uri):
             problem = ""
             try:
@@ -96,7 +96,7 @@ class ResourceSubscriptions:
         await opened
 
     async def _follow(self, session: McpSession, uri: str, opened: asyncio.Future[None]) -> None:
-        """Keep the stream of reports on a resource open. What it reports arrives with the session's notifications."""
+        """Keep the stream of reports on a resource open. Its reports arrive with the session's notifications."""
         from mcp.client.subscriptions import listen
 
         problem = LOST

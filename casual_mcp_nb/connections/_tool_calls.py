@@ -165,7 +165,7 @@ class ToolCalls:
         return died_error(self.server, tool, reason, session.stderr_tail)
 
     def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
-        """Have the call repeated after the older handshake, if that is what its question needs."""
+        """Have the call repeated after the older handshake, if its question needs that."""
         if self.handlers.elicitation is None or not self.repeatable(tool):
             return
         version = session.server_info.protocol_version
@@ -175,7 +175,7 @@ class ToolCalls:
             raise _QuestionFailed from None
 
     def _advice(self, texts: Iterable[str], session: McpSession) -> str:
-        """Return advice for a call that failed with these messages because of the protocol version, if it did."""
+        """Choose advice for a call that failed with these messages, if the protocol version was the cause."""
         version = session.server_info.protocol_version
         if not cannot_ask(texts, version):
             return ""

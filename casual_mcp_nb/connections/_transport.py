@@ -48,12 +48,12 @@ class TransportContext:
     redact: Redactor = field(default_factory=Redactor)
 
     def explain(self, reason: str, start: float) -> str:
-        """Return the reason of a failure, or the HTTP error behind it; see `ResponseMonitor.explain`."""
+        """Explain a failure by its reason, or the HTTP error behind it; see `ResponseMonitor.explain`."""
         return self.http.explain(reason, start, self.redact) if self.http else reason
 
 
 def transport_kind(config: ServerConfig | None) -> str:
-    """Return `stdio`, `http`, `sse` or `in-process`."""
+    """Classify the transport: `stdio`, `http`, `sse` or `in-process`."""
     if config is None:
         return "in-process"
     if config.url:
@@ -73,7 +73,7 @@ async def open_transport(
 def make_transport(
     kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
 ) -> TransportContext:
-    """Return the transport to a server, a new one for each session.
+    """Create the transport to a server, a new one for each session.
 
     Args:
         kind: The transport; see `transport_kind`.
@@ -136,7 +136,7 @@ def _http(config: ServerConfig, kind: str) -> TransportContext:
 
 
 def import_sdks(in_process: bool = False) -> None:
-    """Import what a session needs; the first call takes up to two seconds, so run it on a worker thread.
+    """Import the SDKs that a session needs; the first call takes up to two seconds, so run it on a worker thread.
 
     Args:
         in_process: Whether the server is in this process, which also needs fastmcp's server side.

@@ -47,7 +47,7 @@ class ToolCache:
         self.last_error: Exception | None = None
 
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools, listing them again if the cache has expired. Concurrent callers share one listing.
+        """List the tools, again only if the cache has expired. Concurrent callers share one listing.
 
         Args:
             force_refresh: List them even if the cache is fresh.

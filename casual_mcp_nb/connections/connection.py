@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def status(self) -> ServerStatus:
-        """The server's state, its tools, and what it reported about itself."""
+        """The server's state, its tools, and its information about itself."""
         lifecycle, listing = self._lifecycle, self.cache.last_error
         session, error = lifecycle.session, lifecycle.error
         if error is None and listing is not None and lifecycle.state == "ready":
@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def instructions(self) -> str:
-        """What the server says about its use; empty while there is no session."""
+        """The server's instructions for its use; empty while there is no session."""
         session = self._lifecycle.session
         return session.server_info.instructions[:MAX_INSTRUCTIONS] if session else ""
 
@@ -165,11 +165,11 @@ class Connection:
         return self.cache.version
 
     def read_log(self) -> ServerLog:
-        """Return the end of the server's log."""
+        """Read the end of the server's log."""
         return self.log.read()
 
     def read_messages(self, tool: str | None = None) -> Messages:
-        """Return the last messages to and from the server, or only those about one tool."""
+        """List the last messages to and from the server, or only those about one tool."""
         return self.messages.read(tool)
 
     @property
@@ -242,7 +242,7 @@ class Connection:
         self._lifecycle.abandon()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """Return the server's tools, from the cache if it is fresh.
+        """List the server's tools, from the cache if it is fresh.
 
         Raises:
             ConnectError: The server is not connected and could not be.
@@ -312,7 +312,7 @@ class Connection:
         return await self._calls.run(name, arguments, on_progress, meta)
 
     def _repeatable(self, name: str) -> bool:
-        """Whether a call that failed at its question may be repeated: what it did before is done twice."""
+        """Check whether a call that failed at its question may be repeated: everything it did before is done twice."""
         return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
 
     async def _list_first(self, deadline: float) -> None:
@@ -359,7 +359,7 @@ class Connection:
         return [self._redact.tool(tool) for tool in tools]
 
     def _converted_with_digests(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
-        """Convert many tools on another thread, and compute what the cache needs next: both would block the event loop."""
+        """Convert many tools on another thread, and compute the cache's next entry: both would block the event loop."""
         tools = self._converted(listed, invalid)
         for tool in tools:
             _ = tool.digest
@@ -391,7 +391,7 @@ class Connection:
 
 
 def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
-    """Return the handlers, extended to record one server's log."""
+    """Extend the handlers to record one server's log."""
 
     def on_log(server: str, level: str, text: str) -> None:
         log.add(level, text)

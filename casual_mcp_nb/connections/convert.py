@@ -86,7 +86,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
 
 
 def _restriction(tool: Tool) -> Restriction | None:
-    """Return why a tool is never offered to a model: MCP Apps visibility, or tasks of protocol revision 2025-11-25."""
+    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks of protocol revision 2025-11-25."""
     interface = (tool.meta or {}).get("ui")
     visibility = interface.get("visibility") if isinstance(interface, dict) else None
     if isinstance(visibility, list) and "model" not in visibility:
@@ -95,7 +95,7 @@ def _restriction(tool: Tool) -> Restriction | None:
 
 
 def _tags(tool: Tool) -> tuple[str, ...]:
-    """Return the tags that FastMCP sends with a tool, sorted: under `fastmcp`, or `_fastmcp` before version 3."""
+    """Read the tags that FastMCP sends with a tool, sorted: under `fastmcp`, or `_fastmcp` before version 3."""
     meta = tool.meta or {}
     listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
     tags = next((tags for tags in listed if isinstance(tags, list)), [])
@@ -201,7 +201,7 @@ def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
 
 
 def contents_from_mcp(result: ReadResourceResult) -> tuple[ContentPart, ...]:
-    """Convert what a resource contains: text, or bytes with a short note."""
+    """Convert the contents of a resource: text, or bytes with a short note."""
     return tuple(map(_resource, result.contents[:MAX_CONTENTS]))
 
 
@@ -211,12 +211,12 @@ def messages_from_mcp(result: GetPromptResult) -> tuple[PromptMessage, ...]:
 
 
 def has_structured(result: CallToolResult) -> bool:
-    """Return whether a result has structured content, even if that is null."""
+    """Check whether a result has structured content, even if that is null."""
     return result.structured_content is not None or "structured_content" in result.model_fields_set
 
 
 def is_small(result: CallToolResult) -> bool:
-    """Return whether a result is small enough to be converted on the event loop."""
+    """Check whether a result is small enough to be converted on the event loop."""
     size = 0
     for block in result.content or ():
         if block.type == "text":
@@ -228,7 +228,7 @@ def is_small(result: CallToolResult) -> bool:
 
 
 def has_few_values(value: Any) -> bool:
-    """Return whether a JSON value is small enough to be walked on the event loop."""
+    """Check whether a JSON value is small enough to be walked on the event loop."""
     pending, left = [value], SMALL_VALUES
     while pending:
         value = pending.pop()

@@ -38,11 +38,11 @@ class OpenRequests:
         self._refused: set[str] = set()
 
     def room_for(self, server: str, limits: AnswerLimits) -> bool:
-        """Return whether a server may ask the person one more question."""
+        """Check whether a server may ask the person one more question."""
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Return whether this is the first refused request of a server since it last had none open."""
+        """Check whether this is the first refused request of a server since it last had none open."""
         first = server not in self._refused
         self._refused.add(server)
         return first
@@ -95,7 +95,7 @@ class Handlers:
         logger.warning("Server %s: %s", shown(server), text)
 
     def notify(self, server: str, text: str) -> None:
-        """Tell the person the outcome of a server's request."""
+        """Notify the person of the outcome of a server's request."""
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)
@@ -104,7 +104,7 @@ class Handlers:
 def client_options(
     handlers: Handlers, server: str, config: ServerConfig | None, redact: Redactor, deadlines: CallDeadlines
 ) -> dict[str, Any]:
-    """Return the handlers as keyword arguments of fastmcp's client, each told the server's name; those not set are left out."""
+    """Convert the handlers to keyword arguments of fastmcp's client, bound to the server's name; unset ones are left out."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
@@ -218,7 +218,7 @@ async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, an
 
 
 async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[Any]:
-    """Return the addresses of those roots that are existing folders; where the config names none, those of the caller."""
+    """List the addresses of those roots that are existing folders; where the config names none, those of the caller."""
     if not roots:
         asker = handlers.asker(server)
         if asker is None:
@@ -242,7 +242,7 @@ async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: An
 
 
 def _log_text(data: Any) -> str:
-    """Return the text of a log message; FastMCP's servers wrap theirs in `msg`, with a usually empty `extra`."""
+    """Extract the text of a log message; FastMCP's servers wrap theirs in `msg`, with a usually empty `extra`."""
     if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
         data = data["msg"]
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)

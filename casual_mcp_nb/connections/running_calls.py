@@ -1,4 +1,4 @@
-"""For whom the servers run calls: what they ask goes to whoever called them."""
+"""Whose calls the servers run: a server's questions go to its caller."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Asker(Protocol):
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What servers of the version without a handshake read in the `_meta` of the request: capabilities, level of logs."""
+        """The request's `_meta` for servers of the version without a handshake: capabilities, and the log level."""
 
     async def elicit(self, server: str, message: str, params: Any) -> Any:
-        """Pass on what a server asks during the call, and return the answer, an `ElicitResult`."""
+        """Pass on a server's question during the call, and return the answer, an `ElicitResult`."""
 
     async def sample(self, server: str, params: Any) -> Any:
         """Pass on a request for an answer of a model, and return it, a `CreateMessageResult` or `ErrorData`."""
 
     async def roots(self) -> list[Any]:
-        """Return the client's roots; none if it has none."""
+        """List the client's roots; empty if it has none."""
 
 
 @dataclass(eq=False)
@@ -106,7 +106,7 @@ class ForwardedRequest:
 
 
 def asked_by(server: str, message: str) -> str:
-    """Return what a server asks with its name before it."""
+    """Prefix a server's question with the server's name."""
     return f"The server {shown(server)} asks:\n{message}"
 
 
@@ -115,7 +115,7 @@ ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
-    """Return the request of this task if it is sent on as it is to this server for this tool, prompt or URI; else None."""
+    """Find the request of this task if it is sent on as it is to this server for this tool, prompt or URI; else None."""
     asker = ASKER.get()
     forwarded = asker.forwarded if asker is not None else None
     return forwarded if forwarded is not None and (forwarded.server, forwarded.name) == (server, name) else None
@@ -154,7 +154,7 @@ class RunningCalls:
             self.end(server, asker)
 
     def asker(self, server: str) -> Asker | None:
-        """Return whose call what a server says or asks now belongs to; None for the session.
+        """Find the caller to whom a server's current messages and questions belong; None for the session.
 
         Raises:
             SeveralClients: It runs calls of several clients, and this is not the answer to one of them.
@@ -170,5 +170,5 @@ class RunningCalls:
         return next(iter(by_client.values()), None)
 
     def is_running(self, server: str) -> bool:
-        """Return whether a server runs a call."""
+        """Check whether a server runs a call."""
         return server in self._askers

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _ToolServer(Protocol):
-    """What a server manager needs of a server; `Connection` says what each member means."""
+    """The interface of a server in a server manager; `Connection` documents each member."""
 
     @property
     def name(self) -> str: ...
@@ -129,7 +129,7 @@ class ServerManager:
         return {name: connection.status for name, connection in self._connections.items()}
 
     def status_of(self, name: str) -> ServerStatus:
-        """Return the status of one server.
+        """Look up the status of one server.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -138,7 +138,7 @@ class ServerManager:
 
     @property
     def instructions(self) -> Mapping[str, str]:
-        """What each server says about its use; empty where it says nothing."""
+        """Each server's instructions for its use; empty where it has none."""
         return {name: connection.instructions for name, connection in self._connections.items()}
 
     @property
@@ -159,7 +159,7 @@ class ServerManager:
         return [connection.name for connection in self._enabled() if not connection.settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
-        """Return the config of a server; None if it has none or does not exist."""
+        """Look up the config of a server; None if it has none or does not exist."""
         connection = self._connections.get(name)
         return connection.config if connection else None
 
@@ -241,7 +241,7 @@ class ServerManager:
         await original.close()
 
     def log_of(self, name: str) -> ServerLog:
-        """Return the end of a server's log.
+        """Read the end of a server's log.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -249,7 +249,7 @@ class ServerManager:
         return self._connection_to(name).read_log()
 
     def messages_of(self, name: str, tool: str | None = None) -> Messages:
-        """Return the last messages to and from a server.
+        """List the last messages to and from a server.
 
         Args:
             name: The server.
@@ -312,7 +312,7 @@ class ServerManager:
         self.disabled.difference_update(names)
 
     def current_catalog(self) -> Catalog | None:
-        """Return the same as `connect` and `catalog` would arrive at, if both have nothing to do; else None.
+        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do; else None.
 
         Raises:
             ClosedError: The server manager was closed.
@@ -324,7 +324,7 @@ class ServerManager:
         return self._catalog if self._catalog_version == self.version else None
 
     async def catalog(self) -> Catalog:
-        """Return every tool of every server, in config order; stale lists are refreshed concurrently.
+        """List every tool of every server, in config order; stale lists are refreshed concurrently.
 
         A server that died keeps its last known tools, since using them starts it again; one that could not be started has
         none. The same object is returned until a server's tools change.
@@ -348,7 +348,7 @@ class ServerManager:
         return self._catalog
 
     def known_catalog(self) -> Catalog:
-        """Return every tool of every server as last listed; asks no server."""
+        """List every tool of every server from the last listing; asks no server."""
         lists = self._lists()
         if not self._has_all(lists):
             self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
@@ -398,7 +398,7 @@ class ServerManager:
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     def resources_of(self, name: str) -> ServerResources:
-        """Return what reads the resources and prompts of a server.
+        """Find the reader of a server's resources and prompts.
 
         Raises:
             UnknownNameError: There is no such server, or it is not reached over MCP.
@@ -412,17 +412,17 @@ class ServerManager:
 
     @property
     def resources(self) -> Mapping[str, ServerResources]:
-        """What reads the resources and prompts of each server that is reached over MCP, in config order."""
+        """The readers of resources and prompts, for each server that is reached over MCP, in config order."""
         # The functions of the notebook have none.
         readers = {name: getattr(each, "resources", None) for name, each in self._connections.items()}
         return {name: each for name, each in readers.items() if each is not None}
 
     async def list_resources(self) -> Resources:
-        """Return the resources of all servers that are connected; one that fails costs the others nothing."""
+        """List the resources of all connected servers; if one server fails, the others are still listed."""
         return Resources(*await self._listed(lambda server: server.resources()))
 
     async def list_prompts(self) -> Prompts:
-        """Return the prompts of all servers that are connected; one that fails costs the others nothing."""
+        """List the prompts of all connected servers; if one server fails, the others are still listed."""
         return Prompts(*await self._listed(lambda server: server.prompts()))
 
     async def _listed(

@@ -46,19 +46,19 @@ class Postings:
         self.values = values
 
     def of(self, term: int) -> tuple[Ints, Floats]:
-        """Return the documents and values of a term."""
+        """Look up the documents and values of a term."""
         entries = slice(self.starts[term], self.starts[term + 1])
         return self.documents[entries], self.values[entries]
 
     def value(self, term: int, document: int) -> float:
-        """Return the value of a term in one document, 0 where it does not occur."""
+        """Look up the value of a term in one document, 0 where it does not occur."""
         documents, values = self.of(term)
         at = int(np.searchsorted(documents, document))
         return float(values[at]) if at < len(documents) and documents[at] == document else 0.0
 
 
 def _numbers() -> defaultdict[str, int]:
-    """Return a dictionary that numbers strings from 0 in order of first lookup."""
+    """Create a dictionary that numbers strings from 0 in order of first lookup."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
@@ -123,12 +123,12 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         self.average = np.maximum(self._lengths.mean(axis=0), 1e-9)
 
     def text_terms(self, document: int, field: int) -> Ints:
-        """Return the terms of one text, as numbers, in order."""
+        """Split one text into its terms, as numbers, in order."""
         text = document * len(self._fields) + field
         return self._flat[self._ends[text] : self._ends[text + 1]]
 
     def _counted(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """Return each (term, field, document) once, with its count, ordered by term and document."""
+        """Count each (term, field, document), ordered by term and document."""
         cell = np.repeat(np.arange(self._lengths.size), self._lengths.astype(np.intp).ravel())
         keys = np.sort(self._flat * self._lengths.size + cell)
         first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -138,7 +138,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return documents, fields, terms, counts
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """Compute each term's idf with rank-bm25, and what the term adds to each document."""
+        """Compute each term's idf with rank-bm25, and its contribution to each document."""
         super()._calc_idf(nd)
         idf = np.fromiter(self.idf.values(), dtype=np.float64)
         terms, documents, frequency = self._entries
@@ -149,7 +149,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         del self._lengths, self._entries, self._named
 
     def get_scores(self, query: Sequence[str]) -> Floats:
-        """Return the scores of all documents for a list of terms."""
+        """Compute the scores of all documents for a list of terms."""
         scores = np.zeros(self.corpus_size)
         for term in query:
             if (number := self.vocabulary.get(term)) is not None:
@@ -159,7 +159,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """Return the terms of a sequence of pieces, and how many terms each piece has.
+    """Split a sequence of pieces into terms, and count the terms of each piece.
 
     Args:
         terms: The terms of all distinct pieces, concatenated.
@@ -172,7 +172,7 @@ def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
 
 
 def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return one entry for each (term, document), with the sum over its fields. The entries are sorted."""
+    """Sum over the fields of each (term, document). The entries are sorted."""
     new = (np.diff(terms, prepend=-1) != 0) | (np.diff(documents, prepend=-1) != 0)
     first = np.flatnonzero(new)
     total: Any = np.add.reduceat(values, first) if len(first) else values
@@ -180,5 +180,5 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
 
 
 def query_weight(count: int) -> float:
-    """Return the weight of a term that occurs in the query so many times."""
+    """Compute the weight of a term that occurs in the query so many times."""
     return 1 + math.log(count)

@@ -168,7 +168,7 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
 
 
 def schema_text(tool: ToolSpec) -> str:
-    """Return the schema of a tool's arguments in one line, as it would be in a request; empty if it is too long for a card."""
+    """Format the schema of a tool's arguments in one line, as in a request; empty if it is too long for a card."""
     text = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
     return text if len(text) <= _MAX_SCHEMA else ""
 
@@ -190,7 +190,7 @@ def definitions_in(content: str) -> list[dict[str, Any]]:
 
 
 def _description(text: str, limit: int) -> list[str]:
-    """Return the description's first lines, cleaned and indented."""
+    """Take the description's first lines, cleaned and indented."""
     lines = [one_line(line, limit) for line in text[: limit * 4].splitlines()]
     shown: list[str] = []
     room = limit

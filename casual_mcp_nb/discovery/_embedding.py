@@ -21,7 +21,7 @@ _BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
 def embedded_text(tool: ToolSpec) -> str:
-    """Return the text to embed for a tool: its name in words and the beginning of its description."""
+    """Build the text to embed for a tool: its name in words and the beginning of its description."""
     name, _, description, *_ = texts(tool)
     return f"{_BETWEEN.sub(' ', name)}: {description}"
 
@@ -43,7 +43,7 @@ class EmbeddingScorer:
         self._last: tuple[str, Floats | None] | None = None
 
     def nearness(self, query: str) -> Floats | None:
-        """Return how close each tool is, from 0 to 1; None if the embedding fails, which is logged.
+        """Compute how close each tool is, from 0 to 1; None if the embedding fails, which is logged.
 
         The last result is cached, so that explaining a search does not embed its query again.
         """

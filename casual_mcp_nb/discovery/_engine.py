@@ -41,26 +41,26 @@ class Engine:
         self._last: tuple[tuple[str, str | None], Scored] | None = None
 
     def has(self, name: object) -> bool:
-        """Return whether a tool of that name is in the index."""
+        """Check whether a tool of that name is in the index."""
         return name in self._places
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Return the tools that a query mentions by name."""
+        """Find the tools that a query mentions by name."""
         return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
 
     def known(self, query: str) -> float:
-        """Return the share of a query's words that some tool has, from 0 to 1; 1 for a query without words."""
+        """Compute the share of a query's words that occur in the tools, from 0 to 1; 1 for a query without words."""
         asked = set(terms(readable(query)))
         return sum(term in self._scorer.bm25.vocabulary for term in asked) / len(asked) if asked else 1.0
 
     def portable(self) -> dict[str, Any]:
-        """Return the index as plain values, without the embedding."""
+        """Convert the index to plain values, without the embedding."""
         from casual_mcp_nb.discovery._portable import portable
 
         return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
 
     def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
-        """Return the best tools and their scores, best first.
+        """Rank the best tools with their scores, best first.
 
         Args:
             query: The query.
@@ -101,6 +101,6 @@ class Engine:
         return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
 
     def _of(self, server: str) -> Floats:
-        """Return 1 for each tool of a server and 0 for the others."""
+        """Mark each tool of a server with 1 and the others with 0."""
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)
         return allowed

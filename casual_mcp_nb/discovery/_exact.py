@@ -41,7 +41,7 @@ class ExactNames:
                 self._places.setdefault(form, []).append(index)
 
     def called(self, query: str) -> list[int]:
-        """Return the indices of the tools that a query mentions by name, in order."""
+        """Find the indices of the tools that a query mentions by name, in order."""
         whole = query.strip().casefold()
         indices = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for text in self._pieces(whole):
@@ -66,7 +66,7 @@ class ExactNames:
 
 
 def _bare(text: str) -> str:
-    """Return `text` without leading and trailing punctuation."""
+    """Strip leading and trailing punctuation from `text`."""
     start, end = 0, len(text)
     while start < end and not (text[start].isalnum() or text[start] == "_"):
         start += 1

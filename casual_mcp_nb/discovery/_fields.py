@@ -38,7 +38,7 @@ _MAX_DEPTH = 4
 
 
 def texts(tool: ToolSpec) -> tuple[str, ...]:
-    """Return the tool's text for each of `FIELDS`.
+    """Collect the tool's text for each of `FIELDS`.
 
     The details are the parameters' descriptions and choices (`enum`), and the rest of the tool's own description.
     """
@@ -68,7 +68,7 @@ def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ..
 
 
 def _described(part: SchemaReader) -> str:
-    """Return a parameter's description and choices as text."""
+    """Convert a parameter's description and choices to text."""
     description = part.description[:_MAX_PARAMETER_DESCRIPTION]
     if not part.choices:
         return description

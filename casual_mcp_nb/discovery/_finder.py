@@ -131,11 +131,11 @@ class Finder:
         return " or ".join(self._index.languages) or "the language of the descriptions"
 
     def matches(self, query: str, count: int, server: str | None = None) -> list[ToolSpec]:
-        """Return the tools that match a query, best first."""
+        """Find the tools that match a query, best first."""
         return [hit.tool for hit in self._index.search(query, count, server)]
 
     def language_note(self, query: str) -> list[str]:
-        """Return in which language to search, if the query seems to be in another one."""
+        """Suggest the language to search in, if the query seems to be in another one."""
         if not self._index.other_language(query):
             return []
         languages = " and ".join(self._index.languages) or "another language"
@@ -148,7 +148,7 @@ class Finder:
     def _siblings(
         self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
     ) -> Siblings:
-        """Return the other tools of a server; when not all can be named, those closest to the query."""
+        """List the other tools of a server; when not all can be named, those closest to the query."""
         gone = {tool.tool_name for tool in tools if tool.server == server}
         gone.update(name for name in loaded if name.server == server and name in self._index)
         count = len(self._index.by_server[server]) - len(gone)
@@ -196,7 +196,7 @@ class Finder:
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
     def server(self, name: str) -> str:
-        """Return the server that the model named.
+        """Resolve the server that the model named.
 
         Raises:
             UsageError: There is no server of that name; the message lists the valid ones.
@@ -215,7 +215,7 @@ class Finder:
         return _listing(self._servers) or "none"
 
     def of(self, server: str) -> list[ToolSpec]:
-        """Return all tools of a server, deferred ones first."""
+        """List all tools of a server, deferred ones first."""
         return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
 
 
@@ -246,7 +246,7 @@ class ToolNames:
                 self._by_folded[name].append(tool)
 
     def find(self, name: str, server: str | None = None) -> list[ToolSpec]:
-        """Return all tools that a name can mean, on one server or on all.
+        """Find all tools that a name can mean, on one server or on all.
 
         A wire name takes precedence. Otherwise every server with a tool of that name counts, with an exact match first within a
         server; case matters only where it makes a difference.
@@ -260,6 +260,6 @@ class ToolNames:
         return [tool for tool in matches if tool.name == name or tool.server not in bare]
 
     def like(self, name: str, server: str | None = None) -> list[str]:
-        """Return the names closest to one that does not exist, on one server or on all."""
+        """Find the names closest to one that does not exist, on one server or on all."""
         tools = [tool for tool in self._tools if server in (None, tool.server)]
         return closest(name, (tool.name for tool in tools)) or closest(name, (tool.wire_name for tool in tools))

@@ -81,7 +81,7 @@ _DOT = "\u0307"
 
 
 def evidence(text: str) -> dict[str, int]:
-    """Return how much speaks for each language in which a text can be; empty where nothing does."""
+    """Count the evidence for each language in which a text can be; empty where there is none."""
     text = unicodedata.normalize("NFC", text[:_READ].casefold().replace(_DOT, ""))
     found: Counter[str] = Counter()
     if not text.isascii():
@@ -96,18 +96,18 @@ def evidence(text: str) -> dict[str, int]:
 
 
 def languages(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the languages of a collection of texts, the most frequent first: those of a fifth of the clear ones or more."""
+    """List the languages of a collection of texts, the most frequent first: those of a fifth of the clear ones or more."""
     clear = Counter(language for language in map(_clear, texts) if language)
     return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
 
 
 def is_foreign(text: str, known: Iterable[str]) -> bool:
-    """Return whether a text speaks for another language more than for any of those given."""
+    """Check whether a text fits another language better than any of those given."""
     found = evidence(text)
     return max(found.values(), default=0) > max((found.get(language, 0) for language in known), default=0)
 
 
 def _clear(text: str) -> str:
-    """Return the language of a text; empty if there are several for which as much speaks."""
+    """Identify the language of a text; empty if several fit equally well."""
     best = Counter(evidence(text)).most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else ""

@@ -27,7 +27,7 @@ _NO_NUMBERS, _NO_VALUES = np.zeros(0, np.intp), np.zeros(0)
 
 
 def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
-    """Return for each number the total of its weighted values, in one pass: a long query has many entries."""
+    """Add up the weighted values of each number, in one pass: a long query has many entries."""
     entries = list(weighted)
     numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
     values = np.concatenate([_NO_VALUES, *(values if weight == 1 else weight * values for (_, values), weight in entries)])
@@ -48,7 +48,7 @@ class TermCache:
         self._size = 0
 
     def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
-        """Return the cached value for a term, or look it up."""
+        """Look up the value for a term, and cache it."""
         cached = self._found.get(term)
         if cached is None:
             cached = find(term)
@@ -73,15 +73,15 @@ class Lookup:
         self._memory = TermCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
-        """Return the score of each document for weighted terms."""
+        """Add up the score of each document for weighted terms."""
         return added(((self.entries(term), weight) for term, weight in weights.items()), self._bm25.corpus_size)
 
     def entries(self, term: str) -> Entries:
-        """Return the documents that contain a term or one of its expansions, each with the best value among them."""
+        """Find the documents that contain a term or one of its expansions, each with the best value among them."""
         return self._memory.of(term, self._looked_up)
 
     def best(self, query_term: str, document: int) -> tuple[str, float]:
-        """Return the indexed term by which a document best matches a term, and its value."""
+        """Find the indexed term by which a document best matches a term, and its value."""
         best, worth = query_term, 0.0
         for term, weight in self.expansions(query_term):
             value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
@@ -90,7 +90,7 @@ class Lookup:
         return best, worth
 
     def expansions(self, term: str) -> list[tuple[str, float]]:
-        """Return the indexed terms to look up for a query term, each with its weight; the term itself comes first."""
+        """List the indexed terms to look up for a query term, each with its weight; the term itself comes first."""
         idf = self.idf
         others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
@@ -111,7 +111,7 @@ class Lookup:
         return documents, best[documents]
 
     def _alike(self, term: str) -> list[str]:
-        """Return terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
+        """Find terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
         if len(term) < 5 or not term.isascii() or not term.isalpha():
             return []
         beginning = term[: max(4, math.ceil(len(term) * LIKE))]

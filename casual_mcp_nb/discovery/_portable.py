@@ -1,4 +1,4 @@
-"""A search index as plain values: what a page without Python needs to rank with the same scores.
+"""A search index as plain values, with which a page without Python computes the same scores.
 
 `widgets/frontend/src/search` does the arithmetic once more; all constants and words are in here.
 """
@@ -16,7 +16,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 
 def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
-    """Return an index as plain values.
+    """Convert an index to plain values.
 
     Args:
         tools: Its tools, in the order in which equal scores are ranked.
@@ -63,6 +63,6 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
 
 
 def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
-    """Return the related terms that the vocabulary has, by number, for each term that has any."""
+    """Number the related terms that the vocabulary has, for each term that has any."""
     numbers = {term: [vocabulary[other] for other in others if other in vocabulary] for term, others in related.items()}
     return {term: others for term, others in numbers.items() if others}

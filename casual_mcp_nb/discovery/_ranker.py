@@ -31,11 +31,11 @@ class Ranker:
         self.copies = _copies(bm25)
 
     def same(self, document: int, other: int) -> bool:
-        """Return whether two documents are duplicates."""
+        """Check whether two documents are duplicates."""
         return document == other or self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Return the best documents with their final scores, best first.
+        """Rank the best documents with their final scores, best first.
 
         Args:
             scores: The score of each document; documents with 0 are left out.
@@ -66,7 +66,7 @@ class Ranker:
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """Return the indices of the best scores, best first; ties in index order."""
+    """Find the indices of the best scores, best first; ties in index order."""
     if count < len(scores):
         least = np.partition(scores, len(scores) - count)[len(scores) - count]
         places = np.flatnonzero(scores >= least)
@@ -76,7 +76,7 @@ def _top(scores: Floats, count: int) -> Ints:
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
-    """Return, for each document that duplicates others, the first of them."""
+    """Map each document that duplicates others to the first of them."""
     by_name: dict[bytes, list[int]] = {}
     for document in range(bm25.corpus_size):
         by_name.setdefault(bm25.text_terms(document, NAME).tobytes(), []).append(document)

@@ -33,17 +33,17 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
-        """Return every part that is not zero; they add up to the score before duplicates are demoted."""
+        """List every part that is not zero; they add up to the score before duplicates are demoted."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the terms of the query that the tool does not match, even by a synonym."""
+        """List the terms of the query that the tool does not match, even by a synonym."""
         return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
 
     def spelling(self, query: str) -> dict[str, str]:
-        """Return the whole word of each term: the query's, or the tool's where only the tool has the term."""
+        """Map each term to its whole word: the query's, or the tool's where only the tool has the term."""
         return spelled(" ".join(self._texts)) | spelled(readable(query))
 
     def _terms(self) -> Iterator[TermScore]:

@@ -127,7 +127,7 @@ class Scorer:
         scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
-        """Return the terms of a text with their weights."""
+        """Weight the terms of a text."""
         weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
         return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 

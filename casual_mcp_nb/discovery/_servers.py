@@ -1,4 +1,4 @@
-"""Score servers by what their tools have in common: evidence for each tool beyond its own text."""
+"""Score servers by the words that their tools share: evidence for each tool beyond its own text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """Return what each tool's server adds, as a fraction of the tool's own score.
+        """Compute the contribution of each tool's server, as a fraction of the tool's own score.
 
         Args:
             weights: The terms of the request.
@@ -49,7 +49,7 @@ class ServerRanker:
         return part
 
     def _entries(self, term: str) -> Entries:
-        """Return the servers whose tools mention a term, each with its score."""
+        """Find the servers whose tools mention a term, each with its score."""
         tools, values = self._lookup.entries(term)
         spoken = np.bincount(self._server_of[tools], values, minlength=self._count)
         servers = np.flatnonzero(spoken)

@@ -51,7 +51,7 @@ _BROWSED = {
 
 
 class ActiveTools:
-    """State shared by the tools of one turn: what is available, and what is active.
+    """State shared by the tools of one turn: the available and the active tools.
 
     Args:
         deferred: The tools that can be loaded.
@@ -100,7 +100,7 @@ class ActiveTools:
         return {tag: groups[tag] for tag in sorted(groups) if tag.casefold() not in servers}
 
     def room(self, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
-        """Return the tools for which there is room, in order."""
+        """List the tools for which there is room, in order."""
         sizes = {tool.tool_name: tool.tokens for tool in self._deferred if tool.tool_name in self.active}
         count, tokens = len(self.active), sum(sizes.values())
         fitting = []
@@ -180,7 +180,7 @@ class BrowseToolkitTool:
         return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
-        """Return the name and the tools of a category.
+        """Find the name and the tools of a category.
 
         Raises:
             UsageError: There is no server and no tag of that name.
@@ -192,7 +192,7 @@ class BrowseToolkitTool:
         return server, self._shelf.finder.of(server)
 
     def _matching(self, query: str, category: str) -> str:
-        """Return the tools that fit a query, in a category or in all of them."""
+        """Find the tools that fit a query, in a category or in all of them."""
         finder = self._shelf.finder
         name, within = self._category(category) if category else ("", ())
         if name in self._shelf.tagged:

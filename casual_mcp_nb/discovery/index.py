@@ -51,7 +51,7 @@ class ToolSearchIndex:
         return f"<ToolSearchIndex: {len(self)} tools>"
 
     def search(self, query: str, max_results: int = 5, server: str | None = None) -> list[SearchHit]:
-        """Return the best tools for a query.
+        """Find the best tools for a query.
 
         Args:
             query: What to search for, in words or as a name; only its first 8,000 characters are used.
@@ -70,7 +70,7 @@ class ToolSearchIndex:
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the index as plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
+        """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
 
         Returns:
             See `discovery/_portable.py`. An embedding is not part of it, and so neither is what that adds to a score. Empty
@@ -79,7 +79,7 @@ class ToolSearchIndex:
         return self._engine.portable() if self._engine else {}
 
     def other_language(self, query: str) -> bool:
-        """Return whether a query seems to be in another language than the descriptions.
+        """Check whether a query seems to be in another language than the descriptions.
 
         Args:
             query: The query.
@@ -90,7 +90,7 @@ class ToolSearchIndex:
         return self._engine is not None and self._engine.known(query) <= _KNOWN and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Return the tools that a query mentions by name.
+        """Find the tools that a query mentions by name.
 
         Args:
             query: The query.
@@ -101,7 +101,7 @@ class ToolSearchIndex:
         return self._engine.called(query) if self._engine else []
 
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
-        """Return the tools of a server that are closest to a query, by the scores of a search.
+        """Find the tools of a server that are closest to a query, by the scores of a search.
 
         Args:
             query: The query of the search.
@@ -136,7 +136,7 @@ class ToolSearchIndex:
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
-        """Return the best tools for a query as a displayable value; takes the same arguments as `search`.
+        """Find the best tools for a query as a displayable value; takes the same arguments as `search`.
 
         Returns:
             The hits. Their `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.

@@ -1,4 +1,4 @@
-"""Generate the manifest: what the model reads about tools that are not loaded."""
+"""Generate the manifest: the summary of deferred tools that the model reads."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def servers_in(text: str) -> dict[str, int]:
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
-    """Return the token budget of a manifest.
+    """Compute the token budget of a manifest.
 
     It is at most `max_tokens`. Beyond a few servers it grows with the square root of the tokens that the manifest replaces, so
     that deferring more saves relatively more.
@@ -92,12 +92,12 @@ def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
 
 
 def plain_name(tool: ToolSpec) -> str:
-    """Return the bare name, or the wire name if the bare one could be misread."""
+    """Choose the bare name, or the wire name if the bare one could be misread."""
     return tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
 
 
 def plain(text: str, limit: int) -> str:
-    """Return `text` as one line of at most `limit` characters that cannot close a tag around it."""
+    """Reduce `text` to one line of at most `limit` characters that cannot close a tag around it."""
     return one_line(text, limit).translate(_NO_MARKUP)
 
 
@@ -112,13 +112,13 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
 
 
 def beginning(instructions: str, limit: int) -> str:
-    """Return the beginning of a server's instructions in one line of `limit` characters, without headings and markup."""
+    """Cut a server's instructions to one line of `limit` characters, without headings and markup."""
     lines = instructions[: limit * 20].splitlines()
     return plain(" ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))), limit).strip()
 
 
 def counted(number: int, noun: str = "tool") -> str:
-    """Return a count with its noun: `1 tool`, `2 tools`."""
+    """Format a count with its unit: `1 tool`, `2 tools`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -132,7 +132,7 @@ class _Server:
         self._instructions = instructions
 
     def lines(self, detail: _Detail) -> str:
-        """Return the server's one or two lines."""
+        """Write the server's one or two lines."""
         shown = detail.names if self.count > detail.all_names else self.count
         names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
         line = f"- {self.name} ({counted(self.count)}): {names}"

@@ -42,13 +42,13 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def manifest_in(description: str) -> str | None:
-    """Return the manifest in the description of a search tool; None if it is not one."""
+    """Extract the manifest from the description of a search tool; None if it is not one."""
     manifest = _MANIFEST.search(description)
     return manifest[1] if manifest else None
 
 
 class SearchToolsTool:
-    """Finds deferred tools for one turn and keeps track of what it has loaded. It knows only the tools it is given.
+    """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
 
     Args:
         deferred: The tools that can be found.

@@ -1,4 +1,4 @@
-"""Synthetic tools, which no server runs: their interface, and what they leave in a conversation."""
+"""Synthetic tools, which no server runs: their interface, and their traces in a conversation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SyntheticTool(Protocol):
 def with_loaded(
     content: str, tools: Sequence[ToolSpec], delivery: Delivery = "definitions"
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Return the text of a result that loads tools, marked so that `discovered_in` finds them, and no others.
+    """Mark the text of a result that loads tools so that `discovered_in` finds them, and no others.
 
     Args:
         content: What the tool said, which cannot mark any itself.
@@ -86,7 +86,7 @@ def with_loaded(
 
 
 def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()) -> list[ToolSpec]:
-    """Return the tools that a conversation has loaded and not unloaded since, according to its messages.
+    """Find the tools that a conversation has loaded and not unloaded since, according to its messages.
 
     Args:
         messages: The conversation.
@@ -109,7 +109,7 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
 
 
 def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
-    """Return where a conversation presents each tool that it has loaded for the first time, even if it unloaded it since.
+    """Find where a conversation first presents each tool that it has loaded, even if it unloaded it since.
 
     Args:
         messages: The conversation.
@@ -127,7 +127,7 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
-    """Return the tools that a conversation has called.
+    """Find the tools that a conversation has called.
 
     Args:
         messages: The conversation.
@@ -145,7 +145,7 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
-    """Return the message for a model that calls a tool it has not loaded.
+    """Write the message for a model that calls a tool it has not loaded.
 
     Args:
         name: The name as the model wrote it.

@@ -45,7 +45,7 @@ _IRREGULAR = {"news": "news", "apis": "api"}
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of a text, in order, with repetitions.
+    """Split a text into its terms, in order, with repetitions.
 
     Args:
         text: Any text; control characters and lone surrogates separate words.
@@ -57,7 +57,7 @@ def terms(text: str) -> list[str]:
 
 
 def chunk_terms(chunk: str) -> tuple[str, ...]:
-    """Return the terms of a piece of text without spaces. Short pieces are cached, because they recur."""
+    """Split a piece of text without spaces into terms. Short pieces are cached, because they recur."""
     return _remembered(chunk) if len(chunk) <= 64 else _cut(chunk)
 
 
@@ -81,7 +81,7 @@ def _term(word: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """Return the text in NFKC without accents and other marks on letters."""
+    """Normalize a text to NFKC without accents and other marks on letters."""
     apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
     letters = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
     return unicodedata.normalize("NFC", "".join(letters))
@@ -133,13 +133,13 @@ def _single_end(word: str) -> str:
 
 @cache
 def synonyms() -> dict[str, tuple[str, ...]]:
-    """Return the synonyms of each term that has any, in alphabetical order."""
+    """Look up the synonyms of each term that has any, in alphabetical order."""
     return _related(_vocabulary.SYNONYMS.splitlines())
 
 
 @cache
 def topics() -> dict[str, tuple[str, ...]]:
-    """Return the terms on the same topics for each term that has any, in alphabetical order."""
+    """Look up the terms on the same topics for each term that has any, in alphabetical order."""
     return _related(_vocabulary.TOPICS.split(";"))
 
 
@@ -158,14 +158,14 @@ def _weak_terms() -> frozenset[str]:
 
 
 def emphasis(term: str) -> float:
-    """Return the weight of a term of a request, from 0 to 1: filler words and numbers count less."""
+    """Compute the weight of a term of a request, from 0 to 1: filler words and numbers count less."""
     if term in _weak_terms():
         return WEAK
     return NUMBER if term.isdigit() else 1.0
 
 
 def word_lists() -> dict[str, Any]:
-    """Return the words and endings that splitting and stemming need, as plain values."""
+    """Collect the words and endings that splitting and stemming need, as plain values."""
     return {
         "stop": sorted(_STOP_WORDS),
         "weak": sorted(_weak_terms()),
@@ -178,13 +178,13 @@ def word_lists() -> dict[str, Any]:
 
 
 def joined(text: str) -> list[str]:
-    """Return each pair of neighbouring words as one term: `time zone` may also be written `timezone`."""
+    """Join each pair of neighbouring words into one term: `time zone` may also be written `timezone`."""
     words = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
     return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
 
 def spelled(text: str) -> dict[str, str]:
-    """Return, for each term of a text, the word from which it comes, in the order of the text; joined words come last."""
+    """Map each term of a text to the word from which it comes, in the order of the text; joined words come last."""
     words = [word for chunk in text.split() for word in _words(chunk)]
     spelling = {term: word for word in reversed(words) for term in chunk_terms(word)}
     pairs = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
@@ -228,7 +228,7 @@ def _literal(match: re.Match[str]) -> str:
 
 
 def _kind(value: str) -> str:
-    """Return the kind of a value in words; empty if unknown."""
+    """Name the kind of a value; empty if unknown."""
     scheme, separator, address = value.partition("://")
     if separator or value.startswith("www."):
         host = re.split(r"[/?#:]", address or scheme, maxsplit=1)[0]

@@ -142,7 +142,7 @@ _reported: set[str] = set()
 
 @singledispatch
 def view_of(noun: Any, limits: DisplayLimits) -> View:
-    """Return the view of a noun within `limits`; its texts are not cleaned yet, which `fit` does.
+    """Show a value within `limits`; its texts are not cleaned yet, which `fit` does.
 
     Args:
         noun: The noun.
@@ -213,7 +213,7 @@ for _event in EVENTS:
 
 
 def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
-    """Return a noun in the formats that Jupyter may show.
+    """Format a value for Jupyter, in each format that it may show.
 
     Args:
         noun: Any noun of `casual_mcp_nb.types` that has a display.
@@ -233,7 +233,7 @@ def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Contai
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Return a turn in all formats, in the detail that a person wants.
+    """Format a turn in all formats, in the detail that a person wants.
 
     Args:
         turn: The turn; it may be running.
@@ -244,12 +244,12 @@ def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 
 def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Return a bundle for a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
+    """Format a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
     return _drawn(turn, _LIVE_FORMS, _detailed(detail, now))
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """Return what followed the prompt of a turn, as HTML for a page that has the style sheet, see `style`.
+    """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`.
 
     Args:
         turn: The turn; it may be running.
@@ -260,17 +260,17 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
 
 
 def request_html(request: Request) -> str:
-    """Return what is sent to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
+    """Format a request to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
     return _drawn(request, _BARE_HTML, folded_request_view)["text/html"]
 
 
 def page(noun: Any, title: str) -> str:
-    """Return a noun as a whole HTML document, in one file, without scripts or network access."""
+    """Format a value as a whole HTML document, in one file, without scripts or network access."""
     return _drawn(noun, {"text/html": lambda view: to_page(view, title)})["text/html"]
 
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
-    """Return a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
+    """Format a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
     view = fit(document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 

@@ -1,4 +1,4 @@
-"""Calls of tools in words: one line for each, and what unfolds below it."""
+"""Tool calls in words: one line for each, which unfolds to its details."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ImageBudget:
         self.left = left
 
     def take(self, size: int) -> bool:
-        """Return whether an image of this size may be shown; if so, subtract its bytes."""
+        """Subtract the bytes of an image if it may be shown, and return whether it may."""
         if size > self.left:
             return False
         self.left -= size
@@ -75,19 +75,19 @@ class ImageBudget:
 
 
 def status_of(call: ToolCall) -> Status:
-    """Return how a call is: its symbol and word."""
+    """Describe the state of a call: its symbol and word."""
     status = _WAITING if call.waiting else _STATUS[call.status]
     marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked), ("edited", call.edited)) if applies]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
 
 
 def outcome_of(status: CallStatus) -> Status:
-    """Return how a call ended: its symbol and word."""
+    """Describe how a call ended: its symbol and word."""
     return _STATUS[status]
 
 
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
-    """Return the view of a single call."""
+    """Show a single call."""
     images = ImageBudget(limits.images)
     section = call_section(call, False, limits.text, images)
     blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.take))
@@ -95,7 +95,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
 
 
 def tool_words(call: ToolCall) -> str:
-    """Return the tool of a call as people write it, `server:tool`; a name that is not a tool's as the model wrote it."""
+    """Format the tool of a call as people write it, `server:tool`; a name that is not a tool's as the model wrote it."""
     match call.tool.server:
         case event.SYNTHETIC:
             return call.tool.tool
@@ -106,7 +106,7 @@ def tool_words(call: ToolCall) -> str:
 
 
 def call_spans(call: ToolCall) -> tuple[Span, ...]:
-    """Return what a call did, in words: `time:convert_time time “14:30” → 22:30`, or what was searched and loaded."""
+    """Describe a call in words: `time:convert_time time “14:30” → 22:30`, or its search and the tools loaded."""
     if call.search is not None:
         return (Span(search_words(call.search)),)
     arguments = first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
@@ -116,7 +116,7 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
 
 
 def hosted_section(call: HostedCall, limit: int) -> Section:
-    """Return a call that the provider ran itself: its arguments, and what the provider says of the result."""
+    """Show a call that the provider ran itself: its arguments, and the provider's note on the result."""
     texts = [Text(text, code=True, limit=limit) for text in (call.arguments, call.result) if text]
     mark = Status("failed", "bad") if call.failed else None
     return Section(Phrase((Span(call.name, "code"), Span("run by the provider"))), tuple(texts), mark=mark, fold="closed")
@@ -132,7 +132,7 @@ def call_section(
     fold: bool = True,
     nested_in: bool = False,
 ) -> Section:
-    """Return a call with its complete arguments and its result, and the calls nested in it.
+    """Show a call with its complete arguments and its result, and the calls nested in it.
 
     Args:
         call: The call.
@@ -206,7 +206,7 @@ def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
 
 
 def why_found(row: SearchRow) -> str:
-    """Return why a search returned a tool, in words, and whether it was loaded already."""
+    """Explain why a search returned a tool, and whether it was loaded already."""
     why = ", ".join(map(words.quoted, row.words))
     if row.same_server:
         why = "on the server of the best match"
@@ -216,7 +216,7 @@ def why_found(row: SearchRow) -> str:
 
 
 def search_words(search: ToolsSearched) -> str:
-    """Return what was searched, and what that loaded."""
+    """Describe a search and the tools that it loaded."""
     if search.unloaded:
         return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
     new = [row.tool.server for row in search.rows if row.newly_loaded]
@@ -259,7 +259,7 @@ def _result_words(call: ToolCall) -> str:
 
 
 def kept_words(large: LargeResult) -> str:
-    """Return where the whole of a large result is, and how much of it the model read."""
+    """Describe where the whole of a large result is, and how much of it the model read."""
     where = "kept as call.value" if large.kept else "no longer kept" if large.source is not None else "not in this file"
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {words.count(large.tokens, 'token')}."
 
@@ -280,7 +280,7 @@ def _progress(progress: ToolProgress) -> Bar:
 
 
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
-    """Return the images of a message, or descriptions of those that do not fit."""
+    """Show the images of a message, or descriptions of those that do not fit."""
     return tuple(
         Text(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address
@@ -290,7 +290,7 @@ def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget
 
 
 def content_block(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
-    """Return an image, or a note of type and size if the data is not one or does not fit."""
+    """Show an image, or a note of type and size if the data is not one or does not fit."""
     note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
     if kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
         return Image(mime_type, data, note)
@@ -298,7 +298,7 @@ def content_block(kind: str, mime_type: str, data: bytes, source: str, images: I
 
 
 def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
-    """Return a part of a result that is not text: an image, or what it is."""
+    """Show a part of a result that is not text: an image, or its description."""
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):

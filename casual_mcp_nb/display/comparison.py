@@ -1,4 +1,4 @@
-"""The view of a comparison, also while it runs: what it says in sentences, a row for each way, and the answers folded."""
+"""The view of a comparison, also while it runs: conclusions in sentences, a row for each variant, and the answers folded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MAX_TOOLS = 6
 
 
 def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
-    """Return how far it is, what it shows in sentences, a table of the ways, and the answers."""
+    """Show the progress, the conclusions in sentences, a table of the variants, and the answers."""
     blocks: list[Block] = [_progress(comparison)]
     if comparison.status != "running" and (sentences := list(_sentences(comparison))):
         blocks.append(Text("\n".join(sentences)))
@@ -93,7 +93,7 @@ def _progress(comparison: Comparison) -> Line:
 
 
 def _sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield which way costs least, where discovery loses, and what these figures do not say."""
+    """Write which variant costs least, where discovery loses, and the limits of these figures."""
     if best := comparison.cheapest:
         yield _cheapest(comparison, best)
     for effect in comparison.discovery_effects:
@@ -128,7 +128,7 @@ def _less_right(best: WayResult) -> str:
 
 
 def _effect(effect: DiscoveryEffect) -> str:
-    """Return a sentence where discovery loses; empty where it does not."""
+    """Write a sentence where discovery loses; empty where it does not."""
     if not effect.loses:
         return ""
     parts = []

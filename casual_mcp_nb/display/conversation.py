@@ -17,7 +17,7 @@ _EMPTY = "No turns yet."
 
 
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Return each turn with its prompt and its answer, and what all used; of a long conversation the last turns."""
+    """Show each turn with its prompt and its answer, and the total usage; of a long conversation the last turns."""
     if not len(conversation):
         return View("conversation", "Conversation", (Text(_EMPTY),))
     stats = conversation.stats
@@ -38,7 +38,7 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
 
 
 def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """All of a conversation: every turn, with what was new in each request since the one before it, and what all took."""
+    """Show all of a conversation: every turn, the new part of each request, and the total usage."""
     turns, last = [], None
     for number, turn in enumerate(conversation, 1):
         blocks = turn_blocks(turn, limits, TurnDetail(requests="whole", since=last))

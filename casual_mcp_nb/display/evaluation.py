@@ -1,4 +1,4 @@
-"""Views of how well tools are found, and of what a catalog lacks."""
+"""Views of how well tools are found, and of a catalog's defects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCORES = (
 
 
 def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
-    """Return a row of figures for each strategy, and its misses with the reason for each."""
+    """Show a row of figures for each strategy, and its misses with the reason for each."""
     scores = evaluation.scores[: limits.rows]
     facts = (
         ("Cases", words.count(evaluation.cases, "case")),
@@ -55,7 +55,7 @@ def _miss_row(miss: Miss) -> tuple[Cell, ...]:
 
 
 def lint_view(lint: Lint, limits: DisplayLimits) -> View:
-    """Return the findings by kind, folded."""
+    """Show the findings by kind, folded."""
     note = f"{words.count(len(lint), 'finding')} in {words.count(lint.tools, 'tool')}"
     kinds = lint.by_kind()
     if not kinds:

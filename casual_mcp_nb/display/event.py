@@ -1,4 +1,4 @@
-"""Views of single events: one line in words, and what little belongs to it."""
+"""Views of single events: one line in words, with its few details."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ EVENTS = get_args(Event)
 
 
 def event_view(event: Event, limits: DisplayLimits) -> View:
-    """Return an event as its name and its time, with what happened in words."""
+    """Show an event with its name, its time and a description."""
     step = getattr(event, "step", None)
     note = " · ".join(filter(None, (f"step {step + 1}" if step is not None else "", f"at {words.seconds(event.at)}")))
     return View("event", _title(type(event).__name__), tuple(_blocks(event, limits)), note=note)
 
 
 def _title(name: str) -> str:
-    """Return the name of a class as words: `ToolsSearched` as `Tools searched`."""
+    """Split the name of a class into words: `ToolsSearched` into `Tools searched`."""
     spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
     return spaced.strip().capitalize()
 

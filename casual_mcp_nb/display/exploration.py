@@ -13,7 +13,7 @@ from casual_mcp_nb.types.session import ExplorerSnapshot
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
-    """Return what the model sees of each server, what that costs, and what it reads about the rest."""
+    """Show the model's view of each server, its cost, and the manifest of the rest."""
     selection, manifest = exploration.selection, exploration.manifest
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)

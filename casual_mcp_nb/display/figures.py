@@ -12,7 +12,7 @@ from casual_mcp_nb.types.stats import ChatStats
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
-    """Return a pandas DataFrame with a row for each model call, or for each tool of a config.
+    """Build a pandas DataFrame with a row for each model call, or for each tool of a config.
 
     Raises:
         MissingDependencyError: pandas is not installed.
@@ -50,7 +50,7 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
 
 
 def figure_of(stats: ChatStats) -> Any:
-    """Return a matplotlib figure with a stacked bar for each model call.
+    """Draw a matplotlib figure with a stacked bar for each model call.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.

@@ -15,7 +15,7 @@ UNKNOWN = "\N{EN DASH}"
 
 
 def number(value: float | None) -> str:
-    """Format a number: `1,234`, `0.25`, or a dash for None and for what is not finite."""
+    """Format a number: `1,234`, `0.25`, or a dash for None, infinity and NaN."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
@@ -71,18 +71,18 @@ def difference(price: int, without: int) -> str:
 
 
 def ending(reason: str | None) -> str:
-    """Return in words why a model stopped; empty where it had answered or nothing is known."""
+    """Describe why a model stopped; empty where it had answered or nothing is known."""
     if reason in _ANSWERED:
         return ""
     return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
 
 
 def listed(items: Iterable[str], most: int) -> str:
-    """Return the first items with commas between them, and how many there are beyond."""
+    """Join the first items with commas, and count the others."""
     items = list(items)
     return ", ".join(items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"])
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotation marks."""
+    """Put a text in quotation marks."""
     return f"“{text}”"

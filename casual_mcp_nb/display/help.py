@@ -36,7 +36,7 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Return the commands of each group."""
+    """Show the commands of each group."""
     return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
 
 
@@ -46,7 +46,7 @@ def _commands(rows: tuple[HelpRow, ...]) -> Table:
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
-    """Return the findings, part by part, with what to do about them."""
+    """Show the findings, part by part, with their remedies."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
     mark = Status("✗ problems found", "bad") if bad else Status("✓ everything needed works", "good")
@@ -66,7 +66,7 @@ def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
-    """Return the stages of a tool, and what to do where it stops."""
+    """Show the stages of a tool, with a remedy where it stops."""
     facts: list[tuple[str, Cell]] = []
     if diagnosis.wire_name:
         facts.append(("Name for the model", Name(diagnosis.wire_name)))
@@ -84,7 +84,7 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
 
 
 def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> View:
-    """Return where each tool of a server ends, those that are stopped first."""
+    """Show the stage at which each tool of a server ends, stopped ones first."""
     listed = diagnosis.listed
     if listed.state == "stopped":
         blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]

@@ -1,4 +1,4 @@
-"""The view of what a config of an MCP host costs."""
+"""The view of the cost of an MCP host's config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from casual_mcp_nb.types.host_audit import HostAudit, ServerTokens
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
-    """Return what each server and each tool costs, and what deferring would save."""
+    """Show the cost of each server and each tool, and the saving by deferring."""
     tools = sum(len(server.tools) for server in audit)
     blocks: list[Block] = [Text("None.")] if not audit.servers else []
     if tools:

@@ -31,17 +31,17 @@ def _environment() -> Environment:
 
 @cache
 def style() -> str:
-    """Return the style sheet of all displays."""
+    """Load the style sheet of all displays."""
     return _compact((_FOLDER / "style.css").read_text(encoding="utf-8"))
 
 
 def to_html(view: View, styled: bool = True) -> str:
-    """Return a view as one `<div>`, with its style sheet unless the page has it already."""
+    """Convert a view to one `<div>`, with its style sheet unless the page has it already."""
     return _environment().get_template("view.html.j2").render(view=view, styled=styled)
 
 
 def to_page(view: View, title: str) -> str:
-    """Return a view as a whole HTML document that allows neither scripts nor network access."""
+    """Convert a view to a whole HTML document that allows neither scripts nor network access."""
     # What `to_html` returns was escaped as it was made.
     return _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
 

@@ -20,7 +20,7 @@ _FORMULA = re.compile(r"[\\$]+")
 
 
 def to_markdown(view: View) -> str:
-    """Return a view as Markdown; its headings are bold lines, which do not show in a notebook's table of contents.
+    """Convert a view to Markdown; its headings are bold lines, which do not show in a notebook's table of contents.
 
     What folds is a `details` element, which GitHub and notebooks fold too; nothing in it comes from elsewhere unescaped.
     """
@@ -40,7 +40,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def fenced(text: str) -> str:
-    """Return a text as a code block that nothing in it can end."""
+    """Fence a text as a code block that nothing in it can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"

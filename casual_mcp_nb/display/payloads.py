@@ -1,4 +1,4 @@
-"""What functions of the notebook returned for the person: tables, figures, and the beginning of anything else."""
+"""The payloads that functions of the notebook return for the person: tables, figures, and the beginning of anything else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from casual_mcp_nb.types.payload import PayloadPreview
 
 
 def payload_sections(title: str, previews: Sequence[PayloadPreview], take: Callable[[int], bool]) -> tuple[Section, ...]:
-    """Return the payloads of a call that can be shown.
+    """Show the payloads of a call, as far as they can be shown.
 
     Args:
         title: The tool.
@@ -21,7 +21,7 @@ def payload_sections(title: str, previews: Sequence[PayloadPreview], take: Calla
 
 
 def payload_words(previews: Sequence[PayloadPreview]) -> str:
-    """Return what the payloads of a call are, and that they are in no file."""
+    """Describe the payloads of a call, and that they are in no file."""
     return f"Payload kept in the kernel: {'; '.join(preview.what for preview in previews)}"
 
 

@@ -6,7 +6,7 @@ from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, T
 
 
 def to_text(view: View) -> str:
-    """Return a view as lines of text; blocks of text have a bar before each line, so that they cannot imitate the display."""
+    """Convert a view to lines of text; blocks of text have a bar before each line, so that they cannot imitate the display."""
     lines, titles = _blocks(view.blocks), " · ".join(heading(view))
     return "\n".join([titles, *_indented(lines)] if titles else lines)
 

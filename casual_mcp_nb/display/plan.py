@@ -1,4 +1,4 @@
-"""Views of a plan: what a model would call, and what came of it."""
+"""Views of a plan: the calls that a model would make, and the results of those that were run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT = (
 
 
 def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
-    """Return the planned calls with their arguments and problems, and the results of those that were run."""
+    """Show the planned calls with their arguments and problems, and the results of those that were run."""
     turn, images = plan.turn, ImageBudget(limits.images)
     waiting = [each for each in plan if each.call is None]
     figures = [
@@ -42,13 +42,13 @@ def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
 
 
 def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
-    """Return the view of a single planned call."""
+    """Show a single planned call."""
     section = _section(call, "", limits, ImageBudget(limits.images))
     return View("planned-call", _name(call), section.blocks, mark=section.mark, note=section.note)
 
 
 def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
-    """Return calls that were run from a plan."""
+    """Show calls that were run from a plan."""
     images = ImageBudget(limits.images)
     sections = [
         call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)

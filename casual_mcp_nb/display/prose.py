@@ -19,12 +19,12 @@ _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "ref
 
 
 def prose_html(text: str) -> str:
-    """Return Markdown as HTML. Everything in it is escaped; the only tags are those of Markdown's own structure."""
+    """Convert Markdown to HTML. Everything in it is escaped; the only tags are those of Markdown's own structure."""
     return str(_parser().render(text))
 
 
 def prose_tree(text: str) -> list[Any]:
-    """Return Markdown as a tree for a page that makes its own elements: texts, and lists of a tag and what is in it."""
+    """Parse Markdown into a tree for a page that makes its own elements: texts, and lists of a tag and its children."""
     return _tree(iter(_parser().parse(text)))
 
 

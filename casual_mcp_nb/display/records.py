@@ -1,4 +1,4 @@
-"""Views of what was recorded: a server's log and messages, and the calls that the person made. And of the budget of turns."""
+"""Views of recordings: a server's log and messages, and the calls that the person made. And of the budget of turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIGITS = 8
 
 
 def log_view(log: ServerLog, limits: DisplayLimits) -> View:
-    """Return the end of a server's log, the newest line last."""
+    """Show the end of a server's log, the newest line last."""
     lines = [f"{_clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
     before = log.dropped + len(log) - len(lines)
     note = words.count(len(log) + log.dropped, "line")
@@ -33,7 +33,7 @@ def log_view(log: ServerLog, limits: DisplayLimits) -> View:
 
 
 def messages_view(messages: Messages, limits: DisplayLimits) -> View:
-    """Return the last messages to and from a server, folded, the newest last."""
+    """Show the last messages to and from a server, folded, the newest last."""
     visible = messages.messages[-limits.rows :]
     sections = tuple(
         Section(
@@ -49,7 +49,7 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
 
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
-    """Return the calls that the person made, the newest first."""
+    """Show the calls that the person made, the newest first."""
     rows = tuple(
         (
             made.id,
@@ -67,12 +67,12 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
 
 
 def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:
-    """Return one of these calls with its result."""
+    """Show one of these calls with its result."""
     return call_view(made.call, limits)
 
 
 def audit_view(audit: Audit, limits: DisplayLimits) -> View:
-    """Return the calls of a session, the newest first."""
+    """Show the calls of a session, the newest first."""
     visible = audit.records[::-1][: limits.rows]
     rows = tuple(
         (
@@ -97,22 +97,22 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
 
 
 def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
-    """Return one of these calls."""
+    """Show one of these calls."""
     return audit_view(Audit((record,)), limits)
 
 
 def tool_of(record: AuditRecord) -> str:
-    """Return the tool of a call as people write it."""
+    """Format the tool of a call as people write it."""
     return record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)
 
 
 def caller_of(record: AuditRecord) -> str:
-    """Return who made a call, in words."""
+    """Describe who made a call."""
     return "you" if record.caller == "person" else record.caller
 
 
 def decided(permission: Permission | None) -> str:
-    """Return who decided about a call, in words."""
+    """Describe who decided about a call."""
     if permission is None:
         return ""
     if not permission.allowed:
@@ -140,7 +140,7 @@ _COSTS_MORE = (
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
-    """Return what turns cost now, and if every tool were loaded."""
+    """Show the cost of turns now, and if every tool were loaded."""
     now, undeferred = budget.now, budget.undeferred
     rows = (
         ("First request, without a template's system prompt", *_pair(now.first_request, undeferred.first_request)),

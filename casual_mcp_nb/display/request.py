@@ -1,4 +1,4 @@
-"""Views of what was sent to the model: a request, a step, and what changed since the step before."""
+"""Views of messages to the model: a request, a step, and the changes since the previous step."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _DELIVERIES = {"native": "added by the provider", "bridge": "called through call
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
-    """Return exactly what one model call was given."""
+    """Show the exact input of one model call."""
     return View("request", "Request", request_blocks(request, limits), note=request_words(request))
 
 
 def request_words(request: Request) -> str:
-    """Return what a request holds: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
+    """Describe the contents of a request: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
     reused = f", {words.about(request.reused, 'estimated')} of them reused" if request.reused else ""
     return (
         f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}{reused}"
@@ -52,14 +52,14 @@ def request_words(request: Request) -> str:
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
-    """Return the same without a heading, its parts folded, for a place where there is little room."""
+    """Show the same without a heading, its parts folded, for a place where there is little room."""
     blocks = request_blocks(request, limits)
     folded = tuple(replace(block, fold="closed") if isinstance(block, Section) else block for block in blocks)
     return View("request", "", folded)
 
 
 def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = True) -> tuple[Block, ...]:
-    """Return the options of a request, its breakdown, its messages and the tools that it offers, with their definitions."""
+    """Show the options of a request, its breakdown, its messages and the tools that it offers, with their definitions."""
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
@@ -71,7 +71,7 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
 
 
 def _found(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[Section, ...]:
-    """Return the tools that the provider adds to the conversation, where it does."""
+    """Show the tools that the provider adds to the conversation, if any."""
     if not request.found:
         return ()
     tools = _offered(replace(request, tools=request.found, reused=None), limits, definitions)
@@ -79,14 +79,14 @@ def _found(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[
 
 
 def _reuse(request: Request) -> tuple[int, Line] | None:
-    """Return after how many messages a line says that what is reused ends there; None if it ends before the messages."""
+    """Count the messages before the end of the reused part; None if it ends before the messages."""
     if request.reused is None or not request.reused_messages:
         return None
     return request.reused_messages, reuse_line(request, f"the tools and {words.count(request.reused_messages, 'message')}")
 
 
 def reuse_line(request: Request, what: str) -> Line:
-    """Return the line at the end of what a request repeats from the one before."""
+    """Write the line that ends the part of a request repeated from the previous one."""
     text = f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are the same as in the request before"
     return Line(Status(text, "quiet"), data=(("part", "reused"),))
 
@@ -97,7 +97,7 @@ def _how_many(request: Request) -> str:
 
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
-    """Return one model call: what it used, what was new in the request, what it answered, what it called."""
+    """Show one model call: its usage, the new part of its request, its answer and its calls."""
     usage = step.usage
     facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
     if delivery := _DELIVERIES.get(step.request.delivery):
@@ -138,19 +138,19 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
 
 
 def miss_words(miss: CacheMiss) -> str:
-    """Return why a provider did not reuse its cache, in its own word: `tools_changed, 1,200 tokens`."""
+    """Explain why a provider did not reuse its cache, in its own word: `tools_changed, 1,200 tokens`."""
     return miss.reason if miss.tokens is None else f"{miss.reason}, {words.tokens(miss.tokens, 'estimated')}"
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
-    """Return what a request has that the previous one had not."""
+    """Show the parts of a request that the previous one did not have."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "first request of its turn"
     return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
 
 
 def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
-    """Return how a request differs from the previous one."""
+    """Show how a request differs from the previous one."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
     gone = f"; {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
@@ -172,7 +172,7 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
 def message_blocks(
     messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
 ) -> tuple[Block, ...]:
-    """Return messages as a model reads them.
+    """Show messages as a model reads them.
 
     Args:
         messages: The messages; of many the first ones and the last ones are shown.

@@ -51,7 +51,7 @@ _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change"
 
 
 def resources_view(resources: Resources, limits: DisplayLimits) -> View:
-    """Return the resources of each server; templates are marked, with their parameters."""
+    """Show the resources of each server; templates are marked, with their parameters."""
     templates = sum(resource.is_template for resource in resources)
     counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
     sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
@@ -61,7 +61,7 @@ def resources_view(resources: Resources, limits: DisplayLimits) -> View:
 
 
 def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
-    """Return the prompts of each server, with their arguments."""
+    """Show the prompts of each server, with their arguments."""
 
     def table(group: Sequence[ServerPrompt], rows: int) -> Table:
         cells = tuple(
@@ -80,7 +80,7 @@ def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
 
 
 def resource_view(resource: Resource, limits: DisplayLimits) -> View:
-    """Return one resource as a card."""
+    """Show one resource as a card."""
     facts: list[tuple[str, Cell]] = [
         ("Server", resource.server),
         ("Template" if resource.is_template else "URI", Name(resource.uri)),
@@ -97,7 +97,7 @@ def resource_view(resource: Resource, limits: DisplayLimits) -> View:
 
 
 def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
-    """Return one prompt as a card."""
+    """Show one prompt as a card."""
     rows = tuple(
         (Name(argument.name), "required" if argument.required else "optional", argument.description)
         for argument in prompt.arguments
@@ -111,7 +111,7 @@ def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
 
 
 def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
-    """Return what a resource contains as what it is: text, JSON, a picture; of other bytes their type and size."""
+    """Show the contents of a resource by their type: text, JSON, a picture; of other bytes only type and size."""
     images = ImageBudget(limits.images)
     blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
     size = words.tokens(contents.tokens, "estimated") if contents.text else ""
@@ -120,7 +120,7 @@ def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
 
 
 def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
-    """Return the messages of a prompt, each with who says it."""
+    """Show the messages of a prompt, each with its role."""
     images = ImageBudget(limits.images)
     sections = tuple(
         Section(message.role, tuple(_part_blocks(message.content, messages.server, limits, images)))
@@ -131,7 +131,7 @@ def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> Vie
 
 
 def completions_view(completions: Completions, limits: DisplayLimits) -> View:
-    """Return the suggestions of a server for an argument."""
+    """Show a server's suggestions for an argument."""
     note = words.count(completions.total, "suggestion") if completions.total is not None else ""
     text = "\n".join(completions.values[: limits.rows])
     more = len(completions) > limits.rows or completions.more
@@ -140,14 +140,14 @@ def completions_view(completions: Completions, limits: DisplayLimits) -> View:
 
 
 def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> View:
-    """Return the resources whose changes servers report."""
+    """Show the resources whose changes servers report."""
     rows = tuple(map(_subscription_row, subscriptions.subscriptions[: limits.rows]))
     table = Table(_SUBSCRIPTION_COLUMNS, rows, len(subscriptions) - len(rows))
     return View("subscriptions", "Subscriptions", (table,) if rows else _none())
 
 
 def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View:
-    """Return one subscription."""
+    """Show one subscription."""
     return View("subscriptions", "Subscription", (Table(_SUBSCRIPTION_COLUMNS, (_subscription_row(subscription),)),))
 
 

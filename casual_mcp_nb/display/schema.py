@@ -14,7 +14,7 @@ _MAX_OPTIONS = 8
 
 
 def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
-    """Return a row for each parameter of a tool: name, type, whether it is required, description."""
+    """List a row for each parameter of a tool: name, type, whether it is required, description."""
     whole = SchemaReader(schema)
     return tuple(
         (Name(name), type_words(part), "required" if name in whole.required else "optional", part.description)
@@ -23,7 +23,7 @@ def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
 
 
 def type_words(part: SchemaReader | None, depth: int = _DEPTH) -> str:
-    """Return the type that a schema asks for, such as `list of integer` or `'a' or 'b'`; `any` where it does not say."""
+    """Describe the type that a schema requires, such as `list of integer` or `'a' or 'b'`; `any` if it is not declared."""
     if part is None or depth == 0:
         return "any"
     if part.options:
@@ -39,7 +39,7 @@ def type_words(part: SchemaReader | None, depth: int = _DEPTH) -> str:
 
 
 def pretty(value: object, indent: int | None = 2) -> str:
-    """Return a value as JSON for people to read."""
+    """Format a value as JSON for people to read."""
     try:
         return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     except (RecursionError, TypeError, ValueError):

@@ -43,7 +43,7 @@ _FORMULA = (
 
 
 def search_view(results: SearchResults, limits: DisplayLimits) -> View:
-    """Return the ranked tools with the words that matched; a short list explains each rank."""
+    """Show the ranked tools with the words that matched; a short list explains each rank."""
     note = words.quoted(results.query)
     if not results.hits:
         text = "No tool matches. Search compares words, so use the language of the tool descriptions."
@@ -63,7 +63,7 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
 
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
-    """Return why a tool has its rank, or why it has none."""
+    """Show why a tool has its rank, or why it has none."""
     about = KeyValues((("Search", words.quoted(explanation.query)), ("Result", explanation.verdict)))
     note = f"score {words.score(explanation.score)}" if explanation.rank else ""
     return View("explanation", f"Why {explanation.tool.tool_name}", (about, *_reasons(explanation)), note=note)
@@ -84,7 +84,7 @@ def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[C
 
 
 def _matched(explanation: Explanation) -> str:
-    """Return the words of the search that a tool has; where it has none, the related words."""
+    """List the words of the search that a tool has; where it has none, the related words."""
     terms = [share for shares in _by_word(explanation).values() for share in shares]
     own = [share for share in terms if not share.asked] or terms
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
@@ -107,7 +107,7 @@ def _reasons(explanation: Explanation) -> tuple[Block, ...]:
 
 
 def _by_word(explanation: Explanation) -> dict[str, list[TermScore]]:
-    """Return the parts of the score by the whole word of the search, the one that adds most first."""
+    """Group the parts of the score by the whole word of the search, the largest contribution first."""
     groups: dict[str, list[TermScore]] = {}
     for share in explanation.shares:
         if _is_word(share):

@@ -1,4 +1,4 @@
-"""View of what is served to other programs."""
+"""View of the tools that are served to other programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from casual_mcp_nb.types.served import ServedTools
 
 
 def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
-    """Return the address of the tools, and what belongs into the config of another host."""
+    """Show the address of the tools, and the entry for the config of another host."""
     mark = Status("○ ended", "quiet") if served.closed else Status("● serving", "good")
     tools = f"{count(served.offered, 'tool')} listed"
     if served.deferred:

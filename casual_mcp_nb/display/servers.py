@@ -31,14 +31,14 @@ _COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens #", "Transport"
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
-    """Return a row for each server."""
+    """Build a table with a row for each server."""
     visible = list(servers.items())[: limits.rows]
     rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in visible)
     return Table(_COLUMNS, rows, len(servers) - len(rows))
 
 
 def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Return why servers failed, with the end of their stderr, folded."""
+    """Show why servers failed, with the end of their stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
     sections = [
@@ -57,7 +57,7 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 
 
 def servers_view(servers: Servers, limits: DisplayLimits) -> View:
-    """Return all servers with their state, mode and tokens."""
+    """Show all servers with their state, mode and tokens."""
     if not servers:
         return View("servers", "Servers", (Text("None."),))
     tools = sum(status.tools for status in servers.values())
@@ -67,7 +67,7 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
 
 
 def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
-    """Return one server as a card."""
+    """Show one server as a card."""
     facts: list[tuple[str, Cell]] = [
         *([("Tools", _offer(status))] if _listed(status) else []),
         *([("Transport", status.transport)] if status.transport else []),
@@ -118,7 +118,7 @@ def _listed(status: ServerStatus) -> bool:
 
 
 def _is_short(status: ServerStatus) -> bool:
-    """Whether the line of a failed server has all that is known, so that there is nothing to unfold."""
+    """Check whether the line of a failed server has every known detail, so that there is nothing to unfold."""
     return bool(status.error) and not status.stderr_tail and len(status.error or "") <= 100 and "\n" not in (status.error or "")
 
 

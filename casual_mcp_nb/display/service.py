@@ -1,4 +1,4 @@
-"""The view of a service: its address, what it answers, and how to call it."""
+"""The view of a service: its address, its routes, and how to call it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_TOKEN = f"none, since only this computer reaches it; other addresses, such a
 
 
 def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
-    """Return the address, the routes and a command that calls them."""
+    """Show the address, the routes and a command that calls them."""
     mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
     if not service.running:
         return View("service", "HTTP API", (Text(f"{service.url} is no longer served."),), mark=mark)
@@ -41,7 +41,7 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
 
 
 def _denied(service: ServiceStatus) -> tuple[Block, ...]:
-    """Return the tools that clients cannot have called, and what allows them."""
+    """Show the tools that clients cannot call, and how to allow them."""
     if not service.denied:
         return ()
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)

@@ -23,7 +23,7 @@ _FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
-    """Return a model's name with its provider; the offline planner by what it is."""
+    """Format a model's name with its provider; the offline planner by its description."""
     if name is None:
         return "none"
     if "offline" in (provider, name):
@@ -37,12 +37,12 @@ def _discovery(session: SessionStatus) -> str:
 
 
 def auto_words(threshold: float) -> str:
-    """Return when `auto` discovery defers."""
+    """Describe when `auto` discovery defers."""
     return f"auto: on when tools take over {threshold:g}% of the context window"
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Return the servers, the model, and what the first request costs with and without deferring."""
+    """Show the servers, the model, and the cost of the first request with and without deferring."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     about = (
@@ -68,12 +68,12 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
 
 
 def tool_set_words(name: str | None) -> str:
-    """Return the name of a toolset; `all tools` for none."""
+    """Name a toolset; `all tools` for none."""
     return "all tools" if name is None else name
 
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
-    """Return how many tools the first request has; those that find the deferred ones are part of it and named too."""
+    """Count the tools in the first request; those that find the deferred ones are included and named too."""
     finder = f" and {_FINDERS[strategy]}" if deferred else ""
     return f"{words.count(offered, 'tool')}{finder}"
 
@@ -88,7 +88,7 @@ def _price(session: SessionStatus) -> tuple[tuple[str, Cell], ...]:
 
 
 def turn_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Return what a whole turn costs and what deferring saves in it; nothing where no tool is deferred.
+    """Show the cost of a whole turn and the saving by deferring; nothing where no tool is deferred.
 
     A saving in one request would be larger than any that a person gets: a search is one more request.
     """
@@ -104,7 +104,7 @@ def turn_section(budget: Budget | None) -> tuple[Section, ...]:
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
-    """Return the models with their providers, whether a key is set, and their templates if any has one."""
+    """Show the models with their providers, whether a key is set, and their templates if any has one."""
     templates = any(row.template for row in models.rows)
     rows = tuple(
         (
@@ -124,7 +124,7 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
-    """Return the clients with their providers, whether a key is set, and their timeouts if they differ."""
+    """Show the clients with their providers, whether a key is set, and their timeouts if they differ."""
     differ = len({row.timeout for row in clients.rows}) > 1
     rows = tuple(
         (
@@ -139,14 +139,14 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
 
 
 def discovery_words(selection: Selection) -> str:
-    """Return whether a selection defers."""
+    """Describe whether a selection defers."""
     if selection.discovery == "auto":
         return auto_words(selection.auto_threshold)
     return "on" if selection.discovery else "off: nothing is deferred"
 
 
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
-    """Return what the person chose: toolset, mode of each server, discovery."""
+    """Show the person's choices: toolset, mode of each server, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
@@ -171,7 +171,7 @@ def _defer_all(selection: Selection) -> str:
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
-    """Return the system prompt exactly as the model reads it, and its cost."""
+    """Show the system prompt exactly as the model reads it, and its cost."""
     text = Text(prompt.text or "Empty.", code=True, limit=limits.document)
     facts = KeyValues(
         (

@@ -1,4 +1,4 @@
-"""The view of what turns used."""
+"""The view of the usage of turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Return tokens with their breakdown, what deferring saved, tokens of each step, searches, calls by tool and by server."""
+    """Show tokens with their breakdown, the saving by deferring, tokens of each step, searches, calls by tool and by server."""
     blocks: list[Block] = [
         Section("Tokens", (KeyValues(_tokens(stats)),)),
         *_make_up(stats, limits),
@@ -74,7 +74,7 @@ def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def _misses(stats: ChatStats) -> tuple[str, ...]:
-    """Return why providers did not read their caches, in their own words, each with how often they said so."""
+    """Show why providers did not read their caches, in their own words, with the number of times each reason was given."""
     reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
     return tuple(f"{reason} ({words.count(times, 'model call')})" for reason, times in reasons.most_common(_MAX_REASONS))
 
@@ -119,7 +119,7 @@ def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
 
 
 def _found(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Return how often each tool that searches returned was found and called; those that were never called come last."""
+    """Show how often each tool that searches returned was found and called; those that were never called come last."""
     if not discovery.found:
         return ()
     called = discovery.called
@@ -132,7 +132,7 @@ def _found(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, .
 
 
 def _by_tool(calls: ToolCallStats) -> dict[str, int]:
-    """Return the counts by `server:tool` in place of the names on the wire."""
+    """Replace the wire names in counts by `server:tool`."""
     prefixes = {wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)}
     names: dict[str, int] = {}
     for name, count in calls.by_tool.items():

@@ -1,4 +1,4 @@
-"""The steps of a turn: each is one line in words, which unfolds to its calls, its request and what else happened in it."""
+"""The steps of a turn: each is one line in words, which unfolds to its calls, its request and its other events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TurnDetail:
 
 @dataclass(frozen=True)
 class _Timeline:
-    """What all steps of a turn need to be drawn: when each began and ended, what happened in it, how much room there is."""
+    """The shared data for drawing the steps of a turn: the time and events of each, and the space available."""
 
     limits: DisplayLimits
     detail: TurnDetail
@@ -79,7 +79,7 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Return a line for each step; of many steps the first ones and the last ones."""
+    """Show a line for each step; of many steps the first ones and the last ones."""
     visible = steps
     if len(steps) > limits.rows:
         visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
@@ -116,7 +116,7 @@ def step_sections(
 
 
 def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
-    """Return when each step began and ended, and the edits before it, and the notices, retries, waits and logs in it."""
+    """Collect for each step its start and end, the edits before it, and the notices, retries, waits and logs in it."""
     times: dict[int, tuple[float, float]] = {}
     remarks: dict[int, list[Event]] = {}
     current, searches = 0, {search.call_id for search in turn.searches}
@@ -213,7 +213,7 @@ def _model_line(step: Step) -> list[Block]:
 
 
 def model_figures(step: Step) -> tuple[str, ...]:
-    """Return what an answer of the model took, in words; what is unknown is left out."""
+    """Describe the usage of a model's answer; unknown figures are left out."""
     if step.response is None:
         return ()
     usage = step.usage
@@ -261,7 +261,7 @@ def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block
 
 
 def remark(event: Event) -> Status:
-    """Return what happened beside a step, in words."""
+    """Describe the other events of a step."""
     match event:
         case Notice():
             return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")

@@ -12,7 +12,7 @@ from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
 
 
 def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
-    """Return saved conversations, the last changed one first."""
+    """Show saved conversations, the last changed one first."""
     try:
         stored = stored.read()
     except UsageError as error:
@@ -38,7 +38,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
 
 
 def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
-    """Return what is known of one saved conversation."""
+    """Show the known details of one saved conversation."""
     view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
     if origin is None:
         return view

@@ -15,7 +15,7 @@ _LIST_IN_AN_OBJECT = 2
 
 
 def structured_blocks(value: Any) -> tuple[Block, ...]:
-    """Return a folded section: a table for a list of flat objects, or the fields of a flat object.
+    """Show a folded section: a table for a list of flat objects, or the fields of a flat object.
 
     Other values get none: they are in the text of the result already.
     """
@@ -29,7 +29,7 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a list that a server had to put into an object because MCP's structured content always is one."""
+    """Unwrap a list that a server had to put into an object because MCP's structured content always is one."""
     if isinstance(value, Mapping) and len(value) <= _LIST_IN_AN_OBJECT:
         lists = [item for item in value.values() if isinstance(item, list)]
         if len(lists) == 1:

@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, limit: int, lines: int | None = None) -> str:
-    """Return the first `limit` characters and the first `lines` lines of a text; a cut is stated with the full size."""
+    """Cut a text to its first `limit` characters and first `lines` lines; a cut is stated with the full size."""
     short = text[:limit]
     if lines is not None and short.count("\n") >= lines:
         short = "\n".join(short.split("\n", lines)[:lines])
@@ -43,6 +43,6 @@ def cut(text: str, limit: int, lines: int | None = None) -> str:
 
 
 def first(text: str, limit: int) -> str:
-    """Return the first `limit` characters of a text on one line, for a cell whose whole text is shown elsewhere."""
+    """Cut a text to `limit` characters on one line, for a cell whose whole text is shown elsewhere."""
     short = one_line(text[: 4 * limit])
     return short if len(short) <= limit and len(text) <= 4 * limit else f"{short[:limit].rstrip()}…"

@@ -21,7 +21,7 @@ _SHORT = ("System #", "Manifest #", "Tools #", "Messages #", "Results #")
 
 
 def make_up_table(parts: TokenParts) -> Table:
-    """Return a row for each part of a request, with its share."""
+    """Build a table with a row for each part of a request, with its share."""
     rows: list[tuple[Cell, ...]] = []
     for colour, (name, value) in enumerate(parts.as_dict().items()):
         share = fraction(value, parts.total)
@@ -32,12 +32,12 @@ def make_up_table(parts: TokenParts) -> Table:
 
 
 def stack(parts: TokenParts, most: int, text: str) -> StackedBar:
-    """Return the breakdown as one bar, on a scale on which `most` tokens take the full width."""
+    """Draw the breakdown as one bar, on a scale on which `most` tokens take the full width."""
     return StackedBar(text, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
 
 
 def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
-    """Return the breakdown of each request and the tokens of its answer; of many steps the last ones."""
+    """Build a table with the breakdown of each request and the tokens of its answer; of many steps the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
@@ -63,7 +63,7 @@ def _step_row(step: StepStats, most: int, turns: bool, reused: bool, output: boo
 
 
 def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    """Return the input of all requests, what it would have been with every tool loaded, and the difference."""
+    """Compare the input of all requests with the input if every tool were loaded."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     return (
         ("Input", words.tokens(sent, stats.parts.origin)),
@@ -73,7 +73,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
-    """Return what deferring saves or costs, as a label with its value; nothing where it makes no difference."""
+    """Format the saving or extra cost of deferring, as a label with its value; nothing where it makes no difference."""
     share = words.difference(price, without)
     if not share:
         return ()
@@ -81,7 +81,7 @@ def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
 
 
 def change_table(before: TokenParts, after: TokenParts) -> Table:
-    """Return the parts that differ between two requests, and the totals of both."""
+    """Build a table of the parts that differ between two requests, and the totals of both."""
     pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
     rows: list[tuple[Cell, ...]] = [
         (PARTS[name], words.about(old, before.origin), words.about(new, after.origin), words.change(new - old))

@@ -35,7 +35,7 @@ _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 
 
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
-    """Return the tools of each server, with what each costs."""
+    """Show the tools of each server, with the cost of each."""
     groups = tools.catalog.by_server
     unconnected = _unconnected(tools.unconnected)
     if not groups:
@@ -71,17 +71,17 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
 
 
 def _price(tools: Iterable[ToolSpec]) -> int:
-    """Return what those tools cost that a model can be offered."""
+    """Add up the cost of the tools that a model can be offered."""
     return sum(tool.tokens for tool in tools if tool.restriction is None)
 
 
 def behaviour(tool: ToolSpec) -> Tags:
-    """Return what the server claims about the tool's behaviour."""
+    """Describe the tool's behaviour as the server claims it."""
     return Tags(tool.annotations.badges if tool.annotations else ())
 
 
 def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
-    """Return the view of one tool."""
+    """Show one tool."""
     rows = parameters(tool.input_schema)
     facts: list[tuple[str, Cell]] = [("Name for the model", Name(tool.wire_name))]
     if tool.title:
@@ -104,7 +104,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
-    """Return the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
+    """Show the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
         return View("manifest", "Manifest", unconnected or (Text("Nothing is deferred, so there is no manifest."),))
@@ -120,7 +120,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
 
 
 def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
-    """Return the toolsets, which one is in use, and what each includes."""
+    """Show the toolsets, which one is in use, and the tools that each includes."""
     mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in use", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
@@ -141,7 +141,7 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:
-    """Return what a toolset includes, such as `math: all; files: all but write_file; time: now`."""
+    """Describe the tools that a toolset includes, such as `math: all; files: all but write_file; time: now`."""
     return "; ".join(f"{server}: {_rule(rule)}" for server, rule in servers.items()) or "nothing"
 
 

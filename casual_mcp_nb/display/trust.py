@@ -1,4 +1,4 @@
-"""View of what a config would start."""
+"""View of the servers and clients that a config would start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_WHOLE = 15_000
 
 
 def trust_view(trust: Trust, limits: DisplayLimits) -> View:
-    """Return the servers and clients of a config with all that they would start."""
+    """Show the servers and clients of a config with all that they would start."""
     if trust.required:
         text = f"Nothing starts until you accept it. {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
     else:
@@ -30,7 +30,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
 
 
 def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
-    """Return one of them."""
+    """Show one of them."""
     section = _section(entry, limits)
     return View("trust", exact(entry.name), section.blocks, mark=section.mark, note=section.note)
 

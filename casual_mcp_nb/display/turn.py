@@ -36,7 +36,7 @@ _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
 
 def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Return the answer, the line of figures, the steps, and the details: prompt, model, tools and tokens.
+    """Show the answer, the line of figures, the steps, and the details: prompt, model, tools and tokens.
 
     Args:
         turn: The turn.
@@ -48,27 +48,27 @@ def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> Vi
 
 
 def line_only(view: View) -> View:
-    """Return only the line of figures of a turn, for a text form that is drawn often."""
+    """Show only the line of figures of a turn, for a text form that is drawn often."""
     return replace(view, blocks=tuple(block for block in view.blocks if isinstance(block, Line)))
 
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Return everything of a turn, unfolded, with the request of each step."""
+    """Show everything of a turn, unfolded, with the request of each step."""
     return unfolded(View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now))))
 
 
 def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Return what a chat shows below the prompt, without the requests, which it offers itself."""
+    """Show the part below the prompt of a chat, without the requests, which the chat offers itself."""
     return View("transcript", "", turn_blocks(turn, limits, TurnDetail(now=now)))
 
 
 def answer_view(turn: Turn, limits: DisplayLimits) -> View:
-    """Return only the answer so far, and what happened instead of one."""
+    """Show only the answer so far, or the reason why there is none."""
     return View("answer", "", (answer_section(turn, turn.steps, limits),) if len(turn.trace) else (Line(_NOT_STARTED),))
 
 
 def turn_mark(turn: Turn) -> Status:
-    """Return the status of a turn."""
+    """Describe the status of a turn with its symbol."""
     if len(turn.trace) and turn.added:
         return _ADDED
     if turn.running and turn.person_waits.asked:
@@ -77,7 +77,7 @@ def turn_mark(turn: Turn) -> Status:
 
 
 def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[Block, ...]:
-    """Return what follows the prompt of a turn, answer first."""
+    """Show everything after the prompt of a turn, answer first."""
     if not len(turn.trace):
         return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
     steps, images = turn.steps, ImageBudget(limits.images)
@@ -93,21 +93,21 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
-    """Return the messages of a turn that was added."""
+    """Show the messages of a turn that was added."""
     messages = turn.started.messages
     note = words.count(len(messages), "message")
     return Section("Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True)
 
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
-    """Return what functions of the notebook returned for the person, each under its tool."""
+    """Show the payloads that functions of the notebook returned for the person, each under its tool."""
     sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.take)]
     more = len(sections) - _MAX_PAYLOADS
     return [*sections[:_MAX_PAYLOADS], *([Section("", (Text(f"{more:,} more payloads"),))] if more > 0 else [])]
 
 
 def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
-    """Return the answer; where there is none, or not all of it, a line first that says what happened and what to do."""
+    """Show the answer; if it is missing or incomplete, a line before it explains why and suggests a remedy."""
     last = steps[-1] if steps else None
     text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
     blocks: list[Block] = []
@@ -120,7 +120,7 @@ def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: 
 
 
 def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None:
-    """Return what happened where there is no answer, or not all of one."""
+    """Explain why the answer of a turn is missing or incomplete."""
     match turn.status:
         case "failed":
             return Status(f"✗ {turn.error or 'The turn failed.'}", "bad")
@@ -136,7 +136,7 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
 
 
 def doing(turn: Turn, step: Step | None) -> Status:
-    """Return what a running turn is doing, or what it waits for, in words.
+    """Describe the current activity of a running turn, or the event that it waits for.
 
     Args:
         turn: The turn.
@@ -155,7 +155,7 @@ def doing(turn: Turn, step: Step | None) -> Status:
 
 
 def figures_line(turn: Turn, now: float | None = None) -> Line:
-    """Return one line for the whole turn: its status, and what it took; what is unknown or zero is left out.
+    """Summarize the whole turn in one line: its status and its usage; unknown and zero figures are left out.
 
     Args:
         turn: The turn.
@@ -182,7 +182,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
 
 
 def _tokens(stats: ChatStats) -> str:
-    """Return what all requests of a turn took, and how that differs from every tool loaded."""
+    """Describe the tokens of all requests of a turn, and the difference from every tool loaded."""
     if not stats.sent_tokens:
         return ""
     taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"
@@ -191,7 +191,7 @@ def _tokens(stats: ChatStats) -> str:
 
 
 def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool) -> Section:
-    """Return model, tools and tokens; `whole` with the prompt and the tokens of each step, which a file has elsewhere."""
+    """Show model, tools and tokens; `whole` with the prompt and the tokens of each step, which a file has elsewhere."""
     started, stats = turn.started, turn.stats
     model, tools = model_words(started.model, started.provider), _tools(turn)
     rows: list[tuple[str, Cell]] = [("Model", model), ("Toolset", tool_set_words(started.tool_set)), ("Tools", tools)]
@@ -215,7 +215,7 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
 
 
 def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
-    """Return what the person said, with what was attached and images, and as it was before it was edited by hand."""
+    """Show the person's message with its attachments and images, and its text before it was edited by hand."""
     users = [text_of(message.content) for message in turn.asked if message.role == "user"]
     # What was attached is a message before the person's own.
     attached = [Section("Attached", (Text(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]

@@ -1,4 +1,4 @@
-"""What a display shows, as small frozen values: one view, three formats.
+"""The contents of a display, as small frozen values: one view, three formats.
 
 A noun becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is
 drawn that has not passed `fit`.
@@ -91,7 +91,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBar:
-    """A number with a bar of several parts; `fractions` are what each takes of the full width, 0 to 1 together."""
+    """A number with a bar of several parts; `fractions` are each part's share of the full width, 0 to 1 together."""
 
     kind: ClassVar[str] = "stack"
     text: str
@@ -189,7 +189,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as its bytes; `note` says in words what it is."""
+    """An image as its bytes; `note` describes it."""
 
     kind: ClassVar[str] = "image"
     mime_type: str
@@ -230,7 +230,7 @@ Block = Table | KeyValues | Text | Line | Image | Section
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one noun shows.
+    """The contents of the display of one value.
 
     Args:
         name: Name of the kind of display, for its CSS class.
@@ -249,24 +249,24 @@ class View:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Return columns by title; a title that ends in ` #` is a column of numbers."""
+    """Create columns by title; a title that ends in ` #` is a column of numbers."""
     return tuple(Column(title.removesuffix(" #"), title.endswith(" #")) for title in titles)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
-    """Return `part` of `whole` within 0 and 1, or None if that is not defined."""
+    """Divide `part` by `whole`, within 0 and 1; None if that is not defined."""
     if part is None or whole is None or not whole > 0:
         return None
     return min(1.0, max(0.0, part / whole))
 
 
 def cell_text(cell: Cell) -> str:
-    """Return the text of a cell or a title."""
+    """Read the text of a cell or a title."""
     return cell if isinstance(cell, str) else cell.text
 
 
 def heading(part: View | Section) -> tuple[str, ...]:
-    """Return title, state, note and figures, as far as they are there; nothing without a title."""
+    """List the available parts of title, state, note and figures; nothing without a title."""
     if not part.title:
         return ()
     parts = (cell_text(part.title), part.mark.text if part.mark else "", part.note, *part.figures)
@@ -274,12 +274,12 @@ def heading(part: View | Section) -> tuple[str, ...]:
 
 
 def unfolded(view: View) -> View:
-    """Return a view with all folding parts open, and nothing of it only named."""
+    """Open all folding parts of a view, and show everything that it only names."""
     return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)))
 
 
 def complete(view: View) -> View:
-    """Return a view of which no form only names a part."""
+    """Show every part that a view only names, in all of its forms."""
     return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, brief=False)))
 
 
@@ -291,7 +291,7 @@ def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) ->
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
-    """Return a view with every text cleaned, and every text and table cut to `limits`."""
+    """Clean every text of a view, and cut every text and table to `limits`."""
     return replace(
         view,
         title=_line(view.title, limits),

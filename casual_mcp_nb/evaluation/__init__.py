@@ -1,4 +1,4 @@
-"""Measure how well tools are found, and what in a catalog makes that hard."""
+"""Measure how well tools are found, and find the defects of a catalog that make it hard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make cases from what models searched for and called."""
+"""Make cases from the searches and calls of models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_QUERY = 300
 
 
 def cases_of(turns: Iterable[Turn]) -> tuple[Case, ...]:
-    """Return cases of past turns: what was searched for, with the tools that it found and the model then called.
+    """Build cases from past turns: each search, with the tools that it found and the model then called.
 
     For tools that were called without a search, the query is the person's message. Failed calls do not count.
 

@@ -22,7 +22,7 @@ class Searcher(Protocol):
     """A tool search, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can explain misses."""
 
     def search(self, query: str, max_results: int) -> Found:
-        """Return the best tools, best first."""
+        """Find the best tools, best first."""
         ...
 
 
@@ -41,7 +41,7 @@ class CaseResult:
 
 
 def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[CaseResult]:
-    """Return `judged` as a list: the job of an executor."""
+    """Collect `judged` in a list: the job of an executor."""
     return list(judged(strategy, tools, cases, k))
 
 

@@ -1,4 +1,4 @@
-"""Check a catalog for what makes its tools hard to find, or expensive."""
+"""Check a catalog for defects that make its tools hard to find, or expensive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ORDER = {kind: place for place, kind in enumerate(get_args(FindingKind))}
 
 
 def lint(catalog: Iterable[ToolSpec]) -> Lint:
-    """Check a catalog for what the authors of its servers should fix.
+    """Check a catalog for defects that the authors of its servers should fix.
 
     Args:
         catalog: The tools.
@@ -82,7 +82,7 @@ def _words(tool: ToolSpec) -> list[str]:
 
 
 def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
-    """Return for each text the earlier ones that share nine tenths of its words; the first represents identical ones.
+    """Find for each text the earlier ones that share nine tenths of its words; the first represents identical ones.
 
     Two such texts share one of their rarest tenth of words, so only texts with a rare word in common are compared.
     """

@@ -36,7 +36,7 @@ _STOPPED = "Stopped before it began."
 
 @dataclass(frozen=True)
 class Ways:
-    """What differs between the runs: each field has the values of one option; empty leaves it as the session has it.
+    """The options that differ between runs: each field has the values of one option; empty leaves the session's.
 
     Args:
         discovery: Whether deferred tools are hidden; `auto` decides it by their size.
@@ -54,7 +54,7 @@ class Ways:
 
 
 def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way, TurnOptions]:
-    """Return the options of a turn for each way: all combinations, in order.
+    """Build the options of a turn for each variant: all combinations, in order.
 
     Without discovery nothing is found, so that strategies and deliveries make one way there.
 
@@ -110,7 +110,7 @@ def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way,
 
 
 def prompts_of(prompt: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the prompts, each once.
+    """List the prompts, each once.
 
     Raises:
         UsageError: There are none, or one is not a text.
@@ -125,7 +125,7 @@ def prompts_of(prompt: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def checks_of(check: Check | Sequence[Check | None] | None, prompts: Sequence[str]) -> dict[str, Check | None]:
-    """Return the check of each prompt.
+    """Read the check of each prompt.
 
     Args:
         check: One for all prompts, or a list with one for each.
@@ -212,7 +212,7 @@ class Comparing:
         return self._runs
 
     async def run(self) -> None:
-        """Make all runs. One that fails does not end the others; when cancelled, what is done stays."""
+        """Make all runs. A failed run does not end the others; when cancelled, completed runs stay."""
         self._began = time.monotonic()
         try:
             for index in range(len(self._runs)):
@@ -221,7 +221,7 @@ class Comparing:
             self.end()
 
     def end(self) -> None:
-        """Mark what is not done as stopped; harmless at the end of all runs, and for any thread."""
+        """Mark unfinished runs as stopped; harmless at the end of all runs, and safe on any thread."""
         if self._status != "running":
             return
         self._seconds = time.monotonic() - self._began
@@ -281,7 +281,7 @@ def _stopped(run: ComparedRun) -> ComparedRun:
 
 
 def _contains(text: str) -> re.Pattern[str]:
-    """Return a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or `391.5`."""
+    """Compile a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or `391.5`."""
     return re.compile(rf"(?<!\w)(?<!\d[.,]){re.escape(text.strip())}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 

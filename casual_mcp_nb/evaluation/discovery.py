@@ -88,7 +88,7 @@ def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, adv
 def _elsewhere(
     strategies: Mapping[str, Strategy], tools: Catalog, cases: Sequence[Case], k: int, executor: Executor, advance: _Advance
 ) -> dict[str, list[CaseResult]]:
-    """Return the outcomes by strategy, in the order of the cases, whichever job is done first."""
+    """Collect the outcomes by strategy, in the order of the cases, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {
         name: [
             executor.submit(judge, strategy, tuple(tools), cases[start : start + _CASES_A_JOB], k)

@@ -1,4 +1,4 @@
-"""Find what a page or mail does not show: by its styles, not only by how they are written at an element."""
+"""Find the hidden parts of a page or mail: by its styles, not only by attributes of an element."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ALPHA_ZERO = re.compile(r"\b(?:rgba|hsla)\([^()]{1,60}[,/]\s*0*\.?0*%?\s*\)|^#(
 
 @dataclass(frozen=True)
 class _Inherited:
-    """What an element takes from those around it.
+    """The properties that an element inherits from those around it.
 
     Args:
         tiny: Whether its text has the size 0.
@@ -132,7 +132,7 @@ class _Rules:
             self._by_name.setdefault(names[0], {}).update(declared)
 
     def of(self, element: HtmlElement) -> Declarations:
-        """Return what is declared for an element, the stronger rule last."""
+        """List the declarations for an element, the stronger rule last."""
         inline = element.get("style", "")[:_MAX_INLINE]
         own = self._inline.get(inline)
         if own is None:
@@ -172,7 +172,7 @@ def _declarations(text: str) -> Declarations:
 
 
 def _is_not_shown(declared: Declarations) -> bool:
-    """Return whether an element is not shown, with all that is in it."""
+    """Check whether an element and everything in it is hidden."""
     if declared.get("display") == "none" or declared.get("content-visibility") == "hidden":
         return True
     if any(_is_zero(declared.get(name)) for name in ("opacity", "height", "max-height")):
@@ -192,7 +192,7 @@ def _is_not_shown(declared: Declarations) -> bool:
 
 
 def _inside(element: HtmlElement, declared: Declarations, around: _Inherited) -> _Inherited:
-    """Return what an element hands on to its text and to the elements in it."""
+    """Compute the properties that an element hands on to its text and to the elements in it."""
     changes: dict[str, object] = {}
     if size := declared.get("font-size"):
         relative = size.endswith(("em", "%")) and not size.endswith("rem")
@@ -217,7 +217,7 @@ def _is_zero(value: str | None) -> bool:
 
 
 def _is_far(value: str | None) -> bool:
-    """Return whether a length leads off the screen."""
+    """Check whether a length leads off the screen."""
     match = _LENGTH.match(value) if value else None
     return match is not None and int(match[1]) <= (-500 if match[2] in ("", "px", "pt") else -99)
 
@@ -228,7 +228,7 @@ def _is_transparent(color: str) -> bool:
 
 
 def _color_in(value: str) -> Color | None:
-    """Return the color in a value of `color` or `background`; None if it cannot be told."""
+    """Parse the color in a value of `color` or `background`; None if it cannot be told."""
     value = value.strip().lower()
     if match := _HEX.search(value):
         digits = match[1]

@@ -1,4 +1,4 @@
-"""Mark text that others wrote, so that a model can tell it from what its user says."""
+"""Mark text that others wrote, so that a model can tell it from its user's words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TAG = re.compile(r"<(?=[\s/]*foreign_text\b)", re.IGNORECASE)
 
 
 def marked_foreign(text: str, source: str) -> str:
-    """Return a text between tags that say where it is from and that it is data; nothing in it can close them.
+    """Wrap a text in tags that name its source and mark it as data; nothing in it can close them.
 
     Args:
         text: What somebody else wrote.

@@ -133,7 +133,7 @@ def _write_address(link: HtmlElement) -> None:
 
 
 def _flatten(tree: HtmlElement) -> None:
-    """Replace the elements at the greatest depth by their text: what follows visits the tree recursively."""
+    """Replace the elements at the greatest depth by their text: later steps visit the tree recursively."""
     level = [tree]
     for _ in range(_MAX_DEPTH):
         level = [child for element in level for child in element]
@@ -180,7 +180,7 @@ def _start_table(state: HtmlDocumentState, _attributes: dict[str, str]) -> None:
 
 
 def _row_text(cells: list[Any]) -> str:
-    """Return a row of data as one line, and a row that only arranges a page as its cells one below the other."""
+    """Format a row of data as one line, and a layout row as its cells one below the other."""
     lines = [cell.get_text().strip().splitlines() for cell in cells]
     if len(cells) > 1 and all(len(each) <= _MAX_CELL_LINES for each in lines):
         return "\t".join(" ".join(line.strip() for line in each if line.strip()) for each in lines)

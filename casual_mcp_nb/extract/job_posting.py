@@ -20,7 +20,7 @@ _MAX_DESCRIPTION = 10_000
 
 
 def job_postings(page: str | HtmlElement) -> list[dict[str, Any]]:
-    """Return the job postings that a page describes.
+    """Extract the job postings that a page describes.
 
     Args:
         page: The HTML of the page, or its root element.

@@ -19,7 +19,7 @@ _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*+[}\]])', re
 
 
 def json_from_text(text: str) -> Any:
-    """Return the JSON value in a text that a model wrote.
+    """Extract the JSON value from a text that a model wrote.
 
     Models put JSON in fences, add words before and after it, and leave a comma after the last item. Nothing is evaluated.
 

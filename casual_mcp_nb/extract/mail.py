@@ -105,7 +105,7 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
 
 
 def decoded_header(value: str) -> str:
-    """Return a header in one line of text: encoded words (RFC 2047) decoded, nothing in it invisible.
+    """Decode a header to one line of text: encoded words (RFC 2047) decoded, nothing in it invisible.
 
     Args:
         value: The header as it is in the mail, of which the first `MAX_HEADER` characters are read.
@@ -120,7 +120,7 @@ def decoded_header(value: str) -> str:
 
 
 def _parsed(data: bytes) -> Message | None:
-    """Return the mail as a tree; None if that would take too long: each level of nesting reads every line again."""
+    """Parse the mail into a tree; None if that would take too long: each level of nesting reads every line again."""
     if sum(1 for _ in _NESTED.finditer(data)) > _MAX_PARTS:
         return None
     try:
@@ -210,7 +210,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _addresses(message: Message, name: str) -> tuple[str, ...]:
-    """Return the addresses of a header. They are split before they are decoded, since a decoded name can hold a comma."""
+    """Parse the addresses of a header. They are split before they are decoded, since a decoded name can hold a comma."""
     values = [str(value)[:MAX_HEADER] for value in message.get_all(name, [])[:10]]
     try:
         pairs = [(decoded_header(person), decoded_header(address)) for person, address in getaddresses(values) if address]

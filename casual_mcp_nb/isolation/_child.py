@@ -91,7 +91,7 @@ def _job(name: str) -> Callable[[Any], Any]:
 
 
 def _ready(job: str) -> None:
-    """Import what a job needs."""
+    """Import the modules that a job needs."""
     _job(job)
 
 

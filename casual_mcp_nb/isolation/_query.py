@@ -99,7 +99,7 @@ def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, A
 
 
 def parse(text: str) -> tuple[Kind, Any]:
-    """Return what a text holds: the rows of a table as objects, a JSON value, or the text.
+    """Parse a text: the rows of a table as objects, a JSON value, or the text.
 
     A list of objects, JSON lines and CSV with a header are tables. FastMCP's servers put a list into `{"result": [...]}`.
     """
@@ -160,7 +160,7 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _numbers(column: Sequence[str]) -> Sequence[Any]:
-    """Return a column as numbers if all of it are numbers, with None for empty cells."""
+    """Convert a column to numbers if every cell is one, with None for empty cells."""
     for number in (int, float):
         try:
             return [number(cell) if cell else None for cell in column]
@@ -170,7 +170,7 @@ def _numbers(column: Sequence[str]) -> Sequence[Any]:
 
 
 def pick(value: Any, path: str) -> Any:
-    """Return the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
+    """Find the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
 
     `[*]` selects every item of a list or object and returns a list; a key with other characters is written `['a.b']`.
 
@@ -189,7 +189,7 @@ def _follow(value: Any, steps: Sequence[str | int | slice | None]) -> Any:
 
 
 def _steps(path: str) -> list[str | int | slice | None]:
-    """Return the keys, numbers and slices of a path; None for `[*]`."""
+    """Split a path into keys, numbers and slices; None for `[*]`."""
     steps: list[str | int | slice | None] = []
     remaining = path.strip().removeprefix("$")
     while remaining:
@@ -257,7 +257,7 @@ def _type_of(rows: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _view(value: Any) -> _View:
-    """Return a value as lines: the rows of a table, the items of a list, the keys of an object, the lines of a text."""
+    """Format a value as lines: the rows of a table, the items of a list, the keys of an object, the lines of a text."""
     if _is_table(value):
         names = list(_columns(value))
         return _View(
@@ -279,7 +279,7 @@ def _view(value: Any) -> _View:
 
 
 def _what(value: Any) -> str:
-    """Return what a value is, with its size."""
+    """Describe a value by its kind and size."""
     if _is_table(value):
         return f"table of {_count(len(value), 'row')}, {_count(len(_columns(value)), 'column')}"
     if isinstance(value, list):
@@ -297,7 +297,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return a value on one line, or what it is if that is too long."""
+    """Format a value on one line, or describe it if that is too long."""
     if isinstance(value, dict | list) and len(value) > _MAX_KEYS_NAMED:
         return _what(value)
     text = value if isinstance(value, str) else _json(value)
@@ -330,7 +330,7 @@ def _text_lines(text: str) -> list[str]:
 
 
 def _within(lines: Iterable[str], characters: int) -> list[str]:
-    """Return as many lines as fit, and at least one."""
+    """Join as many lines as fit, and at least one."""
     fitting: list[str] = []
     for line in lines:
         characters -= len(line) + 1
@@ -353,7 +353,7 @@ def _searched(value: Any, search: str, is_regex: bool) -> _View:
 
 
 def _searchable(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield what a search goes through, each with its place: rows, lines, or the single values of JSON."""
+    """Iterate over the searchable parts, each with its location: rows, lines, or the single values of JSON."""
     if _is_table(value):
         names = list(_columns(value))
         for number, row in enumerate(value):
@@ -415,7 +415,7 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
-    """Return the table of a value: itself, or the only list of objects in an object.
+    """Find the table of a value: itself, or the only list of objects in an object.
 
     Raises:
         BadQuery: There is none, or it is not clear which one.

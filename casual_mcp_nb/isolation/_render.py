@@ -70,7 +70,7 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
-    """Return file and line of the innermost template in a traceback."""
+    """Find the file and line of the innermost template in a traceback."""
     position: tuple[str | None, int | None] = (None, None)
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

@@ -78,7 +78,7 @@ def _executed(connection: sqlite3.Connection, sql: str, parameters: Any) -> sqli
 
 
 def _rows(cursor: sqlite3.Cursor, limit: int, max_cell: int) -> tuple[list[list[Any]], bool]:
-    """Return the rows, each shortened, and whether there are more than fit."""
+    """Fetch the rows, each shortened, and check whether there are more than fit."""
     rows: list[list[Any]] = []
     characters = 0
     for row in cursor:

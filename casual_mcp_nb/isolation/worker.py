@@ -196,7 +196,7 @@ def _close(pipe: IO[bytes] | None) -> None:
 
 
 def _folders() -> list[str]:
-    """Return where the jobs' libraries are, which an isolated interpreter might not find."""
+    """List the folders of the jobs' libraries, which an isolated interpreter might not find."""
     specs = [importlib.util.find_spec(name) for name in _MODULES]
     origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
     parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]

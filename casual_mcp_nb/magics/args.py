@@ -143,7 +143,7 @@ def parse_cell_line(line: str) -> CellArgs:
 
 
 def variable_name(text: str) -> str:
-    """Return `text` if it is a valid variable name.
+    """Check that `text` is a valid variable name.
 
     Raises:
         UsageError: It is not.
@@ -344,7 +344,7 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def _compared(option: str, text: str) -> Any:
-    """Return the value of an option of `%mcp compare`: a number, a text, or several names."""
+    """Parse the value of an option of `%mcp compare`: a number, a text, or several names."""
     if option in ("--repeats", "--max-runs"):
         if not re.fullmatch(r"[0-9]{1,6}", text):
             raise UsageError(f"{option} takes a number, not {shown(text)}.")
@@ -361,7 +361,7 @@ def _compared(option: str, text: str) -> Any:
 
 
 def is_config_file(text: str) -> bool:
-    """Whether a text is the path of a config file: of a file that exists, or one that is named like a config."""
+    """Check whether a text is the path of a config file: of a file that exists, or one that is named like a config."""
     try:
         words = shlex.split(text)
         path = Path(*words).expanduser()
@@ -429,7 +429,7 @@ def parse_fork(line: str) -> ForkArgs:
 
 
 def one_word(command: str, line: str, noun: str, example: str = "") -> str:
-    """Return the one word that a command needs.
+    """Parse the single word that a command needs.
 
     Args:
         command: The command.

@@ -1,4 +1,4 @@
-"""The commands of `%mcp`: each takes a session and the rest of the line, and returns what the cell shows."""
+"""The commands of `%mcp`: each takes a session and the rest of the line, and returns the cell's output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def search(session: Session, line: str) -> Any:
 
 
 def connected(session: Session) -> Session:
-    """Return a session whose servers are connected: properties show only what is known."""
+    """Connect the session's servers: properties show only connected ones."""
     session.connect()
     return session
 
@@ -84,7 +84,7 @@ def _prompts(session: Session) -> Prompts:
 
 
 def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
-    """Return the command that shows a list of all servers, or what one server has in it.
+    """Create the command that lists the items of all servers, or of one.
 
     Args:
         command: Its name.
@@ -125,7 +125,7 @@ def model(session: Session, line: str) -> Any:
 
 
 def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
-    """Return the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
+    """Create the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
 
     def run(session: Session, line: str) -> Any:
         words = words_of(line) or _no_server()
@@ -147,7 +147,7 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
 
 
 def _compared(before: SessionStatus, after: SessionStatus, names: Iterable[str]) -> SessionStatus:
-    """Return a status with what became of servers and of the tokens, if any were known before."""
+    """Note the changed modes of servers on a status, and the change in tokens if they were known before."""
     modes = [f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names]
     tokens = [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"] if before.tokens else []
     return replace(after, notes=("; ".join([*modes, *tokens]), *after.notes))
@@ -184,13 +184,13 @@ def fork(session: Session, line: str) -> Any:
 
 
 def rename(session: Session, line: str) -> Any:
-    """Give a saved conversation another title."""
+    """Change the title of a saved conversation."""
     id, _, title = line.partition(" ")
     return _store(session).rename(id, title)
 
 
 def keep(change: str) -> Callable[[Session, str], Any]:
-    """Return the command that archives, restores or deletes a saved conversation."""
+    """Create the command that archives, restores or deletes a saved conversation."""
     return lambda session, line: getattr(_store(session), change)(one_word(change, line, "conversation", "k7m2p9xa"))
 
 
@@ -214,7 +214,7 @@ def rerun(session: Session, line: str) -> Any:
 
 
 def plan(session: Session, line: str) -> Any:
-    """Ask the model what it would call."""
+    """Plan the model's calls."""
     if not line:
         raise UsageError("What should be planned?", hint="For example: %mcp plan What is 17 * 24?")
     return session.plan(line)
@@ -277,7 +277,7 @@ def import_file(session: Session, line: str) -> Any:
 
 
 def cassette(session: Session, line: str) -> Any:
-    """Record or replay a cassette, end it, or say what is done with it."""
+    """Record or replay a cassette, end it, or show its state."""
     args = parse_cassette("cassette", line)
     current = session.cassettes.current
     if args.path == "off":
@@ -291,7 +291,7 @@ def cassette(session: Session, line: str) -> Any:
 
 
 def step_of(command: str) -> Callable[[Session, str], Step]:
-    """Return the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
+    """Create the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
     def find(session: Session, line: str) -> Step:
         turn, step = parse_place(command, line)
@@ -332,7 +332,7 @@ def strategy(session: Session, line: str) -> Any:
 
 
 def delivery(session: Session, line: str) -> Any:
-    """Choose how a model gets what was found."""
+    """Choose how a model gets the tools that a search found."""
     if line:
         name = one_word("delivery", line, "delivery", "bridge")
         _check("delivery", name, DELIVERY_SETTINGS)
@@ -413,7 +413,7 @@ def read(session: Session, line: str) -> Any:
 
 
 def subscribe(session: Session, line: str) -> Any:
-    """Have a server report the changes of a resource; or show what is reported."""
+    """Have a server report the changes of a resource; or list the reports."""
     return session.subscribe(one_word("subscribe", line, "resource", "docs://readme")) if line else session.subscriptions
 
 
@@ -444,7 +444,7 @@ def doctor(session: Session, line: str) -> Any:
 
 
 def trust(session: Session, line: str) -> Any:
-    """Show what the config would start, or accept it."""
+    """Show the servers and keys of the config, or accept them."""
     if line:
         if line != "--accept":
             raise UsageError("%mcp trust takes only --accept.")

@@ -53,7 +53,7 @@ class Names:
 
     @classmethod
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
-        """Return the names in a session; without one only those of commands and variables.
+        """Collect the names in a session; without one only those of commands and variables.
 
         Args:
             session: The session.
@@ -84,7 +84,7 @@ class Names:
 
 
 def complete(text: str, names: Names) -> list[str]:
-    """Return what can replace the last word of a line.
+    """List the completions of the last word of a line.
 
     Args:
         text: The line up to the cursor, from its `%` on.
@@ -99,7 +99,7 @@ def complete(text: str, names: Names) -> list[str]:
 
 
 def last_word(text: str) -> str:
-    """Return the word that is being typed; empty after a space."""
+    """Find the word that is being typed; empty after a space."""
     return "" if not text or text[-1].isspace() else text.split()[-1]
 
 

@@ -134,7 +134,7 @@ class McpMagics(Magics):
         return self._start(f"Starting the servers of {path.name} …", make)
 
     def _audit(self, line: str) -> Any:
-        """Show every call of the session, save the list to a file, or measure what a config costs, which needs no session."""
+        """Show every call of the session, save the list to a file, or measure the cost of a config, which needs no session."""
         words = words_of(line)
         paths = [word for word in words if word not in ("--overwrite", "--trust")]
         if not words:
@@ -155,12 +155,12 @@ class McpMagics(Magics):
         return namespace
 
     def variables(self) -> list[str]:
-        """Return the names of the notebook's own variables."""
+        """List the names of the notebook's own variables."""
         assert self.shell is not None
         return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
     def session(self) -> Session | None:
-        """Return the session of the notebook, or None. Imports no engine."""
+        """Find the session of the notebook, if there is one. Imports no engine."""
         import sys
 
         module = sys.modules.get("casual_mcp_nb.session")
@@ -320,7 +320,7 @@ _QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*
 
 
 def keep_questions(lines: list[str]) -> list[str]:
-    """Return the lines of a cell with each `%mcp … ?` as a call, since IPython reads a final question mark as its help."""
+    """Convert each `%mcp … ?` in the lines of a cell to a call, since IPython reads a final question mark as its help."""
     if not lines or lines[0].startswith("%%"):
         return lines
     result, text = [], ""
@@ -378,7 +378,7 @@ def _remove(shell: InteractiveShell) -> None:
 
 
 def _matcher(magics: McpMagics) -> Any:
-    """Return a matcher for our lines. A hook for `complete_command` would leave Python's keywords in the list."""
+    """Create a matcher for our lines. A hook for `complete_command` would leave Python's keywords in the list."""
     from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
     @context_matcher(identifier=_MATCHER)  # type: ignore[untyped-decorator]

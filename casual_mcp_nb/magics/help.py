@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def help_of(command: str = "") -> Help:
-    """Return the whole help, or that of one command.
+    """Build the whole help, or that of one command.
 
     Raises:
         UnknownNameError: There is no such command.

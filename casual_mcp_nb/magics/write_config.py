@@ -9,7 +9,7 @@ from casual_mcp_nb.errors import ConfigError, UsageError, shown
 
 
 class WrittenConfigs:
-    """Writes config files, and remembers what it wrote: only an unchanged file may be overwritten."""
+    """Writes config files, and remembers their contents: only an unchanged file may be overwritten."""
 
     def __init__(self) -> None:
         self._digests: dict[Path, str] = {}
@@ -41,7 +41,7 @@ class WrittenConfigs:
 
 
 def _text_of(path: Path) -> str | None:
-    """Return the text of a file; None if there is no file, or it is not text."""
+    """Read the text of a file; None if there is no file, or it is not text."""
     from casual_mcp_nb.config.document import read_text
 
     try:

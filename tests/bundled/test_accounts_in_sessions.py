@@ -1,4 +1,4 @@
-"""Servers with credentials in a session: who is asked, where credentials are read, and what the doctor says."""
+"""Servers with credentials in a session: approvals, the places where credentials are read, and the doctor's findings."""
 
 from __future__ import annotations
 

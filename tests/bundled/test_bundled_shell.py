@@ -34,7 +34,7 @@ def _runs(pid: int) -> bool:
 
 
 async def _gone(pid: int) -> bool:
-    """Whether a process ends within some seconds."""
+    """Check whether a process ends within some seconds."""
     for _ in range(100):
         if not _runs(pid):
             return True

@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the config of another host costs in tokens, and what deferring would save."""
+"""The cost of another host's config in tokens, and the saving by deferring."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Terminal:
         self._read = 0
 
     def until(self, text: str) -> str:
-        """Read until a text is there, and return what is new up to its end; what follows is for the next call."""
+        """Read until a text appears, and return the output up to its end; later output is for the next call."""
         while (end := self.screen.find(text, self._read)) < 0:
             ready, _, _ = select.select([self._ours], [], [], 60)
             assert ready, f"{text!r} is not on the screen: {self.screen[-2_000:]!r}"

@@ -1,4 +1,4 @@
-"""The command line as such: help, errors, exit codes, and what its start imports."""
+"""The command line as such: help, errors, exit codes, and the imports at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that list something write, for people and for programs."""
+"""The output of the commands that list something, for people and for programs."""
 
 from __future__ import annotations
 

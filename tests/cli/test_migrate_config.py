@@ -1,4 +1,4 @@
-"""`migrate-config` as a command: what it writes, when it does not, and what it shows."""
+"""`migrate-config` as a command: the file that it writes, its refusals, and its output."""
 
 from __future__ import annotations
 

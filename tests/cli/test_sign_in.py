@@ -32,13 +32,13 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., tuple[int, str]]]:
-    """Run `sign-in google` with a person who opens the address in a browser, and types what `browser` returns."""
+    """Run `sign-in google` with a person who opens the address in a browser, and types the text that `browser` returns."""
     typed, keyboard = os.pipe()
     terminal = os.fdopen(typed)
     monkeypatch.setattr(sys, "stdin", terminal)
 
     class Screen:
-        """What is printed; the person acts as soon as there is an address."""
+        """The printed output; the person acts as soon as there is an address."""
 
         def __init__(self, browser: Browser) -> None:
             self.text = ""

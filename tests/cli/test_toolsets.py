@@ -1,4 +1,4 @@
-"""Toolsets from a shell: what is written to the config file, and what is asked on a terminal."""
+"""Toolsets from a shell: the entries written to the config file, and the questions on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print as JSON what a package of casual-mcp's shape offers: `python describe_package.py casual_mcp`.
+"""Describe the public names of a package of casual-mcp's shape as JSON: `python describe_package.py casual_mcp`.
 
 Run by casual-mcp's Python for casual-mcp, and by ours for ours, so it imports nothing but the package and what both have.
 
@@ -58,18 +58,18 @@ for line in sys.stdin:
 
 
 def described_modules(package: str) -> dict[str, Any]:
-    """Return the public names of every module of a package."""
+    """Describe the public names of every module of a package."""
     return {name: described_module(package, name) for name in module_names(package)}
 
 
 def module_names(package: str) -> list[str]:
-    """Return the modules of a package, without its name; the package itself is empty."""
+    """List the modules of a package, without its name; the package itself is empty."""
     root = importlib.import_module(package)
     return ["", *(each.name.removeprefix(f"{package}.") for each in pkgutil.walk_packages(root.__path__, f"{package}."))]
 
 
 def described_module(package: str, name: str, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return what the public names of one module are.
+    """Describe the public names of one module.
 
     Args:
         package: The package.
@@ -82,7 +82,7 @@ def described_module(package: str, name: str, names: Iterable[str] | None = None
 
 
 def public_names(file: Path) -> set[str]:
-    """Return the names that a module's source binds at its top, without those it only imports for itself."""
+    """List the names that a module's source binds at its top, without those it only imports for itself."""
     names: set[str] = set()
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -97,7 +97,7 @@ def public_names(file: Path) -> set[str]:
 
 
 def described(value: Any) -> dict[str, Any]:
-    """Return what a name is."""
+    """Describe the kind of a name."""
     if inspect.ismodule(value):
         return {"kind": "module"}
     if isinstance(value, type):
@@ -108,7 +108,7 @@ def described(value: Any) -> dict[str, Any]:
 
 
 def described_class(kind: type) -> dict[str, Any]:
-    """Return the constructor, fields, public members and standard bases of a class."""
+    """Describe the constructor, fields, public members and standard bases of a class."""
     if hasattr(kind, "model_rebuild"):
         kind.model_rebuild()
     ours = [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else getattr(kind, "_fields", ())
@@ -125,14 +125,14 @@ def described_class(kind: type) -> dict[str, Any]:
 
 
 def own_members(kind: type) -> set[str]:
-    """Return the public members that a class, or one of its bases in the same package, defines."""
+    """List the public members that a class, or one of its bases in the same package, defines."""
     top = kind.__module__.partition(".")[0]
     names = {name for base in kind.__mro__ if base.__module__.partition(".")[0] == top for name in vars(base)}
     return {name for name in names if not name.startswith("_") and not name.startswith("model_") and hasattr(kind, name)}
 
 
 def described_member(kind: type, name: str) -> dict[str, Any]:
-    """Return what a member of a class is."""
+    """Describe the kind of a member of a class."""
     value = inspect.getattr_static(kind, name)
     if isinstance(value, staticmethod | classmethod):
         return {"kind": type(value).__name__, **callable_shape(getattr(kind, name))}
@@ -142,7 +142,7 @@ def described_member(kind: type, name: str) -> dict[str, Any]:
 
 
 def callable_shape(value: Any) -> dict[str, Any]:
-    """Return the parameters of a callable, each with its kind and default, and whether it is a coroutine function."""
+    """List the parameters of a callable, each with its kind and default, and check whether it is a coroutine function."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -156,7 +156,7 @@ def callable_shape(value: Any) -> dict[str, Any]:
 
 
 def default_of(value: Any) -> str | None:
-    """Return a default as text; None if there is none."""
+    """Format a default as text; None if there is none."""
     if value is inspect.Parameter.empty:
         return None
     # Pydantic shows a default that a factory makes as this.
@@ -164,7 +164,7 @@ def default_of(value: Any) -> str | None:
 
 
 def shape(value: Any, depth: int = 0) -> Any:
-    """Return the kind of a value: containers by what is in them, objects by the names of their public fields."""
+    """Describe the kind of a value: containers by their items, objects by the names of their public fields."""
     if value is None or isinstance(value, bool | int | float | str):
         return type(value).__name__
     if isinstance(value, dict):
@@ -223,7 +223,7 @@ def write_config(folder: Path) -> Path:
 
 
 def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
-    """Return the exit code of each command of casual-mcp that only reads, and the cells of the table that it prints."""
+    """Run each command of casual-mcp that only reads, and return its exit code and the cells of the table that it prints."""
     from rich.console import Console
 
     module = importlib.import_module(f"{package}.cli")
@@ -245,7 +245,7 @@ def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
 
 
 async def described_results(package: str, folder: Path) -> dict[str, Any]:
-    """Return the shapes of what documented calls return, of errors too."""
+    """Describe the shapes of the results of documented calls, of errors too."""
 
     def module(name: str) -> Any:
         return importlib.import_module(f"{package}.{name}".rstrip("."))
@@ -295,7 +295,7 @@ async def described_results(package: str, folder: Path) -> dict[str, Any]:
 
 
 async def described_chat(root: Any, config: Any) -> dict[str, Any]:
-    """Return the shapes of a chat: its messages, its stats, one call."""
+    """Describe the shapes of a chat: its messages, its stats, one call."""
     from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, Model, UserMessage
 
     def calling(arguments: str) -> Any:
@@ -327,7 +327,7 @@ async def described_chat(root: Any, config: Any) -> dict[str, Any]:
 
 
 def described_errors(module: Any, config: Any) -> dict[str, Any]:
-    """Return the standard kinds of the errors that documented calls raise."""
+    """List the standard kinds of the errors that documented calls raise."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
     call = AssistantToolCall(id="call-1", function=AssistantToolCallFunction(name="add", arguments='{"a": 1}'))
@@ -357,7 +357,7 @@ def described_errors(module: Any, config: Any) -> dict[str, Any]:
 
 
 def dumped_configs(package: str) -> list[dict[str, Any]]:
-    """Return what `model_dump` makes of configs with and without each section."""
+    """Dump configs with and without each section by `model_dump`."""
     models, config = importlib.import_module(f"{package}.models"), importlib.import_module(f"{package}.models.config").Config
     servers = {
         "here": models.StdioServerConfig(command="python", args=["server.py"], env={"ZONE": "UTC"}, cwd="/"),

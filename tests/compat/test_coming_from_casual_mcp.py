@@ -152,7 +152,7 @@ async def test_a_conversation_is_kept_by_the_caller(config: Config) -> None:
 
 
 class Shouting(Model):
-    """A model of one's own: what it is asked and what it says goes through its `chat`."""
+    """A custom model: its prompts and answers go through its `chat`."""
 
     async def chat(self, *args: Any, **more: Any) -> AssistantMessage:
         message = await super().chat(*args, **more)

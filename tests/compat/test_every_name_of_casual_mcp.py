@@ -1,4 +1,4 @@
-"""Every module, name, parameter and result of casual-mcp 1.0 is here, or in the guide's table of what differs on purpose."""
+"""Every module, name, parameter and result of casual-mcp 1.0 is here, or in the guide's table of intended differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what casual-mcp 1.0.0 offers, as its own Python sees it."""
+    """The public names of casual-mcp 1.0.0, as its own Python sees them."""
     script = Path(__file__).with_name("describe_package.py")
     environ = {**os.environ, "LOG_LEVEL": "ERROR", "OPENAI_API_KEY": "sk-local"}
     folder = tmp_path_factory.mktemp("peer")
@@ -54,7 +54,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def on_purpose() -> set[str]:
-    """Return what the guide says is different on purpose: the code in the first column of that table."""
+    """The intended differences in the guide: the code in the first column of that table."""
     text = GUIDE.read_text(encoding="utf-8")
     table = text.partition("## Names that differ on purpose\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
@@ -63,7 +63,7 @@ def on_purpose() -> set[str]:
 
 
 def differences(theirs: dict[str, Any]) -> Iterator[str]:
-    """Yield what is missing or differs: modules, names, members, parameters, defaults, fields, kinds."""
+    """Find missing and different modules, names, members, parameters, defaults, fields and kinds."""
     for module, names in theirs["modules"].items():
         try:
             ours = described_module(PACKAGE, module, names)
@@ -104,7 +104,7 @@ def parameters_that_differ(key: str, there: dict[str, Any], here: dict[str, Any]
 
 
 def covers(there: Any, here: Any) -> bool:
-    """Return whether a result has at least what the other one has."""
+    """Check whether a result has at least everything that the other one has."""
     if isinstance(there, dict) and isinstance(here, dict):
         if set(there) & {"object", "raises"}:
             ((names, ours),) = ((there[kind], here.get(kind, ())) for kind in there)

@@ -1,4 +1,4 @@
-"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and what the guide lists."""
+"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and the guide's list."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def running(folder: Path, python: Path, app: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, Any]]]:
-    """What each service answers to each request."""
+    """The answers of each service to each request."""
     if not THEIRS.exists():
         pytest.skip("casual-mcp is not installed: python .ci/third_party.py casual-mcp")
     folder = tmp_path_factory.mktemp("config")

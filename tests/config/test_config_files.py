@@ -1,4 +1,4 @@
-"""Files that are not what they should be, and files that are."""
+"""Files that are not as they should be, and files that are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of other MCP hosts, as those hosts write them: what each of them means here, and what is said of the rest."""
+"""The files of other MCP hosts, as those hosts write them: the meaning of each here, and the warnings about the rest."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def added(before: str, after: str) -> str:
-    """What stands in `after` and not in `before`, where all of `before` is still there around it."""
+    """Find the new part of `after`, where all of `before` is still there around it."""
     same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
     rest = len(before) - same
     assert after[len(after) - rest :] == before[same:]

@@ -1,4 +1,4 @@
-"""What a person types for a server: a command line, an address, the name of a bundled server."""
+"""Servers as a person types them: a command line, an address, the name of a bundled server."""
 
 from __future__ import annotations
 

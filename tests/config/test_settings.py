@@ -1,4 +1,4 @@
-"""What the environment says about how the package behaves."""
+"""Settings of the package in the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a change of a config, and how it is remembered that a person accepted it."""
+"""The changes of a config that need a new question, and the record of a person's acceptance."""
 
 from __future__ import annotations
 

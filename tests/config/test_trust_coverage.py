@@ -1,4 +1,4 @@
-"""What leaves the environment before a config was accepted, and what of an accepted one may change without a question."""
+"""The use of the environment before a config is accepted, and the changes of an accepted one that need no question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundled servers that are forked: what holds for other servers holds for them."""
+"""Bundled servers that are forked behave as other servers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries log never reaches stderr by itself: it is server text, without a limit and with secrets in it."""
+"""The logs of libraries never reach stderr by themselves: they are server text, without a limit and with secrets in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of the config in what servers send."""
+"""Secrets of the config in servers' results."""
 
 from __future__ import annotations
 

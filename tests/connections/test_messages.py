@@ -18,7 +18,7 @@ LONG = "x" * 200
 
 
 def fed(limit: LineLimit, data: bytes, size: int) -> list[bytes]:
-    """What comes out when `data` comes in pieces of so many bytes."""
+    """Feed `data` in pieces of so many bytes, and collect the output."""
     out = b"".join(limit.feed(data[start : start + size]) for start in range(0, len(data), size))
     return (out + limit.feed(b"", final=True)).split(b"\n")
 

@@ -1,4 +1,4 @@
-"""Remote servers of the older SSE transport, and what a refusal over HTTP says."""
+"""Remote servers of the older SSE transport, and the errors of a refusal over HTTP."""
 
 from __future__ import annotations
 

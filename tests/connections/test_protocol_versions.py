@@ -1,4 +1,4 @@
-"""Which protocol version is agreed on with a server, and what happens where the newer one does not work."""
+"""The protocol version agreed on with a server, and the fallback where the newer one does not work."""
 
 from __future__ import annotations
 

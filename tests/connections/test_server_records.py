@@ -1,4 +1,4 @@
-"""The log of a server and the messages to and from it: what is recorded, bounded, and never a secret."""
+"""The log of a server and the messages to and from it: recorded, bounded, and without secrets."""
 
 from __future__ import annotations
 

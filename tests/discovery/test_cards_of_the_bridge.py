@@ -1,4 +1,4 @@
-"""Cards with whole schemas: what a model reads, and what is parsed from them again."""
+"""Cards with whole schemas: the text for the model, and the schemas parsed from it again."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ QUERIES = [
 
 
 def ranked() -> dict[str, Any]:
-    """Return the index as a page gets it, and for each query the tools that Python finds, with their scores."""
+    """Export the index as a page gets it, and find the tools for each query in Python, with their scores."""
     index = ToolSearchIndex(TOOLS)
     found = [[[hit.tool.wire_name, hit.score] for hit in index.search(query, SHOWN)] for query in QUERIES]
     return {"index": index.to_plain(), "queries": QUERIES, "found": found}

@@ -1,4 +1,4 @@
-"""A query is compared word by word, so the model is told what language to ask in, before and after."""
+"""A query is compared word by word, so the model is told which language to search in, before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one search loads is limited in tokens; what does not fit is named, and a narrower search loads it."""
+"""A limit in tokens on the tools that one search loads; the others are named, and a narrower search loads them."""
 
 from __future__ import annotations
 

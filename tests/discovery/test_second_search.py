@@ -1,4 +1,4 @@
-"""A later search of a conversation: what was shown and not used steps back, so that the model sees others."""
+"""A later search of a conversation: tools that were shown and not used step back, so that the model sees others."""
 
 from __future__ import annotations
 

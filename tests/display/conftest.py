@@ -1,4 +1,4 @@
-"""Nouns made of any text, and a strict parser of what is drawn from them."""
+"""Values made of any text, and a strict parser of their displays."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ _SOURCE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
 
 
 class StrictParser(HTMLParser):
-    """Refuses what is not allowed or not well-formed; keeps the text that a person reads."""
+    """Refuses forbidden and malformed markup; keeps the text that a person reads."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

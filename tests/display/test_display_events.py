@@ -36,7 +36,7 @@ EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def made(name: str, say: Say = str) -> Event:
-    """Return an event of a class, each of its texts passed through `say`."""
+    """Make an event of a class, each of its texts passed through `say`."""
     tool = ToolName(say("mail"), say("send"))
     events: list[Event] = [
         *turn_events(say),

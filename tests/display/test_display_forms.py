@@ -1,4 +1,4 @@
-"""What each display says, in all of its forms."""
+"""The text of each display, in all of its forms."""
 
 from __future__ import annotations
 

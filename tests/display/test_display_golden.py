@@ -1,4 +1,4 @@
-"""Small components, character by character: a change of what people see is a change of a file that a person reads."""
+"""Small components, character by character: a visible change is a change of a file that a person reads."""
 
 from __future__ import annotations
 

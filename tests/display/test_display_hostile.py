@@ -1,4 +1,4 @@
-"""Whatever a server or a model says stays text in every form of every display."""
+"""Any text of a server or a model stays text in every form of every display."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def book() -> Any:
 
 
 class Active(HTMLParser):
-    """Collects what could act."""
+    """Collects everything that could act."""
 
     def __init__(self) -> None:
         super().__init__()

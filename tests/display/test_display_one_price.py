@@ -1,4 +1,4 @@
-"""One fact, one figure: what a tool costs, how many are sent, how long a bar is."""
+"""One fact, one figure: the cost of a tool, the number of tools sent, the length of a bar."""
 
 from __future__ import annotations
 

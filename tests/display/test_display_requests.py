@@ -1,4 +1,4 @@
-"""What was sent to the model, what was new in it, and what a conversation took."""
+"""Requests to the model, the new part of each, and the usage of a conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However much there is to show, an output stays small and says what it left out."""
+"""However much there is to show, an output stays small and names its omissions."""
 
 from __future__ import annotations
 

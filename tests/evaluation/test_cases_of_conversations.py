@@ -1,4 +1,4 @@
-"""A first file of cases, from what was asked, searched for and called."""
+"""A first file of cases, from past questions, searches and calls."""
 
 from __future__ import annotations
 

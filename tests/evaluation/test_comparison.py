@@ -1,4 +1,4 @@
-"""Comparisons: the same prompts in several ways, what each took, which costs least, and where discovery loses."""
+"""Comparisons: the same prompts in several variants, the usage of each, the cheapest one, and where discovery loses."""
 
 from __future__ import annotations
 

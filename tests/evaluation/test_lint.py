@@ -1,4 +1,4 @@
-"""The lint of a catalog: what makes tools hard to find, or dear."""
+"""The lint of a catalog: defects that make tools hard to find, or expensive."""
 
 from __future__ import annotations
 

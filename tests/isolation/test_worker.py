@@ -1,4 +1,4 @@
-"""The process for work that can be endless: it ends what takes too long, knows nothing, and is gone when it should be."""
+"""The process for work that can be endless: it ends overlong jobs, knows nothing, and is gone when it should be."""
 
 from __future__ import annotations
 

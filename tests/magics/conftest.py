@@ -1,4 +1,4 @@
-"""The magics are there, so what errors advise is in their words."""
+"""The magics are there, so the advice of errors is in their words."""
 
 from __future__ import annotations
 

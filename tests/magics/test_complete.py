@@ -1,4 +1,4 @@
-"""What the tab key offers behind the magics."""
+"""Completions of the tab key behind the magics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on a `%mcp` line is used or refused, and never ignored."""
+"""Every word of a `%mcp` line is used or refused, and never ignored."""
 
 from __future__ import annotations
 
