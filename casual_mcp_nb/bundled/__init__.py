@@ -15,12 +15,12 @@ from casual_mcp_nb.bundled._available import Available, available
 from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, Missing, known
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.bundled._server import ToolServer
+    from casual_mcp_nb.bundled._server import FunctionServer
 
 __all__ = ["BUNDLED", "Available", "BundledServer", "Missing", "available", "build", "command"]
 
 
-def build(name: str, args: Sequence[str] = ()) -> ToolServer:
+def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     """Build a server for use in this process, for instance with `fastmcp.Client(build("math"))`.
 
     Args:

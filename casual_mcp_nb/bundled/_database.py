@@ -103,7 +103,7 @@ class Database:
             raise ToolError(f"The database cannot be opened: {error}.") from error
 
     @contextmanager
-    def connect(self, *, write: bool = False, guard: bool = True) -> Iterator[Connection]:
+    def connect(self, *, write: bool = False, guard: bool = True) -> Iterator[DatabaseConnection]:
         """Open the database for one tool.
 
         Args:
@@ -111,7 +111,7 @@ class Database:
             guard: Allow only what an untrusted statement may do; False for our own statements.
         """
         with self._lock:
-            yield Connection(self, write, guard)
+            yield DatabaseConnection(self, write, guard)
 
     def run(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], seconds: float, **options: Any) -> Result:
         """Run a statement, while no other one runs.
@@ -141,7 +141,7 @@ class Database:
         return Result(**answer)
 
 
-class Connection:
+class DatabaseConnection:
     """The database for the statements of one tool, which share its time.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from casual_mcp_nb.bundled.registry import BundledServer, module_of
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.bundled._server import ToolServer
+    from casual_mcp_nb.bundled._server import FunctionServer
 
 
 class _CommandParser(argparse.ArgumentParser):
@@ -20,7 +20,7 @@ class _CommandParser(argparse.ArgumentParser):
         return " ".join(super().format_usage().split())
 
 
-def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> ToolServer:
+def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> FunctionServer:
     """Import the server's module, parse its options and build it.
 
     Args:
@@ -38,5 +38,5 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
     parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):
         module.add_options(parser)
-    built: ToolServer = module.build(**vars(parser.parse_args(list(args))))
+    built: FunctionServer = module.build(**vars(parser.parse_args(list(args))))
     return built

@@ -16,10 +16,10 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
-__all__ = ["ToolError", "ToolServer", "adds", "closest", "destroys", "package_version", "reads"]
+__all__ = ["FunctionServer", "ToolError", "adds", "closest", "destroys", "package_version", "reads"]
 
 
-class ToolServer(MCPServer[Any]):
+class FunctionServer(MCPServer[Any]):
     """An MCP server over plain functions.
 
     Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are short messages for the

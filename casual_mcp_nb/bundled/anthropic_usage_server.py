@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr
 
 from casual_mcp_nb.bundled._private_files import private_folder, read_private, why_not_private, write_private
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 from casual_mcp_nb.extract.mail import decoded_header
 from casual_mcp_nb.types.files import NotPrivateError
 
@@ -56,7 +56,7 @@ def save_key(key: str) -> None:
     write_private(key_file(), key.strip())
 
 
-def build(endpoint: str = HOME) -> ToolServer:
+def build(endpoint: str = HOME) -> FunctionServer:
     """Build the server.
 
     Args:
@@ -68,7 +68,7 @@ def build(endpoint: str = HOME) -> ToolServer:
     """
     usage = Usage(_key(), endpoint)
     tools = reads(usage.anthropic_usage_report, usage.anthropic_cost_report, open_world=True)
-    return ToolServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)
+    return FunctionServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)
 
 
 def _key() -> SecretStr:

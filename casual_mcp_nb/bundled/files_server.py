@@ -16,7 +16,7 @@ from pydantic import Field
 from casual_mcp_nb.bundled._documents import media_type, read_document
 from casual_mcp_nb.bundled._paths import Root, short_errors
 from casual_mcp_nb.bundled._search import matches, matching_lines, walk_files
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, adds, destroys, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, adds, destroys, reads
 from casual_mcp_nb.bundled._writing import Writer
 
 MAX_READ = 100_000
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", default=".", metavar="DIR", help="the folder (default: the current one)")
 
 
-def build(root: str = ".") -> ToolServer:
+def build(root: str = ".") -> FunctionServer:
     """Build the server.
 
     Args:
@@ -50,7 +50,7 @@ def build(root: str = ".") -> ToolServer:
         *adds(files.create_directory, idempotent=True),
         *destroys(files.write_file, files.copy_file, files.move_file, files.delete_file),
     ]
-    return ToolServer("files", "Files inside one root folder; every path is relative to it.", tools)
+    return FunctionServer("files", "Files inside one root folder; every path is relative to it.", tools)
 
 
 class Files:

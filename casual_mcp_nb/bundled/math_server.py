@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from casual_mcp_nb.bundled._evaluate import checked, evaluate
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 
 # The union keeps whole numbers exact; the schema stays the one word that models know.
 Number = Annotated[int | Annotated[float, Field(allow_inf_nan=False)], WithJsonSchema({"type": "number"})]
@@ -23,13 +23,13 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MAX_FACTORED = 10**12
 
 
-def build() -> ToolServer:
+def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
         *(evaluate_expression, add, subtract, multiply, divide, power, percentage_change, describe_numbers),
         *(solve_quadratic, prime_factors, gcd_and_lcm, convert_base, random_numbers),
     )
-    return ToolServer("math", "Exact and fast arithmetic, statistics and number theory.", tools)
+    return FunctionServer("math", "Exact and fast arithmetic, statistics and number theory.", tools)
 
 
 def evaluate_expression(

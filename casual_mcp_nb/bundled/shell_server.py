@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import anyio
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, destroys
 
 MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def build(cwd: str = ".", max_output: int = 20_000) -> ToolServer:
+def build(cwd: str = ".", max_output: int = 20_000) -> FunctionServer:
     """Build the server.
 
     Args:
@@ -53,7 +53,7 @@ def build(cwd: str = ".", max_output: int = 20_000) -> ToolServer:
         raise ValueError("--max-output must be at least 100")
     shell = Shell(Path(cwd).resolve(), max_output)
     tools = destroys(shell.run_command, open_world=True)
-    return ToolServer("shell", "Run shell commands on this computer.", tools, on_close=shell.close)
+    return FunctionServer("shell", "Run shell commands on this computer.", tools, on_close=shell.close)
 
 
 class Shell:

@@ -14,8 +14,8 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
-from casual_mcp_nb.bundled._database import MAX_ROWS, Connection, Database, Statements
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, closest, destroys, reads
+from casual_mcp_nb.bundled._database import MAX_ROWS, Database, DatabaseConnection, Statements
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, closest, destroys, reads
 
 _MAX_OUTLINE = 600
 _MAX_CHOICES = 100
@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--read-only", action="store_true", help="leave out the tool that changes the database")
 
 
-def build(database: str | None = None, read_only: bool = False) -> ToolServer:
+def build(database: str | None = None, read_only: bool = False) -> FunctionServer:
     """Build the server.
 
     Args:
@@ -56,7 +56,7 @@ def build(database: str | None = None, read_only: bool = False) -> ToolServer:
     with opened.schema() as connection:
         tools.outline(connection, registered)
     what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
-    return ToolServer("sqlite", what, registered, on_close=opened.close)
+    return FunctionServer("sqlite", what, registered, on_close=opened.close)
 
 
 class Tables:
@@ -189,7 +189,7 @@ class Tables:
         return {"rows_changed": done.changed, "last_row_id": done.last_id}
 
     @contextmanager
-    def _reading(self, table: str, column: str = "") -> Iterator[Connection]:
+    def _reading(self, table: str, column: str = "") -> Iterator[DatabaseConnection]:
         """Open a connection to read a table; the table, and the column if there is one, are checked."""
         with self._database.connect(guard=False) as connection:
             if table not in (names := list(_names(connection))):

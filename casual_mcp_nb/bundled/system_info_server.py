@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, reads
 
 
-def build() -> ToolServer:
+def build() -> FunctionServer:
     """Build the server."""
     tools = reads(system_info, cpu_info, memory_info, disk_info, network_info, list_processes)
-    return ToolServer("system-info", "Facts about the computer that this server runs on.", tools)
+    return FunctionServer("system-info", "Facts about the computer that this server runs on.", tools)
 
 
 def system_info() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from casual_mcp_nb import extract
 from casual_mcp_nb.bundled._json_query import pick
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 
 MAX_CHARACTERS = 200_000
 _MAX_LINES = 2000
@@ -31,13 +31,13 @@ _URL = re.compile(r"\bhttps?://[^\s<>\"'`]{1,2000}", re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 
 
-def build() -> ToolServer:
+def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
         *(html_to_text, count_words, extract_emails, extract_urls, diff_texts, find_replace, sort_lines),
         *(slugify, hash_text, encode_base64, decode_base64, csv_to_markdown, query_json),
     )
-    return ToolServer("text", "Read, count, extract, compare and convert text.", tools)
+    return FunctionServer("text", "Read, count, extract, compare and convert text.", tools)
 
 
 def html_to_text(html: Annotated[str, Field(description="The HTML page", max_length=MAX_CHARACTERS)]) -> str:

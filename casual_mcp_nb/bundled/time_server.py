@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from casual_mcp_nb.bundled._moments import parse_moment, time_zone, zone_names
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 
 Zone = Annotated[str, Field(description="Time zone such as 'Europe/Oslo', 'America/New_York' or 'UTC'", max_length=100)]
 Moment = Annotated[
@@ -19,13 +19,13 @@ Moment = Annotated[
 Amount = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 
 
-def build() -> ToolServer:
+def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
         *(current_time, convert_time, add_duration, date_difference, parse_date, day_of_week),
         *(month_calendar, from_timestamp, list_timezones),
     )
-    return ToolServer("time", "Clocks, time zones, dates and durations.", tools)
+    return FunctionServer("time", "Clocks, time zones, dates and durations.", tools)
 
 
 def current_time(timezone: Zone = "UTC") -> dict[str, Any]:

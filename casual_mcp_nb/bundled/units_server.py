@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 
 if TYPE_CHECKING:
     from pint import Unit, UnitRegistry
@@ -48,10 +48,10 @@ _SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "µ": "u", "μ": "u", "·
 _MAX_TERMS = 8
 
 
-def build() -> ToolServer:
+def build() -> FunctionServer:
     """Build the server."""
     tools = reads(convert_units, convert_temperature, list_units)
-    return ToolServer("units", f"Unit conversion: {', '.join(_LISTED)}, and whatever else has units.", tools)
+    return FunctionServer("units", f"Unit conversion: {', '.join(_LISTED)}, and whatever else has units.", tools)
 
 
 def convert_units(

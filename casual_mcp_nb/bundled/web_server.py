@@ -10,7 +10,7 @@ import anyio
 from pydantic import Field
 
 from casual_mcp_nb.bundled._documents import detect_encoding
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
 from casual_mcp_nb.bundled._web_client import Page, fetch
 from casual_mcp_nb.extract import html_to_text, job_postings
 from casual_mcp_nb.extract.html import parse_html
@@ -22,7 +22,7 @@ _DECLARED = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w.:-]{2,40})"
 _NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 
 
-def build(allowed_addresses: Collection[str] = ()) -> ToolServer:
+def build(allowed_addresses: Collection[str] = ()) -> FunctionServer:
     """Build the server.
 
     Args:
@@ -30,7 +30,7 @@ def build(allowed_addresses: Collection[str] = ()) -> ToolServer:
             command line gives them.
     """
     web = Web(frozenset(allowed_addresses))
-    return ToolServer("web", "Pages of the public web as text.", reads(web.fetch_page, open_world=True))
+    return FunctionServer("web", "Pages of the public web as text.", reads(web.fetch_page, open_world=True))
 
 
 class Web:

@@ -147,11 +147,11 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
             session.selection.tool_set = settings.toolset
         if interactive:
             return _converse(session, settings.of_a_turn())
-        from casual_mcp_nb.cli.transcript import JsonLines, Transcript
+        from casual_mcp_nb.cli.transcript import JsonLines, TerminalTranscript
 
         # A question would be written between the JSON lines, and a pipe is not a person.
         session.questions.unattended = settings.json or not sys.stdin.isatty()
-        writer = JsonLines(session) if settings.json else Transcript(session)
+        writer = JsonLines(session) if settings.json else TerminalTranscript(session)
         return _run(session, message, writer, {**settings.of_a_turn(), **settings.of_the_message()})
 
 
@@ -174,7 +174,7 @@ def _run(session: Session, message: str, writer: TurnWriter, options: dict[str, 
 
 def _converse(session: Session, options: dict[str, Any]) -> int:
     """Run turns until the person ends the conversation."""
-    from casual_mcp_nb.cli.transcript import Transcript
+    from casual_mcp_nb.cli.transcript import TerminalTranscript
 
     with suppress(ImportError):
         # It gives `input` a history and keys to edit a line.
@@ -195,7 +195,7 @@ def _converse(session: Session, options: dict[str, Any]) -> int:
             if line.startswith("/"):
                 _command(session, *line[1:].split(maxsplit=1))
             elif line:
-                _run(session, line, Transcript(session), options)
+                _run(session, line, TerminalTranscript(session), options)
         except KeyboardInterrupt:
             tell("Stopped. Completed steps are kept.")
         except CasualMcpError as error:

@@ -177,12 +177,12 @@ def _block(block: Block) -> RenderableType:
             for label, cell in block.rows:
                 grid.add_row(Line(label, style="dim"), _cell(cell))
             return grid
-        case view.Text():
+        case view.TextBlock():
             return Line("\n".join([*([f"{block.label}:"] if block.label else []), *block.text.split("\n")]))
         case view.Line():
             line = Line(block.mark.text, style=_TONES[block.mark.tone]) if block.mark else Line()
             return line.append(" · ".join(["", *block.words] if block.mark else block.words))
-        case view.Image():
+        case view.ImageBlock():
             return Line(f"[{block.note}]")
         case view.Section():
             return _drawn(block)

@@ -171,7 +171,7 @@ def _view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
     from casual_mcp_nb.display import format as words
     from casual_mcp_nb.display.text import first
     from casual_mcp_nb.display.tools import SUMMARY, behaviour
-    from casual_mcp_nb.display.view import Cell, Name, Table, Text, View, columns
+    from casual_mcp_nb.display.view import Cell, Name, Table, TextBlock, View, columns
 
     statuses = {tool.tool_name: status_of(tools, tool) for tool in rows}
     with_status = discovery or any(status != "loaded" for status in statuses.values())
@@ -184,7 +184,7 @@ def _view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
     titles = columns("Tool", *(("Status",) if with_status else ()), "Tokens #", "Behaviour", "Description")
     price = words.tokens(sum(tool.tokens for tool in rows if tool.restriction is None), "estimated")
     note = f"{words.count(len(rows), 'tool')}, {price}"
-    return View("tools", "Tools", (Table(titles, tuple(map(row, rows))) if rows else Text("None."),), note=note)
+    return View("tools", "Tools", (Table(titles, tuple(map(row, rows))) if rows else TextBlock("None."),), note=note)
 
 
 def _plain_hit(hit: SearchHit, limit: int, why: bool) -> dict[str, Any]:

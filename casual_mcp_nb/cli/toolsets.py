@@ -31,7 +31,7 @@ def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
         json: Write JSON.
     """
     from casual_mcp_nb.display.tools import rule_words
-    from casual_mcp_nb.display.view import Name, Table, Text, View, columns
+    from casual_mcp_nb.display.view import Name, Table, TextBlock, View, columns
 
     tool_sets = source.load().tool_sets
     if json:
@@ -39,7 +39,7 @@ def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
         return
     rows = tuple((Name(name), each.description, rule_words(each.servers)) for name, each in tool_sets.items())
     table = Table(columns("Toolset", "Description", "Includes"), rows)
-    show(View("toolsets", "Toolsets", (table if rows else Text("None."),)))
+    show(View("toolsets", "Toolsets", (table if rows else TextBlock("None."),)))
 
 
 @toolsets.command(name="show")

@@ -113,7 +113,7 @@ class JsonLines(TurnWriter):
             self._stream.flush()
 
 
-class Transcript(TurnWriter):
+class TerminalTranscript(TurnWriter):
     """Writes the model's text to stdout, and its activity meanwhile to stderr.
 
     On a terminal the text is written as it arrives; elsewhere only the answer, at the end.

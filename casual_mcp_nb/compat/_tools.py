@@ -213,7 +213,7 @@ def render_system_prompt(
 
 
 @dataclass(frozen=True, eq=False)
-class Found(SearchHit):
+class PairedHit(SearchHit):
     """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the index.
 
     Args:
@@ -251,7 +251,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
     def search(  # type: ignore[override]
         self, query: str, max_results: int = 5, server_filter: str | None = None, *, server: str | None = None
-    ) -> list[Found]:
+    ) -> list[PairedHit]:
         """Find the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
 
         Args:
@@ -261,7 +261,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
             server: The same.
         """
         hits = super().search(query, max_results, server_filter if server is None else server)
-        return [Found(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
+        return [PairedHit(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
 
     def get_by_server(self, server_name: str) -> list[tuple[str, Any]]:
         """List all tools of a server, each after the server's name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.config.inputs import Input
-from casual_mcp_nb.config.problems import KeyPath, Problem
+from casual_mcp_nb.config.problems import ConfigProblem, KeyPath
 
 
 def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -36,7 +36,7 @@ class AdaptedConfig:
     of_host: bool = False
     notes: list[str] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
 
     def as_written(self, path: KeyPath) -> KeyPath:
         """Convert the key path to the one that the person wrote."""
@@ -47,4 +47,4 @@ class AdaptedConfig:
 
     def problem(self, path: KeyPath, text: str) -> None:
         """Report a problem at a key path, which may have moved."""
-        self.problems.append(Problem(self.as_written(path), text))
+        self.problems.append(ConfigProblem(self.as_written(path), text))

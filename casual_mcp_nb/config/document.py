@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.config.jsonc import plain_json
-from casual_mcp_nb.config.problems import KeyPath, Position, Problem
+from casual_mcp_nb.config.problems import ConfigProblem, KeyPath, Position
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 
 MAX_BYTES = 16_000_000
@@ -35,7 +35,7 @@ class Document:
     data: dict[str, Any] = field(repr=False)
     path: Path | None = None
     positions: Mapping[KeyPath, Position] = field(default_factory=dict, repr=False)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ConfigProblem, ...] = ()
 
     @property
     def folder(self) -> Path | None:
@@ -93,7 +93,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     if not isinstance(data, dict):
         return ConfigError("the top level must be a JSON object.", path=str(path), line=1, column=1)
     positions, doubles = _scan(text)
-    return Document(data, path, positions, tuple(Problem(key, "the same key twice in one object") for key in doubles))
+    return Document(data, path, positions, tuple(ConfigProblem(key, "the same key twice in one object") for key in doubles))
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:

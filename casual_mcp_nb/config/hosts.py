@@ -30,7 +30,7 @@ from typing import Any
 from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
 from casual_mcp_nb.config.host_servers import adapt_server
 from casual_mcp_nb.config.inputs import Input
-from casual_mcp_nb.config.problems import KeyPath, Problem, dotted
+from casual_mcp_nb.config.problems import ConfigProblem, KeyPath, dotted
 from casual_mcp_nb.config.registry import RegistryEntry, is_registry_entry
 from casual_mcp_nb.config.switches import switches_of
 from casual_mcp_nb.errors import closest, did_you_mean
@@ -94,7 +94,7 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
         file: The file that it was read from, if any.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
-        return AdaptedConfig({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
+        return AdaptedConfig({}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")])
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
     adapted = AdaptedConfig(data)
     if is_legacy(data):
@@ -225,13 +225,13 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
     for path, theirs in sections:
         entries = _by_name(theirs)
         if entries is None:
-            adapted.problems.append(Problem(path, "must be an object"))
+            adapted.problems.append(ConfigProblem(path, "must be an object"))
         for key, name, server in entries or ():
             if not isinstance(ours, dict):
                 return
             if name in ours:
                 first = dotted(adapted.as_written(("servers", name))[:-1]) or "the file"
-                adapted.problems.append(Problem((*path, key), f"the same server in {first} and in {dotted(path)}"))
+                adapted.problems.append(ConfigProblem((*path, key), f"the same server in {first} and in {dotted(path)}"))
             else:
                 ours[name] = server
                 adapted.written["servers", name] = (*path, key)

@@ -19,7 +19,7 @@ from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
 from casual_mcp_nb.config.hosts import adapt
 from casual_mcp_nb.config.inputs import Inputs
 from casual_mcp_nb.config.prices import file_of, read_prices
-from casual_mcp_nb.config.problems import KeyPath, Problem, cross_problems, dotted, problems_of, raise_problems
+from casual_mcp_nb.config.problems import ConfigProblem, KeyPath, cross_problems, dotted, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.providers.registry import key_variables, option_notes
@@ -98,7 +98,7 @@ def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None)
     return resolve_api_keys(config, variables), left_out
 
 
-def _owner(problem: Problem, places: Collection[KeyPath]) -> KeyPath | None:
+def _owner(problem: ConfigProblem, places: Collection[KeyPath]) -> KeyPath | None:
     """Find the entry that contains a problem, among those at these key paths."""
     paths = (problem.path[:size] for size in range(len(problem.path), 0, -1))
     return next((path for path in paths if path in places), None)
@@ -144,7 +144,7 @@ def _checked(document: Document, variables: Environment, *, ask: bool, source: D
 
 def _attempt(
     document: Document, variables: Environment, ask: bool, without: Collection[str] = ()
-) -> tuple[Config, list[Problem], ConfigError | None]:
+) -> tuple[Config, list[ConfigProblem], ConfigError | None]:
     """Build the config from a document, or return an empty one with the problems in it or in the price file.
 
     Servers that are named in `without` are left out, and so is what is wrong with them.
@@ -205,16 +205,16 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 
 
 def _as_written(
-    early: Iterable[Problem], missing: Iterable[Problem], problems: Iterable[Problem], adapted: AdaptedConfig
-) -> list[Problem]:
+    early: Iterable[ConfigProblem], missing: Iterable[ConfigProblem], problems: Iterable[ConfigProblem], adapted: AdaptedConfig
+) -> list[ConfigProblem]:
     """Convert all problems to their original keys, without those that only follow from a missing variable."""
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
     later = [*unset, *(problem for problem in problems if problem.path not in above)]
-    return [*early, *(Problem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
+    return [*early, *(ConfigProblem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
 
 
-def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
+def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
     """Add the ignored keys of a server to a problem of the whole server: the likeliest cause is a misspelt key."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}; ignored: {remark}" if remark else problem.text
@@ -263,7 +263,7 @@ def _read_env_files(
     variables: Environment,
     used: dict[KeyPath, dict[str, None]],
     written: dict[KeyPath, str | None],
-) -> Iterator[Problem]:
+) -> Iterator[ConfigProblem]:
     """Merge a server's env file into its `env`, which takes precedence, and add the variables that it refers to."""
     for name, server in servers_in(data):
         file = server.pop(ENV_FILE, None)
@@ -271,12 +271,12 @@ def _read_env_files(
             continue
         at = ("servers", name, ENV_FILE)
         if not isinstance(file, str) or not isinstance(server.get("env", {}), dict):
-            yield Problem(at, "must be the path of a file")
+            yield ConfigProblem(at, "must be the path of a file")
             continue
         try:
             entries = env_entries(workspace_of(folder) / os.path.expanduser(file), variables)
         except ConfigError:
-            yield Problem(at, "this file cannot be read as text")
+            yield ConfigProblem(at, "this file cannot be read as text")
         else:
             written.setdefault(at, file)
             written.update({("servers", name, "env", each): None for each in entries if each not in server.get("env", {})})

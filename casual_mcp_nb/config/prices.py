@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from casual_mcp_nb.config.document import Document, read_document
-from casual_mcp_nb.config.problems import Problem, problems_of, raise_problems
+from casual_mcp_nb.config.problems import ConfigProblem, problems_of, raise_problems
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.prices import Price, PriceTable
 
@@ -44,7 +44,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     # In a config, the table's keys are below `prices`; in a separate file they are at the top level.
     within = 1 if document.path else 0
     shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
-    problems = [Problem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors]
+    problems = [ConfigProblem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors]
     raise_problems([*document.problems, *problems], path=str(document.path) if document.path else None, locate=document.locate)
     return prices
 

@@ -33,7 +33,7 @@ _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool n
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One problem: its key path and a description without any value."""
 
     path: KeyPath
@@ -45,7 +45,7 @@ MAX_PROBLEMS = 50
 
 
 def raise_problems(
-    problems: Iterable[Problem],
+    problems: Iterable[ConfigProblem],
     *,
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
@@ -71,7 +71,7 @@ def raise_problems(
     raise _error(first, path, position, more=more)
 
 
-def _error(problem: Problem, path: str | None, position: Position | None, more: str = "") -> ConfigError:
+def _error(problem: ConfigProblem, path: str | None, position: Position | None, more: str = "") -> ConfigError:
     line, column = position or (None, None)
     key = dotted(problem.path)
     text = f"{key}: {problem.text}" if key else problem.text
@@ -89,7 +89,7 @@ def _name(part: str) -> str:
     return plain if len(plain) <= 60 else f"{plain[:60]}…"
 
 
-def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
+def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProblem]:
     """Convert pydantic's validation errors to problems.
 
     Args:
@@ -102,23 +102,23 @@ def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
     return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in errors]
 
 
-def _problem(loc: KeyPath, kind: str, message: str) -> Problem:
+def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
     if loc[0:1] == ("tool_sets",) and len(loc) > 4:
         return _tools_problem(loc[:4], loc[4:], kind)
     if kind == "extra_forbidden":
-        return Problem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
+        return ConfigProblem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
-        return Problem(
+        return ConfigProblem(
             loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a string"
         )
-    return Problem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
+    return ConfigProblem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
 
 
-def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
+def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> ConfigProblem:
     """Report one problem for a toolset value that matches none of the allowed types."""
     if kind == "extra_forbidden":
-        return Problem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
-    return Problem(path, _TOOLS_OF_A_SERVER)
+        return ConfigProblem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
+    return ConfigProblem(path, _TOOLS_OF_A_SERVER)
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
@@ -137,7 +137,7 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
     return f"unknown key. {did_you_mean(closest(name, model.model_fields, 1), model.model_fields)}"
 
 
-def cross_problems(data: Mapping[str, Any], field_problems: Iterable[Problem]) -> list[Problem]:
+def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
     """Find problems between fields, even if single fields are invalid too.
 
     Args:
@@ -147,19 +147,19 @@ def cross_problems(data: Mapping[str, Any], field_problems: Iterable[Problem]) -
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
-    problems = [Problem(path, text) for path, text in unknown_clients(sections["clients"], sections["models"])]
+    problems = [ConfigProblem(path, text) for path, text in unknown_clients(sections["clients"], sections["models"])]
     problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():
         text = server_problem(server) if isinstance(server, Mapping) and ("servers", name) not in faulty else None
         if text:
-            problems.append(Problem(("servers", name), text))
+            problems.append(ConfigProblem(("servers", name), text))
     return problems
 
 
-def _unknown_providers(clients: Mapping[str, Any]) -> Iterator[Problem]:
+def _unknown_providers(clients: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     *names, last = (f"'{name}'" for name in specs())
     for name, client in clients.items():
         provider = client.get("provider") if isinstance(client, Mapping) else None
         if isinstance(provider, str) and provider not in specs():
-            yield Problem(("clients", name, "provider"), f"must be {', '.join(names)} or {last}")
+            yield ConfigProblem(("clients", name, "provider"), f"must be {', '.join(names)} or {last}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from casual_mcp_nb.config.inputs import Inputs
-from casual_mcp_nb.config.problems import KeyPath, Problem
+from casual_mcp_nb.config.problems import ConfigProblem, KeyPath
 
 MAX_VALUE = 1_000_000
 MAX_ALL = 8_000_000
@@ -48,7 +48,7 @@ class Substitution:
     environ: Mapping[str, str] = field(repr=False)
     folder: Path | None = None
     inputs: Inputs | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
     sensitive: set[str] = field(default_factory=set, repr=False)
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Substitution:
             self.left -= len(piece)
             if size > MAX_VALUE or self.left < 0:
                 most = f"{MAX_VALUE:,} characters" if size > MAX_VALUE else f"{MAX_ALL:,} characters in all values together"
-                self.problems.append(Problem(at, f"with its variables replaced it is longer than {most}"))
+                self.problems.append(ConfigProblem(at, f"with its variables replaced it is longer than {most}"))
                 self.left = max(self.left, 0)
                 return ""
             pieces.append(piece)
@@ -96,7 +96,7 @@ class Substitution:
 
     def _check(self, text: str, at: KeyPath) -> str:
         if _SURROGATE.search(text):
-            self.problems.append(Problem(at, "must be valid Unicode"))
+            self.problems.append(ConfigProblem(at, "must be valid Unicode"))
         return text
 
     def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
@@ -151,7 +151,7 @@ class Substitution:
         return value
 
     def _problem(self, at: KeyPath, text: str) -> str:
-        self.problems.append(Problem(at, text))
+        self.problems.append(ConfigProblem(at, text))
         return ""
 
 

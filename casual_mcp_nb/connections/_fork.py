@@ -19,7 +19,7 @@ _END_SECONDS = 2.0
 _lock = threading.Lock()
 
 
-class _Running(NamedTuple):
+class _ForkServerProcess(NamedTuple):
     address: str
     pid: int
     waiter: threading.Thread
@@ -30,7 +30,7 @@ class _Running(NamedTuple):
         return self.waiter.is_alive()
 
 
-_running: _Running | None = None
+_running: _ForkServerProcess | None = None
 _users: WeakSet[object] = WeakSet()
 
 
@@ -67,7 +67,7 @@ def fork_server_for(config: ServerConfig) -> str:
     return ""
 
 
-def _start() -> _Running:
+def _start() -> _ForkServerProcess:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         # An abstract address: there is no file to remove. Both sides check who the other is.
         listener.bind("")
@@ -84,7 +84,7 @@ def _start() -> _Running:
         address = listener.getsockname()[1:].decode()
     waiter = threading.Thread(target=_wait, args=(pid,), name="mcp-fork-server", daemon=True)
     waiter.start()
-    return _Running(address, pid, waiter)
+    return _ForkServerProcess(address, pid, waiter)
 
 
 def _wait(pid: int) -> None:

@@ -28,7 +28,7 @@ IDLE_SECONDS = 20.0
 _REQUEST_BYTES = 1 << 20
 
 
-class Request(NamedTuple):
+class LaunchRequest(NamedTuple):
     """A launcher's request: the server that a forked process becomes.
 
     Args:
@@ -63,13 +63,13 @@ class ForkServer:
         self._selector.register(watched, selectors.EVENT_READ)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
-    def serve(self) -> Request | None:
+    def serve(self) -> LaunchRequest | None:
         """Serve until the parent ends or nothing is left to do; in a forked process, return the request to run."""
         while True:
             idle = len(self._selector.get_map()) == 2
             events = self._selector.select(IDLE_SECONDS if idle else None)
             # The others are reported again: a handler may close what another event is about.
-            handler: Callable[[], Request | None] | None = events[0][0].data if events else None
+            handler: Callable[[], LaunchRequest | None] | None = events[0][0].data if events else None
             if handler is None:
                 return None
             if request := handler():
@@ -86,7 +86,7 @@ class ForkServer:
                 return
         connection.close()
 
-    def _fork(self, connection: socket.socket) -> Request | None:
+    def _fork(self, connection: socket.socket) -> LaunchRequest | None:
         self._selector.unregister(connection)
         if (request := _received(connection)) is not None:
             server, pid = os.getpid(), -1
@@ -151,13 +151,13 @@ def _is_launcher(connection: socket.socket, parent: int) -> bool:
         return uid == os.getuid() and int(file.read().rpartition(b")")[2].split()[1]) == parent
 
 
-def _received(connection: socket.socket) -> Request | None:
+def _received(connection: socket.socket) -> LaunchRequest | None:
     """Receive the request of a launcher; None if it sent none that can be read."""
     streams: list[int] = []
     with suppress(OSError):
         message, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
         with suppress(ValueError, TypeError, RecursionError):
-            request = Request(**json.loads(message), streams=streams)
+            request = LaunchRequest(**json.loads(message), streams=streams)
             if len(streams) == 3 and _is_complete(request):
                 connection.setblocking(True)
                 return request
@@ -166,13 +166,13 @@ def _received(connection: socket.socket) -> Request | None:
     return None
 
 
-def _is_complete(request: Request) -> bool:
+def _is_complete(request: LaunchRequest) -> bool:
     kinds = isinstance(request.arguments, list) and isinstance(request.variables, dict) and isinstance(request.umask, int)
     texts = [*request.arguments, request.folder, *request.variables, *request.variables.values()]
     return kinds and bool(request.arguments) and all(isinstance(text, str) for text in texts)
 
 
-def become(request: Request) -> None:
+def become(request: LaunchRequest) -> None:
     """Run the script of a request in this process, as a new interpreter would."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)

@@ -35,7 +35,7 @@ class _QuestionFailed(Exception):
 
 
 @dataclass
-class ToolCalls:
+class ServerCalls:
     """Calls the tools of one server; see https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
 
     Args:

@@ -17,7 +17,7 @@ from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor, secrets_of, shown_address
 from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections._server_log import LogBuffer
-from casual_mcp_nb.connections._tool_calls import ToolCalls
+from casual_mcp_nb.connections._tool_calls import ServerCalls
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import read_listing
 from casual_mcp_nb.connections.handlers import Handlers, client_options
@@ -104,7 +104,7 @@ class Connection:
         self._setting_level: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._listing_again: asyncio.Task[None] | None = None
-        self._calls = ToolCalls(
+        self._calls = ServerCalls(
             name,
             config is not None,
             self._lifecycle,

@@ -22,7 +22,7 @@ _MAX_UNKNOWN = 3
 
 
 @dataclass
-class Found:
+class FoundTools:
     """The result of a search.
 
     Args:
@@ -62,7 +62,9 @@ class Finder:
         self._given_index = index
         self._limit = limit
 
-    def find(self, request: SearchArguments, loaded: Set[ToolName] = frozenset(), unused: Set[ToolName] = frozenset()) -> Found:
+    def find(
+        self, request: SearchArguments, loaded: Set[ToolName] = frozenset(), unused: Set[ToolName] = frozenset()
+    ) -> FoundTools:
         """Find the tools for a model's request, and report names that do not exist.
 
         Args:
@@ -74,13 +76,13 @@ class Finder:
             UsageError: The server does not exist.
         """
         server = self.server(request.server) if request.server else None
-        result = self.by_names(request, server) if request.names else Found()
+        result = self.by_names(request, server) if request.names else FoundTools()
         if result.tools:
             return result
         if request.names and not request.query:
-            return Found(notes=[*result.notes, "You can search with a query instead."])
+            return FoundTools(notes=[*result.notes, "You can search with a query instead."])
         if server is not None and (not request.query or server not in self._servers):
-            return Found(dict.fromkeys(self.of(server)), result.notes)
+            return FoundTools(dict.fromkeys(self.of(server)), result.notes)
         by_query = self._by_query(request.query, server, loaded, unused)
         by_query.notes = result.notes + by_query.notes
         return by_query
@@ -105,7 +107,7 @@ class Finder:
         """The deferred tools by server."""
         return by_server(self._deferred)
 
-    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> Found:
+    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> FoundTools:
         hits = self._index.search(query, self._limit + len(unused), server)
         if hits:
             called = self._index.called(query) if unused else ()
@@ -120,10 +122,10 @@ class Finder:
             servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
             siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
             notes = [*_loaded_note(instead), *self.language_note(query)]
-            return Found(tools, notes, frozenset(filled), siblings, instead)
+            return FoundTools(tools, notes, frozenset(filled), siblings, instead)
         where = f" on server {shown(server)}" if server is not None else ""
         hint = f"Try other words, in {self.language}, or give server_name alone to load all tools of a server:"
-        return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
+        return FoundTools(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
 
     @property
     def language(self) -> str:
@@ -159,9 +161,9 @@ class Finder:
             return Siblings(tuple(islice(chain(named, more), SIBLINGS_EACH)), count)
         return Siblings(tuple(self._rest(server, tools, loaded)), count)
 
-    def by_names(self, request: SearchArguments, server: str | None) -> Found:
+    def by_names(self, request: SearchArguments, server: str | None) -> FoundTools:
         """Find tools by name, on one server or on all; a name shared by too many tools finds none."""
-        result = Found()
+        result = FoundTools()
         unknown = []
         for name in request.names:
             tools = self._names.find(name, server)

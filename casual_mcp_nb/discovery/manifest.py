@@ -122,7 +122,7 @@ def counted(number: int, noun: str = "tool") -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-class _Server:
+class _ServerSummary:
     """A server's tools and the texts shared by all levels of detail."""
 
     def __init__(self, name: str, tools: Sequence[ToolSpec], instructions: str) -> None:
@@ -148,19 +148,19 @@ class _Server:
         return beginning(self._instructions, _FULL.summary) or summary(self._tools, _FULL.summary)
 
 
-def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_Server]:
+def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_ServerSummary]:
     """Group the tools by server, in order of name."""
     owned: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         owned[tool.server].append(tool)
-    return [_Server(name, owned[name], instructions.get(name, "")) for name in sorted(owned)]
+    return [_ServerSummary(name, owned[name], instructions.get(name, "")) for name in sorted(owned)]
 
 
-def _lines(servers: Iterable[_Server], detail: _Detail) -> str:
+def _lines(servers: Iterable[_ServerSummary], detail: _Detail) -> str:
     return "\n".join(server.lines(detail) for server in servers)
 
 
-def _one_line_of(servers: Sequence[_Server], max_tokens: int, hint: str) -> str:
+def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) -> str:
     largest = sorted(servers, key=lambda server: -server.count)
 
     def text(shown: int) -> str:

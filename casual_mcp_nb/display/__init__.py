@@ -56,7 +56,7 @@ from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
 from casual_mcp_nb.display.trust import trust_entry_view, trust_view
 from casual_mcp_nb.display.turn import answer_view, line_only, transcript_view, turn_view, whole_turn_view
-from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, complete, fit
+from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, View, complete, fit
 from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.comparison import Comparison
@@ -310,7 +310,7 @@ def _within_limit(view: Callable[[int], View], render: Callable[[View], str]) ->
 
 
 def _bare(title: str, text: str) -> View:
-    return fit(View("bare", title, (Text(cut(text, _BARE_TEXT), code=True),)), SIZE_TIERS[0])
+    return fit(View("bare", title, (TextBlock(cut(text, _BARE_TEXT), code=True),)), SIZE_TIERS[0])
 
 
 def _repr(noun: Any) -> str:

@@ -18,7 +18,7 @@ from casual_mcp_nb.display.view import (
     Cell,
     Data,
     DisplayLimits,
-    Image,
+    ImageBlock,
     KeyValues,
     Name,
     Phrase,
@@ -26,7 +26,7 @@ from casual_mcp_nb.display.view import (
     Span,
     Status,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -117,7 +117,7 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
 
 def hosted_section(call: HostedCall, limit: int) -> Section:
     """Show a call that the provider ran itself: its arguments, and the provider's note on the result."""
-    texts = [Text(text, code=True, limit=limit) for text in (call.arguments, call.result) if text]
+    texts = [TextBlock(text, code=True, limit=limit) for text in (call.arguments, call.result) if text]
     mark = Status("failed", "bad") if call.failed else None
     return Section(Phrase((Span(call.name, "code"), Span("run by the provider"))), tuple(texts), mark=mark, fold="closed")
 
@@ -149,7 +149,7 @@ def call_section(
     for number, each in enumerate(nested):
         blocks.append(call_section(each, running, limit, images, now, f"{key}-{number}", nested_in=True))
     if len(nested) < len(call.nested):
-        blocks.append(Text(f"{words.count(len(call.nested) - len(nested), 'call')} more"))
+        blocks.append(TextBlock(f"{words.count(len(call.nested) - len(nested), 'call')} more"))
     note = words.seconds(call.seconds) if call.seconds is not None else ""
     name = Span(tool_words(call), "code")
     title = Phrase((Span("↳", "quiet"), name) if nested_in else (name,))
@@ -171,23 +171,23 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     blocks: list[Block] = []
     # The question whether it may run shows them complete.
     if not call.needs_approval:
-        blocks.append(Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments")))
+        blocks.append(TextBlock(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments")))
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
-    original: list[Block] = [Text(kept_words(call.large))] if call.large is not None else []
+    original: list[Block] = [TextBlock(kept_words(call.large))] if call.large is not None else []
     if not call.edited:
         blocks += original
     if call.result:
         label = "Result, edited by hand" if call.edited else "Result"
-        blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
+        blocks.append(TextBlock(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
     above = {preview.picture for preview in call.previews} - {None}
     blocks += [part_block(part, call, images) for part in call.content if part.kind != "text" and part.data not in above]
     if call.previews:
-        blocks.append(Text(payload_words(call.previews)))
+        blocks.append(TextBlock(payload_words(call.previews)))
     original += structured_blocks(call.structured)
     if not call.edited:
         return [*blocks, *structured_blocks(call.structured)]
-    before = Text(call.unedited or "", code=True, limit=limit)
+    before = TextBlock(call.unedited or "", code=True, limit=limit)
     return [*blocks, Section("Result before the edit", (before, *original), fold="closed")]
 
 
@@ -196,7 +196,7 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
     rows = tuple(_search_row(row, best) for row in search.rows)
     rows += tuple((Name(str(tool)), "", "unloaded") for tool in search.unloaded)
     blocks: list[Block] = [Table(columns("Tool", "Match", "Why"), rows)] if rows else []
-    result = Text(call.result, code=True, limit=limit, data=_part(call, "result"))
+    result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
     return [*blocks, Section("What the model read", (result,), fold="closed", brief=True)] if call.result else blocks
 
 
@@ -282,7 +282,7 @@ def _progress(progress: ToolProgress) -> Bar:
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
     """Show the images of a message, or descriptions of those that do not fit."""
     return tuple(
-        Text(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
+        TextBlock(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address
         else content_block("image", picture.media_type.lower(), picture.data, source, images)
         for picture in pictures
@@ -293,8 +293,8 @@ def content_block(kind: str, mime_type: str, data: bytes, source: str, images: I
     """Show an image, or a note of type and size if the data is not one or does not fit."""
     note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
     if kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
-        return Image(mime_type, data, note)
-    return Text(note)
+        return ImageBlock(mime_type, data, note)
+    return TextBlock(note)
 
 
 def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
@@ -306,5 +306,5 @@ def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     size = words.size(len(data)) if data else words.count(len(part.text), "character") if part.text else ""
     if part.kind == "link" and part.uri:
         address = read_code(part.uri, call.tool.server) if len(part.uri) <= _MAX_ADDRESS else part.uri
-        return Text(", ".join(filter(None, (part.kind, part.text, address))))
-    return Text(", ".join(filter(None, (part.kind, mime_type, size, part.uri))))
+        return TextBlock(", ".join(filter(None, (part.kind, part.text, address))))
+    return TextBlock(", ".join(filter(None, (part.kind, mime_type, size, part.uri))))

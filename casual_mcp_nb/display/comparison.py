@@ -15,7 +15,7 @@ from casual_mcp_nb.display.view import (
     Section,
     Status,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -61,7 +61,7 @@ def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
     """Show the progress, the conclusions in sentences, a table of the variants, and the answers."""
     blocks: list[Block] = [_progress(comparison)]
     if comparison.status != "running" and (sentences := list(_sentences(comparison))):
-        blocks.append(Text("\n".join(sentences)))
+        blocks.append(TextBlock("\n".join(sentences)))
     blocks.append(_table(comparison, limits))
     if len(comparison.prompts) > 1:
         tables = [
@@ -219,8 +219,8 @@ def _spread(comparison: Comparison, limits: DisplayLimits) -> Table:
 def _answers(comparison: Comparison, limits: DisplayLimits) -> Section:
     begun = [run for prompt in comparison.prompts for run in comparison.of_prompt(prompt).runs if run.status != "waiting"]
     sections = tuple(_answer(run, comparison, limits) for run in begun[: limits.rows])
-    more = (Text(f"{len(begun) - limits.rows:,} more"),) if len(begun) > limits.rows else ()
-    prompt = (Text(comparison.prompts[0], label="Prompt"),) if len(comparison.prompts) == 1 else ()
+    more = (TextBlock(f"{len(begun) - limits.rows:,} more"),) if len(begun) > limits.rows else ()
+    prompt = (TextBlock(comparison.prompts[0], label="Prompt"),) if len(comparison.prompts) == 1 else ()
     return Section("Answers", (*prompt, *sections, *more))
 
 
@@ -236,7 +236,7 @@ def _answer(run: ComparedRun, comparison: Comparison, limits: DisplayLimits) -> 
     if run.problem:
         blocks.append(Line(Status(run.problem, "bad")))
     if run.answer or not run.error:
-        blocks.append(Text(run.answer or "No text.", limit=limits.text, prose=bool(run.answer)))
+        blocks.append(TextBlock(run.answer or "No text.", limit=limits.text, prose=bool(run.answer)))
     note = " · ".join(filter(None, notes))
     return Section(run.way.name, tuple(blocks), mark=_mark(run), note=note, fold="closed")
 

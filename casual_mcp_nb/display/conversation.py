@@ -8,7 +8,7 @@ from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.tokens import deferral_rows, make_up_table, step_table
 from casual_mcp_nb.display.turn import added_section, answer_section, figures_line, prompt_blocks, turn_blocks
-from casual_mcp_nb.display.view import Block, DisplayLimits, KeyValues, Section, Text, View
+from casual_mcp_nb.display.view import Block, DisplayLimits, KeyValues, Section, TextBlock, View
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import StepStarted
 from casual_mcp_nb.types.trace import Turn
@@ -19,7 +19,7 @@ _EMPTY = "No turns yet."
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
     """Show each turn with its prompt and its answer, and the total usage; of a long conversation the last turns."""
     if not len(conversation):
-        return View("conversation", "Conversation", (Text(_EMPTY),))
+        return View("conversation", "Conversation", (TextBlock(_EMPTY),))
     stats = conversation.stats
     visible = list(enumerate(conversation, 1))[-limits.rows :]
     earlier = len(conversation) - len(visible)
@@ -30,7 +30,7 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
     )
     blocks: list[Block] = [
         *_repairs(conversation),
-        *([Text(f"{words.count(earlier, 'earlier turn')} not shown")] if earlier else []),
+        *([TextBlock(f"{words.count(earlier, 'earlier turn')} not shown")] if earlier else []),
         *(_turn(number, turn, limits, len(visible)) for number, turn in visible),
         Section("Tokens", tokens, note=words.tokens(stats.sent_tokens, stats.parts.origin), fold="closed"),
     ]
@@ -46,7 +46,7 @@ def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
         sent = turn.trace.of(StepStarted)
         last = sent[-1].request if sent else last
     if not turns:
-        return View("conversation", "Conversation", (Text(_EMPTY),), note=_note(conversation))
+        return View("conversation", "Conversation", (TextBlock(_EMPTY),), note=_note(conversation))
     stats = stats_view(conversation.stats, limits)
     blocks = (*_repairs(conversation), *turns, Section("Stats", stats.blocks, note=stats.note, fold="closed"))
     return View("conversation", "Conversation", blocks, note=_note(conversation))
@@ -75,7 +75,7 @@ def _prompt(turn: Turn, limits: DisplayLimits, limit: int | None) -> Section:
 def _repairs(conversation: Conversation) -> tuple[Section, ...]:
     if not conversation.repairs:
         return ()
-    return (Section("Repaired when it was loaded", (Text("\n".join(conversation.repairs)),)),)
+    return (Section("Repaired when it was loaded", (TextBlock("\n".join(conversation.repairs)),)),)
 
 
 def _note(conversation: Conversation) -> str:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Bar, Block, Cell, DisplayLimits, KeyValues, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Table,
+    TextBlock,
+    View,
+    columns,
+)
 from casual_mcp_nb.types.evaluation import Evaluation, Lint, LintFinding, Miss, StrategyScore
 from casual_mcp_nb.types.tool import ToolName
 
@@ -59,7 +71,7 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
     note = f"{words.count(len(lint), 'finding')} in {words.count(lint.tools, 'tool')}"
     kinds = lint.by_kind()
     if not kinds:
-        return View("lint", "Catalog lint", (Text("No findings."),), note=note)
+        return View("lint", "Catalog lint", (TextBlock("No findings."),), note=note)
     each = max(2, limits.rows // len(kinds))
     blocks: list[Block] = [_findings(kind, findings, each) for kind, findings in kinds.items()]
     return View("lint", "Catalog lint", tuple(blocks), note=note)

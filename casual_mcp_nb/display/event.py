@@ -9,7 +9,7 @@ from casual_mcp_nb.display.calls import outcome_of
 from casual_mcp_nb.display.request import request_words
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.steps import remark
-from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Line, Name, Table, Text, View, columns
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Line, Name, Table, TextBlock, View, columns
 from casual_mcp_nb.types.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -56,21 +56,24 @@ def _blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             asked = "\n".join(text_of(message.content) for message in event.messages)
             found = f"{event.loaded:,} loaded, {event.deferred:,} searchable" if event.discovery else f"{event.loaded:,} loaded"
             rows = (("Model", event.model), ("Toolset", event.tool_set or "all tools"), ("Tools", found))
-            return [Text(asked), KeyValues(tuple((name, value) for name, value in rows if value))]
+            return [TextBlock(asked), KeyValues(tuple((name, value) for name, value in rows if value))]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
         case TextDelta():
-            return [Text(event.text)]
+            return [TextBlock(event.text)]
         case StepFinished():
             calls = [call.function.name for call in event.message.tool_calls or ()]
             text = text_of(event.message.content)
             figures = (f"calls {words.listed(calls, limits.rows)}" if calls else "", words.ending(event.finish_reason))
-            return [*([Text(text)] if text else []), Line(None, tuple(filter(None, figures)))]
+            return [*([TextBlock(text)] if text else []), Line(None, tuple(filter(None, figures)))]
         case ToolStarted():
             arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
             return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
         case ToolFinished():
-            return [KeyValues((("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))), Text(event.text)]
+            return [
+                KeyValues((("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))),
+                TextBlock(event.text),
+            ]
         case ToolProgress():
             total = f" of {event.total:g}" if event.total is not None else ""
             return [Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))]
@@ -84,9 +87,9 @@ def _blocks(event: Event, limits: DisplayLimits) -> list[Block]:
         case QuestionAnswered():
             return [KeyValues((("Question", Name(event.id)),))]
         case ServerLog():
-            return [Text(f"{event.server} {event.level}: {event.text}", code=True)]
+            return [TextBlock(f"{event.server} {event.level}: {event.text}", code=True)]
         case TurnFinished():
-            return [Line(None, (event.status,)), *([Text(event.error)] if event.error else [])]
+            return [Line(None, (event.status,)), *([TextBlock(event.error)] if event.error else [])]
         case _:
             return [Line(remark(event))]
 

@@ -14,7 +14,7 @@ from casual_mcp_nb.display.view import (
     Section,
     Status,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
 )
@@ -55,7 +55,7 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
         for part, findings in groupby(diagnosis, lambda finding: finding.part)
     ]
     note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
-    return View("diagnosis", "Doctor", tuple(blocks) or (Text("No checks were made."),), mark=mark, note=note)
+    return View("diagnosis", "Doctor", tuple(blocks) or (TextBlock("No checks were made."),), mark=mark, note=note)
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
@@ -79,7 +79,7 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
     blocks: list[Block] = [KeyValues(tuple(facts)), table] if facts else [table]
     advice = diagnosis.end.advice
     if advice:
-        blocks.append(Text(advice, label="What to do"))
+        blocks.append(TextBlock(advice, label="What to do"))
     return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
 
 
@@ -88,7 +88,7 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
     listed = diagnosis.listed
     if listed.state == "stopped":
         blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]
-        blocks += [Text(listed.advice, label="What to do")] if listed.advice else []
+        blocks += [TextBlock(listed.advice, label="What to do")] if listed.advice else []
         return View("server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad"))
     tools = sorted(diagnosis, key=lambda tool: tool.stopped is None)
     rows = tuple((Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice) for tool in tools[: limits.rows])

@@ -17,7 +17,7 @@ from casual_mcp_nb.display.view import (
     Name,
     Section,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -28,7 +28,7 @@ from casual_mcp_nb.types.host_audit import HostAudit, ServerTokens
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     """Show the cost of each server and each tool, and the saving by deferring."""
     tools = sum(len(server.tools) for server in audit)
-    blocks: list[Block] = [Text("None.")] if not audit.servers else []
+    blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
     if tools:
         blocks.append(KeyValues(_price(audit)))
     blocks += [_servers(audit, limits)] if audit.servers else []
@@ -37,7 +37,7 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     each = max(2, limits.rows // max(len(audit.servers), 1))
     blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
     if audit.notes:
-        blocks.append(Section("Notes", (Text("\n".join(audit.notes[: limits.rows])),)))
+        blocks.append(Section("Notes", (TextBlock("\n".join(audit.notes[: limits.rows])),)))
     note = f"{words.count(len(audit), 'server')}, {words.count(tools, 'tool')}, {words.tokens(audit.tokens, 'estimated')}"
     return View("host-audit", f"Cost of {audit.source}", tuple(blocks), note=note)
 
@@ -76,7 +76,7 @@ def _tools(server: ServerTokens, total: int, limit: int) -> Section:
         (Name(each.tool.tool), Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total)))
         for each in server.tools[:limit]
     )
-    left_out = (Text("\n".join(f"{name}: {why}" for name, why in server.left_out.items()), label="Cannot be used"),)
+    left_out = (TextBlock("\n".join(f"{name}: {why}" for name, why in server.left_out.items()), label="Cannot be used"),)
     note = f"{words.count(len(server.tools), 'tool')}, {words.tokens(server.tokens, 'estimated')}"
     table = Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))
     return Section(server.server, (table, *(left_out if server.left_out else ())), note=note, fold="closed")

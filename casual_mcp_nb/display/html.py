@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from casual_mcp_nb.display.prose import prose_html
-from casual_mcp_nb.display.view import Image, View
+from casual_mcp_nb.display.view import ImageBlock, View
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _FOLDER = Path(__file__).parent / "templates"
@@ -46,7 +46,7 @@ def to_page(view: View, title: str) -> str:
     return _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
 
 
-def _data_uri(image: Image) -> str:
+def _data_uri(image: ImageBlock) -> str:
     return f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode('ascii')}"
 
 

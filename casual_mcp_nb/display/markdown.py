@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, Table, Text, View, cell_text, heading
+from casual_mcp_nb.display.view import Block, ImageBlock, KeyValues, Line, Section, Table, TextBlock, View, cell_text, heading
 
 # Jupyter typesets formulas also where a dollar or a backslash is escaped, but never inside code.
 _ACTIVE = re.compile(
@@ -56,12 +56,12 @@ def _block(block: Block) -> list[str]:
             return _table(block)
         case KeyValues():
             return ["\n".join(f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows)]
-        case Text():
+        case TextBlock():
             body = fenced(block.text)
             return [f"{escape(block.label)}:", body] if block.label else [body]
         case Line():
             return [" · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))]
-        case Image():
+        case ImageBlock():
             return [escape(f"[{block.note}]")]
         case Section():
             return _section(block)

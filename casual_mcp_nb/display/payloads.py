@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from casual_mcp_nb.display.view import Block, Column, Image, Section, Table, Text
+from casual_mcp_nb.display.view import Block, Column, ImageBlock, Section, Table, TextBlock
 from casual_mcp_nb.types.payload import PayloadPreview
 
 
@@ -30,6 +30,6 @@ def _block(preview: PayloadPreview, take: Callable[[int], bool]) -> Block:
         return Table(tuple(map(Column, preview.columns)), preview.rows, preview.more_rows)
     if preview.picture is not None:
         if take(len(preview.picture)):
-            return Image("image/png", preview.picture, preview.what)
-        return Text(f"picture of {len(preview.picture):,} bytes, not shown here")
-    return Text(preview.text, code=True)
+            return ImageBlock("image/png", preview.picture, preview.what)
+        return TextBlock(f"picture of {len(preview.picture):,} bytes, not shown here")
+    return TextBlock(preview.text, code=True)

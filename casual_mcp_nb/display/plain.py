@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, Table, Text, View, cell_text, heading
+from casual_mcp_nb.display.view import Block, ImageBlock, KeyValues, Line, Section, Table, TextBlock, View, cell_text, heading
 
 
 def to_text(view: View) -> str:
@@ -22,12 +22,12 @@ def _block(block: Block) -> list[str]:
         case KeyValues():
             width = max((len(label) for label, _ in block.rows), default=0)
             return [f"{label.ljust(width)}  {cell_text(cell)}" for label, cell in block.rows]
-        case Text():
+        case TextBlock():
             lines = [f"│ {line}" for line in block.text.split("\n")]
             return [f"{block.label}:", *lines] if block.label else lines
         case Line():
             return [" · ".join([*([block.mark.text] if block.mark else []), *block.words])]
-        case Image():
+        case ImageBlock():
             return [f"[{block.note}]"]
         case Section():
             lines, titles = [] if block.brief else _blocks(block.blocks), " · ".join(heading(block))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section, status_of
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text, View
+from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, TextBlock, View
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 
 _PLANNED = Status("○ planned", "quiet")
@@ -29,15 +29,15 @@ def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
     ]
     blocks: list[Block] = [Line(None, tuple(filter(None, figures)))]
     if plan.answer:
-        blocks.append(Text(plan.answer, limit=limits.text, prose=True))
+        blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
     for number, call in enumerate(plan[: limits.rows]):
         blocks.append(_section(call, str(number), limits, images))
     if len(plan) > limits.rows:
-        blocks.append(Text(f"{words.count(len(plan) - limits.rows, 'call')} more"))
+        blocks.append(TextBlock(f"{words.count(len(plan) - limits.rows, 'call')} more"))
     if not plan:
-        blocks.append(Text("The model would call no tool."))
+        blocks.append(TextBlock("The model would call no tool."))
     elif waiting:
-        blocks.append(Text(_HINT))
+        blocks.append(TextBlock(_HINT))
     return View("plan", "Plan", tuple(blocks))
 
 
@@ -54,8 +54,8 @@ def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
         call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
         for number, call in enumerate(calls[: limits.rows])
     ]
-    more = (Text(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
-    return View("calls", "Calls", (*sections, *more) or (Text("None."),), note=words.count(len(calls), "call"))
+    more = (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
+    return View("calls", "Calls", (*sections, *more) or (TextBlock("None."),), note=words.count(len(calls), "call"))
 
 
 def _name(call: PlannedCall) -> str:
@@ -70,5 +70,5 @@ def _section(call: PlannedCall, number: str, limits: DisplayLimits, images: Imag
         return Section(title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data)
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     problems = [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
-    blocks: tuple[Block, ...] = (Text(arguments, label="Arguments", code=True, limit=limits.text), *problems)
+    blocks: tuple[Block, ...] = (TextBlock(arguments, label="Arguments", code=True, limit=limits.text), *problems)
     return Section(title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data)

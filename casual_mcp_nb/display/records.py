@@ -7,7 +7,7 @@ import time
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import call_view, outcome_of, status_of
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.view import DisplayLimits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import DisplayLimits, Name, Section, Table, TextBlock, View, columns
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
@@ -29,7 +29,9 @@ def log_view(log: ServerLog, limits: DisplayLimits) -> View:
         note = f"{note}, the last {len(lines):,} of them"
     text = "\n".join(lines) or "It has written nothing."
     # The end is what matters, and a text is cut at its end.
-    return View("log", f"Log of {log.server}", (Text(text[-limits.document :], code=True, limit=limits.document),), note=note)
+    return View(
+        "log", f"Log of {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
+    )
 
 
 def messages_view(messages: Messages, limits: DisplayLimits) -> View:
@@ -38,14 +40,14 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
     sections = tuple(
         Section(
             f"{'→' if message.direction == 'sent' else '←'} {message.method or 'message'}",
-            (Text(message.text, code=True),),
+            (TextBlock(message.text, code=True),),
             note=" ".join(filter(None, [message.tool, _clock(message.at)])),
             fold="closed",
         )
         for message in visible
     )
     note = f"→ sent, ← received; the last {len(visible):,}" if visible else ""
-    return View("messages", f"Messages of {messages.server}", sections or (Text("None."),), note=note)
+    return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
 
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
@@ -63,7 +65,7 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
     )
     table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
     note = words.count(len(calls), "call")
-    return View("direct-calls", "Your calls", (table if rows else Text("None."),), note=note)
+    return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
 
 
 def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:
@@ -93,7 +95,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
         note += ", newest first; lengths in characters"
-    return View("audit", "Calls so far", (table if rows else Text("None."),), note=note)
+    return View("audit", "Calls so far", (table if rows else TextBlock("None."),), note=note)
 
 
 def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
@@ -154,7 +156,7 @@ def budget_view(budget: Budget, limits: DisplayLimits) -> View:
     more = now.ten_turns > undeferred.ten_turns
     note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
     table = Table(columns("", "Now #", "If every tool were loaded #"), rows)
-    return View("budget", "Budget", (table, *((Text(in_words_of(_COSTS_MORE)),) if more else ())), note=note)
+    return View("budget", "Budget", (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ())), note=note)
 
 
 def _pair(now: int, undeferred: int) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from casual_mcp_nb.display.view import (
     Section,
     Status,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
 )
@@ -123,7 +123,7 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     images = ImageBudget(limits.images)
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if step.text:
-        blocks.append(Section("Text", (Text(step.text, prose=True),)))
+        blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
     if step.hosted_calls:
         hosted = tuple(hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows])
         blocks.append(Section("Calls that the provider ran", hosted, note=words.count(len(step.hosted_calls), "call")))
@@ -166,7 +166,7 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
     if not lines:
         return ()
     note = f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"
-    return (Section("Tools", (Text("\n".join(lines), code=True),), note=note),)
+    return (Section("Tools", (TextBlock("\n".join(lines), code=True),), note=note),)
 
 
 def message_blocks(
@@ -180,7 +180,7 @@ def message_blocks(
         reuse: After how many of them a line comes, and the line.
     """
     if not messages:
-        return (Text("None."),)
+        return (TextBlock("None."),)
     numbers = list(range(len(messages)))
     if len(messages) > limits.rows:
         numbers = [*numbers[:_FIRST_MESSAGES], *numbers[_FIRST_MESSAGES - limits.rows :]]
@@ -197,20 +197,22 @@ def message_blocks(
 
 def _message(message: ChatMessage, number: int, limit: int) -> Section:
     text = text_of(message.content)
-    blocks: list[Block] = [Text(text, code=True, limit=limit)] if text else []
+    blocks: list[Block] = [TextBlock(text, code=True, limit=limit)] if text else []
     blocks += picture_blocks(pictures_of([message]), "this message", ImageBudget(0))
     for call in getattr(message, "tool_calls", None) or ():
-        blocks.append(Text(call.function.arguments, label=f"Calls {call.function.name}", code=True, limit=limit))
+        blocks.append(TextBlock(call.function.arguments, label=f"Calls {call.function.name}", code=True, limit=limit))
     title = f"{number + 1}. {message.role}"
     name = getattr(message, "name", None)
     note = ", ".join(filter(None, (name, words.tokens(estimate_tokens(text), "estimated") if text else "")))
-    return Section(title, tuple(blocks) or (Text("Empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open")
+    return Section(
+        title, tuple(blocks) or (TextBlock("Empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open"
+    )
 
 
 def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
     tools: Sequence[Mapping[str, Any]] = request.tools
     if not tools:
-        return (Text("None."),)
+        return (TextBlock("None."),)
     visible = tools[: limits.rows]
     rows = tuple(
         (
@@ -230,7 +232,7 @@ def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Bloc
         table = (*first_rows, reuse_line(request, words.count(same, "tool")), *other_rows)
     if not whole:
         return table
-    definitions = Text(pretty(list(visible)), code=True, limit=limits.document // 4)
+    definitions = TextBlock(pretty(list(visible)), code=True, limit=limits.document // 4)
     return (*table, Section("Definitions", (definitions,), fold="closed"))
 
 

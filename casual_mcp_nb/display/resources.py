@@ -23,7 +23,7 @@ from casual_mcp_nb.display.view import (
     Section,
     Status,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
 )
@@ -91,8 +91,8 @@ def resource_view(resource: Resource, limits: DisplayLimits) -> View:
     facts += [("Size", words.size(resource.size))] if resource.size is not None else []
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if resource.description:
-        blocks.insert(0, Text(resource.description))
-    blocks.append(Text(read_code(resource.uri, resource.server, resource.parameters or ()), label="Read it", code=True))
+        blocks.insert(0, TextBlock(resource.description))
+    blocks.append(TextBlock(read_code(resource.uri, resource.server, resource.parameters or ()), label="Read it", code=True))
     return View("resource", resource.title or resource.name, tuple(blocks))
 
 
@@ -103,10 +103,10 @@ def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
         for argument in prompt.arguments
     )
     table = Table(columns("Argument", "", "Description"), rows)
-    blocks: list[Block] = [Text(prompt.description)] if prompt.description else []
-    blocks.append(table if rows else Text("No arguments."))
+    blocks: list[Block] = [TextBlock(prompt.description)] if prompt.description else []
+    blocks.append(table if rows else TextBlock("No arguments."))
     code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
-    blocks.append(Text(code, label="Get it", code=True))
+    blocks.append(TextBlock(code, label="Get it", code=True))
     return View("server-prompt", prompt.title or prompt.name, tuple(blocks), note=f"prompt of {prompt.server}")
 
 
@@ -116,7 +116,7 @@ def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
     blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
     size = words.tokens(contents.tokens, "estimated") if contents.text else ""
     note = ", ".join(filter(None, [f"from {contents.server}", size]))
-    return View("contents", contents.uri, tuple(blocks) or (Text("It is empty."),), note=note)
+    return View("contents", contents.uri, tuple(blocks) or (TextBlock("It is empty."),), note=note)
 
 
 def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
@@ -127,7 +127,7 @@ def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> Vie
         for message in messages.messages
     )
     note = ", ".join([f"from {messages.server}", words.tokens(messages.tokens, "estimated")])
-    return View("prompt-messages", messages.name, sections or (Text("It has no messages."),), note=note)
+    return View("prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note)
 
 
 def completions_view(completions: Completions, limits: DisplayLimits) -> View:
@@ -135,7 +135,7 @@ def completions_view(completions: Completions, limits: DisplayLimits) -> View:
     note = words.count(completions.total, "suggestion") if completions.total is not None else ""
     text = "\n".join(completions.values[: limits.rows])
     more = len(completions) > limits.rows or completions.more
-    blocks = [Text(text, code=True) if text else Text("None."), *([Text("There are more.")] if more else [])]
+    blocks = [TextBlock(text, code=True) if text else TextBlock("None."), *([TextBlock("There are more.")] if more else [])]
     return View("completions", "Suggestions", tuple(blocks), note=note)
 
 
@@ -191,7 +191,7 @@ def _problems(problems: Mapping[str, str]) -> list[Block]:
 
 
 def _none(offers: Resources | Prompts | None = None) -> tuple[Block, ...]:
-    return (Text("None." if offers is None else offers.not_listed or "None."),)
+    return (TextBlock("None." if offers is None else offers.not_listed or "None."),)
 
 
 def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget) -> list[Block]:
@@ -200,13 +200,13 @@ def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: 
         kind = "image" if media_type else part.kind
         return [content_block(kind, media_type or part.mime_type or "", part.data, server, images)]
     if part.kind not in ("text", "resource", "unknown"):
-        return [Text(part.text if not part.uri else f"{part.text}: {part.uri}")]
+        return [TextBlock(part.text if not part.uri else f"{part.text}: {part.uri}")]
     if is_json(part.mime_type):
         try:
             value = json.loads(part.text)
         except (ValueError, RecursionError):
             pass
         else:
-            return [*structured_blocks(value), Text(pretty(value), code=True, limit=limits.document)]
+            return [*structured_blocks(value), TextBlock(pretty(value), code=True, limit=limits.document)]
     prose = (part.mime_type or "").partition(";")[0] == "text/markdown"
-    return [Text(part.text, code=not prose, prose=prose, limit=limits.document)]
+    return [TextBlock(part.text, code=not prose, prose=prose, limit=limits.document)]

@@ -16,7 +16,7 @@ from casual_mcp_nb.display.view import (
     Name,
     Section,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -47,7 +47,7 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
     note = words.quoted(results.query)
     if not results.hits:
         text = "No tool matches. Search compares words, so use the language of the tool descriptions."
-        return View("search", "Search", (Text(text),), note=note)
+        return View("search", "Search", (TextBlock(text),), note=note)
     best = max(hit.score for hit in results.hits)
     short = len(results) <= min(_EXPLAINED, limits.rows)
     reasons = [hit.explain() for hit in results.hits] if short else []
@@ -59,7 +59,9 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
         Section(f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}", _reasons(reason), fold="closed", brief=True)
         for reason in reasons
     ]
-    return View("search", "Search", (Text(_count(results)), Table(titles, rows, len(results) - len(rows)), *folds), note=note)
+    return View(
+        "search", "Search", (TextBlock(_count(results)), Table(titles, rows, len(results) - len(rows)), *folds), note=note
+    )
 
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
@@ -141,7 +143,7 @@ def _part(share: float, score: float) -> Bar:
 def _formula(explanation: Explanation) -> Section:
     rows = tuple(_formula_row(explanation, share) for share in explanation.shares)
     titles = columns("Word", "Index term", "Field", "Times #", "Rarity (idf) #", "Length #", "Adds #")
-    return Section("Formula", (Text(_FORMULA), Table(titles, rows)), fold="closed", brief=True)
+    return Section("Formula", (TextBlock(_FORMULA), Table(titles, rows)), fold="closed", brief=True)
 
 
 def _formula_row(explanation: Explanation, share: TermScore) -> tuple[Cell, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from casual_mcp_nb.display.view import DisplayLimits, KeyValues, Status, Text, View
+from casual_mcp_nb.display.view import DisplayLimits, KeyValues, Status, TextBlock, View
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.served import ServedTools
 
@@ -21,5 +21,5 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
         ("Token", "needed" if served.has_token else "not needed: only this computer reaches it"),
         ("Clients", str(served.clients)),
     )
-    config = Text(json.dumps(served.host_config, indent=2, ensure_ascii=False), "In another MCP host", code=True)
+    config = TextBlock(json.dumps(served.host_config, indent=2, ensure_ascii=False), "In another MCP host", code=True)
     return View("served-tools", "Tools as one MCP server", (KeyValues(rows), config), mark=mark)

@@ -14,7 +14,7 @@ from casual_mcp_nb.display.view import (
     Status,
     Table,
     Tags,
-    Text,
+    TextBlock,
     View,
     columns,
 )
@@ -59,7 +59,7 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 def servers_view(servers: Servers, limits: DisplayLimits) -> View:
     """Show all servers with their state, mode and tokens."""
     if not servers:
-        return View("servers", "Servers", (Text("None."),))
+        return View("servers", "Servers", (TextBlock("None."),))
     tools = sum(status.tools for status in servers.values())
     price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
     note = f"{words.count(len(servers), 'server')}, {words.count(tools, 'tool')}, {price}"
@@ -92,7 +92,7 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
             Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")
         )
     if status.instructions:
-        blocks.append(Section("Instructions", (Text(status.instructions),), fold="closed"))
+        blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
 
 
@@ -124,5 +124,5 @@ def _is_short(status: ServerStatus) -> bool:
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
     failed = status.error or status.state == "failed"
-    reason: tuple[Block, ...] = (Text(status.error or "The server gave no reason."),) if failed else ()
-    return (*reason, Text(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason
+    reason: tuple[Block, ...] = (TextBlock(status.error or "The server gave no reason."),) if failed else ()
+    return (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason

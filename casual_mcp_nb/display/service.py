@@ -6,7 +6,19 @@ import json
 import shlex
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+)
 from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServiceStatus
 
 _ROUTES = (
@@ -22,7 +34,7 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
     """Show the address, the routes and a command that calls them."""
     mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
     if not service.running:
-        return View("service", "HTTP API", (Text(f"{service.url} is no longer served."),), mark=mark)
+        return View("service", "HTTP API", (TextBlock(f"{service.url} is no longer served."),), mark=mark)
     routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
     facts: tuple[tuple[str, Cell], ...] = (
         ("Address", Name(service.url)),
@@ -34,7 +46,7 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
         KeyValues(facts),
         Table(columns("Request", "What it does"), routes),
         *_denied(service),
-        Section("From a shell", (Text(_curl(service), code=True),)),
+        Section("From a shell", (TextBlock(_curl(service), code=True),)),
     )
     note = f"{words.count(service.turns, 'turn')} running" if service.turns else ""
     return View("service", "HTTP API", blocks, mark=mark, note=note)
@@ -46,7 +58,7 @@ def _denied(service: ServiceStatus) -> tuple[Block, ...]:
         return ()
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
     options = dict.fromkeys(each.option for each in service.denied if each.option)
-    return (Section("Denied, since nobody can be asked", (Table(columns("Tool", "Why"), rows), *map(Text, options))),)
+    return (Section("Denied, since nobody can be asked", (Table(columns("Tool", "Why"), rows), *map(TextBlock, options))),)
 
 
 def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.tokens import saving_row
-from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+)
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -52,7 +64,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         ("Conversation", words.count(session.turns, "turn")),
     )
     if session.closed:
-        advice = Text(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
+        advice = TextBlock(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
         return View("session", "Session", (KeyValues(about), advice), mark=Status("closed", "quiet"))
     blocks: list[Block] = [
         KeyValues(about),
@@ -63,7 +75,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         *turn_section(session.budget),
     ]
     if session.notes:
-        blocks.append(Section("Notes", (Text("\n".join(session.notes[: limits.rows])),)))
+        blocks.append(Section("Notes", (TextBlock("\n".join(session.notes[: limits.rows])),)))
     return View("session", "Session", tuple(blocks))
 
 
@@ -120,7 +132,7 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
     )
     names = ("Name", "Provider", "Model", "Client", "Key", "Default", *(["Template"] if templates else []))
     table = Table(columns(*names), rows, len(models) - len(rows))
-    return View("models", "Models", (table if rows else Text("None."),), note=words.count(len(models), "model"))
+    return View("models", "Models", (table if rows else TextBlock("None."),), note=words.count(len(models), "model"))
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
@@ -135,7 +147,7 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
     )
     names = ("Client", "Provider", "Address", "Key", "Models", *(["Timeout"] if differ else []))
     table = Table(columns(*names), rows, len(clients) - len(rows))
-    return View("clients", "Clients", (table if rows else Text("None."),), note=words.count(len(clients), "client"))
+    return View("clients", "Clients", (table if rows else TextBlock("None."),), note=words.count(len(clients), "client"))
 
 
 def discovery_words(selection: Selection) -> str:
@@ -160,7 +172,7 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     ]
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
-    servers: Block = table if rows else Text("Each server has the mode of its config.")
+    servers: Block = table if rows else TextBlock("Each server has the mode of its config.")
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
 
 
@@ -172,7 +184,7 @@ def _defer_all(selection: Selection) -> str:
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
     """Show the system prompt exactly as the model reads it, and its cost."""
-    text = Text(prompt.text or "Empty.", code=True, limit=limits.document)
+    text = TextBlock(prompt.text or "Empty.", code=True, limit=limits.document)
     facts = KeyValues(
         (
             ("Template", Name(prompt.template) if prompt.template else "none"),

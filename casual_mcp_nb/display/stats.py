@@ -16,7 +16,7 @@ from casual_mcp_nb.display.view import (
     Name,
     Section,
     Table,
-    Text,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -105,7 +105,7 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
 
 def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
     if stats.discovery is None and not stats.llm_calls:
-        return (Text("No turns yet."),)
+        return (TextBlock("No turns yet."),)
     if stats.discovery is None:
         return (KeyValues((("Searches", "discovery was off"),)),)
     counts = KeyValues(
@@ -149,4 +149,4 @@ def _calls(title: str, noun: str, counts: Mapping[str, int]) -> Section:
     most = max(counts.values(), default=0)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rows = tuple((Name(name), Bar(words.number(number), fraction(number, most))) for name, number in ranked)
-    return Section(title, (Table(columns(noun, "Calls"), rows) if rows else Text("None."),))
+    return Section(title, (Table(columns(noun, "Calls"), rows) if rows else TextBlock("None."),))

@@ -11,7 +11,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, hosted_section, status_of, tool_words
 from casual_mcp_nb.display.request import change_blocks, miss_words, request_blocks, request_words
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
+from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, TextBlock
 from casual_mcp_nb.types.event import (
     ContextTrimmed,
     Event,
@@ -106,7 +106,7 @@ def step_sections(
     first_call, sections = 0, []
     for step in steps:
         if step.index in shown:
-            more: list[Block] = [Text(f"See turn.steps[{step.index}].")]
+            more: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
             blocks = _blocks(step, first_call, timeline) if step.index in unfolding else more
             sections.append(_section(step, blocks, timeline))
         first_call += len(step.tool_calls)
@@ -141,14 +141,14 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
 def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
     blocks: list[Block] = []
     if step.text and step.tool_calls:
-        blocks.append(Text(step.text, limit=timeline.share, prose=True))
+        blocks.append(TextBlock(step.text, limit=timeline.share, prose=True))
     now = timeline.now if timeline.running else None
     blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
     for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
         fold = len(step.tool_calls) > 1
         blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
     if len(step.tool_calls) > timeline.calls:
-        blocks.append(Text(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
+        blocks.append(TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
     blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
     blocks += _model_line(step)
     if timeline.detail.requests:
@@ -256,7 +256,7 @@ def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block
     if logs:
         lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
         note = words.count(len(logs), "message")
-        blocks.append(Section("Server logs", (Text(lines, code=True),), note=note, fold="closed"))
+        blocks.append(Section("Server logs", (TextBlock(lines, code=True),), note=note, fold="closed"))
     return blocks
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import DisplayLimits, Name, Table, Text, View, columns
+from casual_mcp_nb.display.view import DisplayLimits, Name, Table, TextBlock, View, columns
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
 
@@ -32,9 +32,9 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     table = Table(
         columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, max(len(stored), stored.total) - len(rows)
     )
-    problem = (Text(stored.problem),) if stored.problem else ()
+    problem = (TextBlock(stored.problem),) if stored.problem else ()
     note = words.count(max(len(stored), stored.total), "conversation")
-    return View("stored-conversations", "Saved conversations", (*problem, table if rows else Text("None.")), note=note)
+    return View("stored-conversations", "Saved conversations", (*problem, table if rows else TextBlock("None.")), note=note)
 
 
 def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
@@ -43,7 +43,7 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
     if origin is None:
         return view
     place = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
-    return replace(view, blocks=(*view.blocks, Text(f"Forked from {origin.id}, {place}.")))
+    return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {place}.")))
 
 
 def _when(at: datetime) -> str:

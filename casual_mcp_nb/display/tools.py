@@ -20,7 +20,7 @@ from casual_mcp_nb.display.view import (
     Status,
     Table,
     Tags,
-    Text,
+    TextBlock,
     View,
     columns,
 )
@@ -39,7 +39,7 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     groups = tools.catalog.by_server
     unconnected = _unconnected(tools.unconnected)
     if not groups:
-        return View("tools", "Tools", unconnected or (Text("None."),))
+        return View("tools", "Tools", unconnected or (TextBlock("None."),))
     each = max(2, limits.rows // len(groups))
     fold: Fold = "open" if len(tools) <= limits.rows else "closed"
     visible = list(itertools.islice(groups.items(), limits.rows))
@@ -51,8 +51,8 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     return View("tools", "Tools", (*unconnected, *blocks), note=note)
 
 
-def _unconnected(servers: Sequence[str]) -> tuple[Text, ...]:
-    return (Text(not_connected(servers)),) if servers else ()
+def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:
+    return (TextBlock(not_connected(servers)),) if servers else ()
 
 
 def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
@@ -94,12 +94,12 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
-        Section("Description", (Text(tool.description or "None."),)),
-        Section("Parameters", (table if rows else Text("None."),)),
-        Section("Schema", (Text(pretty(tool.input_schema), code=True),), fold="closed"),
+        Section("Description", (TextBlock(tool.description or "None."),)),
+        Section("Parameters", (table if rows else TextBlock("None."),)),
+        Section("Schema", (TextBlock(pretty(tool.input_schema), code=True),), fold="closed"),
     ]
     if tool.output_schema is not None:
-        blocks.append(Section("Result schema", (Text(pretty(tool.output_schema), code=True),), fold="closed"))
+        blocks.append(Section("Result schema", (TextBlock(pretty(tool.output_schema), code=True),), fold="closed"))
     return View("tool", str(tool.tool_name), tuple(blocks))
 
 
@@ -107,14 +107,14 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     """Show the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
-        return View("manifest", "Manifest", unconnected or (Text("Nothing is deferred, so there is no manifest."),))
+        return View("manifest", "Manifest", unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),))
     finder = (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
     price = (
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
         *finder,
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
     )
-    text = Text(manifest.text, code=True, limit=limits.document)
+    text = TextBlock(manifest.text, code=True, limit=limits.document)
     blocks: tuple[Block, ...] = (*unconnected, KeyValues(price), Section("As the model reads it", (text,)))
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
@@ -133,9 +133,9 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
         for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
     ]
     table = Table(columns("Toolset", "State", "Tools #", "Description", "Includes"), tuple(rows), len(tool_sets) - len(rows))
-    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), table if rows else Text("None.")]
+    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), table if rows else TextBlock("None.")]
     if tool_sets.problem:
-        blocks.insert(0, Text(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
+        blocks.insert(0, TextBlock(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
     in_use = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
     return View("toolsets", "Toolsets", tuple(blocks), note=f"in use: {in_use}")
 

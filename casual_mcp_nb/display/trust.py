@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.display.view import DisplayLimits, Section, Status, Text, View
+from casual_mcp_nb.display.view import DisplayLimits, Section, Status, TextBlock, View
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.types.trust import Trust, TrustEntry, TrustState, exact, lines_of
 
@@ -26,7 +26,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
         text += in_words_of(" It is long, and may be cut here; whole: print(session.trust().text)")
     sections = tuple(_section(entry, limits) for entry in trust.entries)
     title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
-    return View("trust", title, (Text(text), *sections))
+    return View("trust", title, (TextBlock(text), *sections))
 
 
 def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
@@ -37,5 +37,5 @@ def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
 
 def _section(entry: TrustEntry, limits: DisplayLimits) -> Section:
     note = ", ".join(entry.changed)
-    text = Text(lines_of(entry), code=True, limit=limits.document)
+    text = TextBlock(lines_of(entry), code=True, limit=limits.document)
     return Section(f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note)

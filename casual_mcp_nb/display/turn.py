@@ -12,7 +12,7 @@ from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import deferral_rows, step_table
-from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Line, Section, Status, Text, View, unfolded
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Line, Section, Status, TextBlock, View, unfolded
 from casual_mcp_nb.types.event import ApprovalAsked, QuestionAsked, TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
@@ -103,7 +103,7 @@ def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
     """Show the payloads that functions of the notebook returned for the person, each under its tool."""
     sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.take)]
     more = len(sections) - _MAX_PAYLOADS
-    return [*sections[:_MAX_PAYLOADS], *([Section("", (Text(f"{more:,} more payloads"),))] if more > 0 else [])]
+    return [*sections[:_MAX_PAYLOADS], *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else [])]
 
 
 def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
@@ -115,7 +115,7 @@ def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: 
     if mark is not None:
         blocks.append(Line(mark))
     if text:
-        blocks.append(Text(text, limit=limit or limits.document // 2, prose=True))
+        blocks.append(TextBlock(text, limit=limit or limits.document // 2, prose=True))
     return Section("", tuple(blocks), look="answer", data=(("part", "answer"),))
 
 
@@ -218,9 +218,9 @@ def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> 
     """Show the person's message with its attachments and images, and its text before it was edited by hand."""
     users = [text_of(message.content) for message in turn.asked if message.role == "user"]
     # What was attached is a message before the person's own.
-    attached = [Section("Attached", (Text(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
-    before = [Text(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
-    prompt = Text(turn.prompt, label="Edited by hand" if before else "", limit=limit)
+    attached = [Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
+    before = [TextBlock(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
+    prompt = TextBlock(turn.prompt, label="Edited by hand" if before else "", limit=limit)
     return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
 
 

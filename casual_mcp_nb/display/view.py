@@ -162,7 +162,7 @@ class KeyValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBlock:
     """A block of text with its line ends; `limit` replaces the usual limit.
 
     `code` sets it as code; `prose` is Markdown, of which HTML shows what can do no harm.
@@ -188,7 +188,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageBlock:
     """An image as its bytes; `note` describes it."""
 
     kind: ClassVar[str] = "image"
@@ -225,7 +225,7 @@ class Section:
     brief: bool = False
 
 
-Block = Table | KeyValues | Text | Line | Image | Section
+Block = Table | KeyValues | TextBlock | Line | ImageBlock | Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ def fit(view: View, limits: DisplayLimits) -> View:
 def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block, ...]:
     most = limits.rows + _FIXED_PARTS
     visible = tuple(_fit_block(block, limits) for block in blocks[:most])
-    return (*visible, Text(f"{len(blocks) - most:,} more")) if len(blocks) > most else visible
+    return (*visible, TextBlock(f"{len(blocks) - most:,} more")) if len(blocks) > most else visible
 
 
 def _fit_block(block: Block, limits: DisplayLimits) -> Block:
@@ -315,14 +315,14 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             return Table(titles, rows, block.hidden + len(block.rows) - len(rows))
         case KeyValues():
             return KeyValues(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
-        case Text():
+        case TextBlock():
             limit = min(block.limit or limits.text, limits.document)
             return replace(block, label=_line(block.label, limits), text=clean(cut(block.text, limit, max(20, limit // 20))))
         case Line():
             # Its mark can be the message of an error.
             mark = block.mark and Status(one_line(cut(block.mark.text, limits.text)), block.mark.tone)
             return replace(block, mark=mark, words=tuple(_line(word, limits) for word in block.words))
-        case Image():
+        case ImageBlock():
             return replace(block, note=_line(block.note, limits))
         case Section():
             return replace(

@@ -15,18 +15,18 @@ DEPTH = 10
 
 _EXPLAINED = 3
 
-Found = Sequence[SearchHit | ToolSpec | ToolName | tuple[str, str]]
+Hits = Sequence[SearchHit | ToolSpec | ToolName | tuple[str, str]]
 
 
 class Searcher(Protocol):
     """A tool search, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can explain misses."""
 
-    def search(self, query: str, max_results: int) -> Found:
+    def search(self, query: str, max_results: int) -> Hits:
         """Find the best tools, best first."""
         ...
 
 
-Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Found]]
+Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Hits]]
 
 
 @dataclass(frozen=True)

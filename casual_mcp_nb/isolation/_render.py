@@ -15,7 +15,7 @@ class _Needed(BaseException):
     """A template that the owner has to send first; a BaseException, so that `ignore missing` does not swallow it."""
 
 
-class _Sent(jinja2.BaseLoader):
+class _SentTemplates(jinja2.BaseLoader):
     """Loads the templates that the owner sent: the text and path of each, or why it is refused."""
 
     def __init__(self, templates: dict[str, dict[str, str]]) -> None:
@@ -42,7 +42,7 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
         template.
     """
     environment = ImmutableSandboxedEnvironment(
-        loader=_Sent(argument["templates"]),
+        loader=_SentTemplates(argument["templates"]),
         # Escaping is for HTML; a prompt is plain text, and `&lt;` would reach the model as it is.
         autoescape=False,
         undefined=jinja2.StrictUndefined,

@@ -40,7 +40,7 @@ _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
 
 @dataclass(frozen=True)
-class Line:
+class MagicLine:
     """A `%mcp` line.
 
     Args:
@@ -80,7 +80,7 @@ class _MagicParser(argparse.ArgumentParser):
         raise UsageError(f"%%mcp: {message}.", hint=f"Options: {', '.join(CELL_OPTIONS)}.")
 
 
-def parse_line(line: str, commands: Iterable[str]) -> Line:
+def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
     """Split a `%mcp` line. `-o NAME` may be at its beginning or its end; a semicolon comes last.
 
     `?` and `--help`, alone or after a command, are `help`.
@@ -109,7 +109,7 @@ def parse_line(line: str, commands: Iterable[str]) -> Line:
         is_typo = not rest or closest(command, commands, cutoff=0.7)
         raise UnknownNameError("%mcp command", command, commands, hint="" if is_typo else _ASKING)
     name = variable_name(output["first"] or output["last"]) if output else None
-    return Line(command, rest, name, line != whole)
+    return MagicLine(command, rest, name, line != whole)
 
 
 def parse_cell_line(line: str) -> CellArgs:

@@ -27,7 +27,7 @@ from casual_mcp_nb.display.steps import events_by_step, model_figures, remark
 from casual_mcp_nb.display.text import clean, cut, first
 from casual_mcp_nb.display.tokens import PARTS
 from casual_mcp_nb.display.turn import figures_line, instead_of_answer
-from casual_mcp_nb.display.view import Block, Image, Status, Text
+from casual_mcp_nb.display.view import Block, ImageBlock, Status, TextBlock
 from casual_mcp_nb.types._tables import NumberedValues
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import Event, HostedCall, ServerLog
@@ -201,10 +201,10 @@ class _Slides:
     def _pictures(self, blocks: Iterable[Block]) -> Row:
         images, notes = [], []
         for block in blocks:
-            if isinstance(block, Image):
+            if isinstance(block, ImageBlock):
                 source = f"data:{block.mime_type};base64,{base64.b64encode(block.data).decode('ascii')}"
                 images.append([source, clean(block.note)])
-            elif isinstance(block, Text):
+            elif isinstance(block, TextBlock):
                 notes.append(self._text(block.text))
         return {name: rows[:_MAX_ROWS] for name, rows in (("images", images), ("notes", notes)) if rows}
 

@@ -12,7 +12,7 @@ from kit.scripted_http import Reply, Request, ScriptedHttp
 from kit.secrets import assert_nowhere
 
 from casual_mcp_nb.bundled import anthropic_usage_server, available, build
-from casual_mcp_nb.bundled._server import ToolServer
+from casual_mcp_nb.bundled._server import FunctionServer
 
 KEY = "sk-ant-admin01-abcdefghijklmnop-0123456789"
 
@@ -71,12 +71,12 @@ def admin() -> Iterator[Admin]:
 
 
 @pytest.fixture
-def usage(admin: Admin, user_folder: Path) -> ToolServer:
+def usage(admin: Admin, user_folder: Path) -> FunctionServer:
     anthropic_usage_server.save_key(KEY)
     return anthropic_usage_server.build(endpoint=admin.url)
 
 
-async def test_all_pages_of_a_usage_report_are_read(usage: ToolServer, admin: Admin, call: Any) -> None:
+async def test_all_pages_of_a_usage_report_are_read(usage: FunctionServer, admin: Admin, call: Any) -> None:
     report = await call(
         usage,
         "anthropic_usage_report",
@@ -115,14 +115,14 @@ async def test_all_pages_of_a_usage_report_are_read(usage: ToolServer, admin: Ad
     assert second == {**first, "page": ["page_2"]}
 
 
-async def test_costs_are_in_dollars(usage: ToolServer, admin: Admin, call: Any) -> None:
+async def test_costs_are_in_dollars(usage: FunctionServer, admin: Admin, call: Any) -> None:
     report = await call(usage, "anthropic_cost_report", group_by=["description"])
     assert [row["usd"] for row in report["rows"]] == ["1.2378912"] * 2
     assert report["total_usd"] == "2.4757824"
     assert admin.queries[0][1]["group_by[]"] == ["description"]
 
 
-async def test_a_report_without_end_is_cut_and_says_so(usage: ToolServer, admin: Admin, call: Any) -> None:
+async def test_a_report_without_end_is_cut_and_says_so(usage: FunctionServer, admin: Admin, call: Any) -> None:
     admin.fault = Reply(body={"data": [], "has_more": True, "next_page": "again"})
     report = await call(usage, "anthropic_cost_report")
     assert (report["rows"], report["complete"]) == ([], False)
@@ -143,7 +143,7 @@ async def test_a_report_without_end_is_cut_and_says_so(usage: ToolServer, admin:
     ],
 )
 async def test_an_error_says_what_to_do(
-    usage: ToolServer, admin: Admin, refused: Any, fault: Reply, words: tuple[str, ...]
+    usage: FunctionServer, admin: Admin, refused: Any, fault: Reply, words: tuple[str, ...]
 ) -> None:
     admin.fault = fault
     text = await refused(usage, "anthropic_cost_report")
@@ -160,7 +160,7 @@ async def test_another_key_is_refused_by_anthropic(
     assert_nowhere(["sk-ant-api03-other-1234"], text)
 
 
-def test_the_key_is_saved_for_this_user_only_and_never_shown(usage: ToolServer) -> None:
+def test_the_key_is_saved_for_this_user_only_and_never_shown(usage: FunctionServer) -> None:
     file = anthropic_usage_server.key_file()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "anthropic-usage" in available("anthropic-usage").servers
@@ -179,14 +179,16 @@ def test_what_is_not_an_admin_key_is_refused(user_folder: Path, key: str) -> Non
 
 
 @pytest.mark.parametrize("fields", [{"starting_at": "yesterday"}, {"starting_at": "2026-03-02", "ending_at": "2026-03-01"}])
-async def test_a_period_that_is_none_is_refused(usage: ToolServer, admin: Admin, refused: Any, fields: dict[str, str]) -> None:
+async def test_a_period_that_is_none_is_refused(
+    usage: FunctionServer, admin: Admin, refused: Any, fields: dict[str, str]
+) -> None:
     assert await refused(usage, "anthropic_usage_report", **fields)
     assert not admin.seen
 
 
 @pytest.mark.defect("F9")
 @pytest.mark.parametrize("exposed", EXPOSED)
-def test_a_key_that_others_can_read_or_replace_is_not_used(usage: ToolServer, exposed: str) -> None:
+def test_a_key_that_others_can_read_or_replace_is_not_used(usage: FunctionServer, exposed: str) -> None:
     EXPOSED[exposed](anthropic_usage_server.key_file())
     assert "no admin key" not in available("anthropic-usage").missing["anthropic-usage"].reason
     with pytest.raises(ValueError, match="not used"):

@@ -7,7 +7,7 @@ import pytest
 from kit.google import Google
 
 from casual_mcp_nb.bundled import build, calendar_server
-from casual_mcp_nb.bundled._server import ToolServer
+from casual_mcp_nb.bundled._server import FunctionServer
 
 LIST, GET, INSERT = "calendar.events.list", "calendar.events.get", "calendar.events.insert"
 EVENT = {
@@ -26,7 +26,7 @@ EVENT = {
 
 
 @pytest.fixture
-def calendar(google: Google, sign_in: Any) -> ToolServer:
+def calendar(google: Google, sign_in: Any) -> FunctionServer:
     google.answers = {
         LIST: lambda params, _: {
             "kind": "calendar#events",
@@ -41,7 +41,7 @@ def calendar(google: Google, sign_in: Any) -> ToolServer:
     return calendar_server.build(endpoint=f"{google.url}/calendar/v3/")
 
 
-async def test_events_are_listed_page_by_page(calendar: ToolServer, google: Google, call: Any) -> None:
+async def test_events_are_listed_page_by_page(calendar: FunctionServer, google: Google, call: Any) -> None:
     listed = await call(calendar, "calendar_list_events", time_min="2026-03-02", time_max="2026-03-03T00:00+01:00")
     assert [(each["id"], each["start"]) for each in listed["events"]] == [
         ("e1", "2026-03-02T12:00:00+01:00"),
@@ -57,21 +57,21 @@ async def test_events_are_listed_page_by_page(calendar: ToolServer, google: Goog
     assert google.calls[1][1]["timeMin"] == "2026-03-02T08:00:00+01:00"
 
 
-async def test_without_a_time_events_from_now_on_are_listed(calendar: ToolServer, google: Google, call: Any) -> None:
+async def test_without_a_time_events_from_now_on_are_listed(calendar: FunctionServer, google: Google, call: Any) -> None:
     before = datetime.now(UTC)
     await call(calendar, "calendar_list_events")
     assert before <= datetime.fromisoformat(google.calls[0][1]["timeMin"]) <= datetime.now(UTC)
     assert "timeMax" not in google.calls[0][1]
 
 
-async def test_the_description_is_text_and_marked_as_foreign(calendar: ToolServer, call: Any) -> None:
+async def test_the_description_is_text_and_marked_as_foreign(calendar: FunctionServer, call: Any) -> None:
     event = await call(calendar, "calendar_get_event", event_id="e1")
     assert "plan (https://example.com/plan)" in event["description"]
     assert event["description"].count("</foreign_text>") == 1
     assert event["attendees"] == [{"email": "bob@example.com", "name": "Bob", "response": "accepted"}]
 
 
-async def test_an_event_is_created_and_people_are_invited(calendar: ToolServer, google: Google, call: Any) -> None:
+async def test_an_event_is_created_and_people_are_invited(calendar: FunctionServer, google: Google, call: Any) -> None:
     created = await call(
         calendar,
         "calendar_create_event",
@@ -92,7 +92,7 @@ async def test_an_event_is_created_and_people_are_invited(calendar: ToolServer, 
 
 
 async def test_a_whole_day_has_dates_and_nobody_is_told_of_what_is_only_yours(
-    calendar: ToolServer, google: Google, call: Any
+    calendar: FunctionServer, google: Google, call: Any
 ) -> None:
     await call(calendar, "calendar_create_event", summary="Off", start="2026-03-02", end="2026-03-04")
     _, params, body = google.calls[0]
@@ -117,14 +117,16 @@ NO_EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.defect("F3")
-async def test_what_cannot_be_an_event_is_refused(calendar: ToolServer, google: Google, refused: Any) -> None:
+async def test_what_cannot_be_an_event_is_refused(calendar: FunctionServer, google: Google, refused: Any) -> None:
     valid = {"summary": "s", "start": "2026-03-02T10:00", "end": "2026-03-02T11:00"}
     for fields in NO_EVENTS:
         assert await refused(calendar, "calendar_create_event", **{**valid, **fields}), fields
     assert not google.calls
 
 
-async def test_an_answer_without_its_fields_is_read_as_far_as_possible(calendar: ToolServer, google: Google, call: Any) -> None:
+async def test_an_answer_without_its_fields_is_read_as_far_as_possible(
+    calendar: FunctionServer, google: Google, call: Any
+) -> None:
     google.answers[LIST] = lambda *_: {"items": [{}, None, {"start": 3, "attendees": [None, {}], "organizer": "x"}]}
     listed = await call(calendar, "calendar_list_events")
     assert [each["id"] for each in listed["events"]] == [None, None]

@@ -12,7 +12,7 @@ from kit.secrets import assert_nowhere
 
 from casual_mcp_nb.bundled import BUNDLED, build, gmail_server, google_account
 from casual_mcp_nb.bundled._google_api import RETRIES
-from casual_mcp_nb.bundled._server import ToolServer
+from casual_mcp_nb.bundled._server import FunctionServer
 
 LIST, GET, SEND = "gmail.users.messages.list", "gmail.users.messages.get", "gmail.users.messages.send"
 
@@ -63,12 +63,12 @@ def mailbox(google: Google) -> Google:
 
 
 @pytest.fixture
-def gmail(mailbox: Google, sign_in: Any) -> ToolServer:
+def gmail(mailbox: Google, sign_in: Any) -> FunctionServer:
     sign_in("gmail-read", "gmail-send")
     return gmail_server.build(endpoint=f"{mailbox.url}/")
 
 
-async def test_a_search_gives_one_page_and_the_token_of_the_next(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_a_search_gives_one_page_and_the_token_of_the_next(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     first = await call(gmail, "gmail_search", query="is:unread", max_results=3)
     assert [mail["id"] for mail in first["mails"]] == ["m0", "m1", "m2"]
     assert first["mails"][0] | {"id": "", "beginning": ""} == {
@@ -89,7 +89,7 @@ async def test_a_search_gives_one_page_and_the_token_of_the_next(gmail: ToolServ
 
 
 @pytest.mark.defect("H5")
-async def test_a_mail_is_read_as_text_that_is_marked_as_foreign(gmail: ToolServer, call: Any) -> None:
+async def test_a_mail_is_read_as_text_that_is_marked_as_foreign(gmail: FunctionServer, call: Any) -> None:
     mail = await call(gmail, "gmail_read", message_id="m1")
     assert (mail["subject"], mail["from"]) == ("Rechnung für März", "Jürgen <j@example.com>")
     assert "there (https://example.com/)" in mail["text"]
@@ -102,7 +102,7 @@ async def test_a_mail_is_read_as_text_that_is_marked_as_foreign(gmail: ToolServe
 
 @pytest.mark.parametrize("raw", ["", "%%%not base64%%%", "AAAA", "A"])
 async def test_a_mail_that_is_malformed_is_an_answer_or_an_error(
-    gmail: ToolServer, mailbox: Google, call: Any, refused: Any, raw: str
+    gmail: FunctionServer, mailbox: Google, call: Any, refused: Any, raw: str
 ) -> None:
     mailbox.answers[GET] = lambda params, _: {"id": "m1", "raw": raw, "labelIds": None, "payload": {"headers": [{"name": 3}]}}
     if raw in ("", "AAAA"):
@@ -111,7 +111,7 @@ async def test_a_mail_that_is_malformed_is_an_answer_or_an_error(
         assert await refused(gmail, "gmail_read", message_id="m1")
 
 
-async def test_of_a_huge_mail_only_the_beginning_is_downloaded(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_of_a_huge_mail_only_the_beginning_is_downloaded(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     mailbox.answers[GET] = lambda params, _: _message(_mail(), "m1", params, gmail_server.MAX_BYTES + 1)
     mail = await call(gmail, "gmail_read", message_id="m1")
     assert (mail["truncated"], mail["subject"]) == (True, "Rechnung für März")
@@ -124,7 +124,7 @@ def sent_mail(mailbox: Google) -> Any:
     return message_from_bytes(raw.replace(b"\r\n", b"\n"), policy=policy.default)
 
 
-async def test_a_mail_is_sent_as_it_was_given(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_a_mail_is_sent_as_it_was_given(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     sent = await call(
         gmail,
         "gmail_send",
@@ -182,14 +182,14 @@ SMUGGLED: list[dict[str, Any]] = [
 
 
 @pytest.mark.defect("F3")
-async def test_no_header_and_no_recipient_can_be_smuggled_in(gmail: ToolServer, mailbox: Google, refused: Any) -> None:
+async def test_no_header_and_no_recipient_can_be_smuggled_in(gmail: FunctionServer, mailbox: Google, refused: Any) -> None:
     for fields in SMUGGLED:
         assert await refused(gmail, "gmail_send", **{"to": ["ada@example.com"], "subject": "s", "text": "t", **fields}), fields
     assert not [name for name, _, _ in mailbox.calls if name == SEND]
 
 
 @pytest.mark.defect("F3")
-async def test_a_mail_that_is_answered_adds_no_header(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_a_mail_that_is_answered_adds_no_header(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     hidden = HIDDEN.replace(":_", ":")
     for name, ids in (("Message-ID", []), ("References", ["<m1@example.com>"])):
         raw = _mail().replace(b"<m1@example.com>" if name == "Message-ID" else b"<m0@example.com>", f"<{hidden}>".encode())
@@ -213,7 +213,7 @@ NAMES = [
 
 
 @pytest.mark.defect("F3")
-async def test_what_arrives_is_what_was_described(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_what_arrives_is_what_was_described(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     texts = ["One", "One\n", "\r\nTwo\r", "\n\n.\nFrom me", "ü" * 2_000, "a" * 3_000, "=?utf-8?q?plain?= text\n"]
     for number, name in enumerate(NAMES):
         people = [f"{name.strip()} <ada{each}@example.com>" for each in range(4)]
@@ -243,14 +243,14 @@ def test_the_question_is_drawn_from_the_finished_mail() -> None:
             asked(wrong)
 
 
-async def test_an_access_token_that_expired_is_refreshed(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_an_access_token_that_expired_is_refreshed(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     await call(gmail, "gmail_search", max_results=1)
     mailbox.expire()
     assert (await call(gmail, "gmail_search", max_results=1))["mails"]
     assert mailbox.refreshes == 2
 
 
-async def test_after_a_revocation_it_says_how_to_sign_in(gmail: ToolServer, mailbox: Google, refused: Any) -> None:
+async def test_after_a_revocation_it_says_how_to_sign_in(gmail: FunctionServer, mailbox: Google, refused: Any) -> None:
     mailbox.refresh_tokens.clear()
     text = await refused(gmail, "gmail_search")
     assert "casual-mcp-nb sign-in google" in text
@@ -259,7 +259,7 @@ async def test_after_a_revocation_it_says_how_to_sign_in(gmail: ToolServer, mail
     assert "casual-mcp-nb sign-in google" in await refused(gmail, "gmail_search")
 
 
-async def test_limits_and_failures_are_tried_again(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+async def test_limits_and_failures_are_tried_again(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     for status in (429, 500, 503):
         mailbox.faults[LIST] = [problem(status, "backendError", "later")] * RETRIES
         assert (await call(gmail, "gmail_search", max_results=1))["mails"]
@@ -278,7 +278,7 @@ FAULTS = [
 ]
 
 
-async def test_an_error_says_what_to_do(gmail: ToolServer, mailbox: Google, refused: Any) -> None:
+async def test_an_error_says_what_to_do(gmail: FunctionServer, mailbox: Google, refused: Any) -> None:
     for fault, word in FAULTS:
         mailbox.faults[LIST] = [fault] * (RETRIES + 1)
         text = await refused(gmail, "gmail_search")
@@ -299,7 +299,7 @@ async def test_the_tools_are_those_that_the_account_granted(mailbox: Google, sig
         build("gmail")
 
 
-async def test_tools_are_marked_by_what_they_do(gmail: ToolServer) -> None:
+async def test_tools_are_marked_by_what_they_do(gmail: FunctionServer) -> None:
     hints = {tool.name: tool.annotations for tool in await gmail.list_tools()}
     assert {name: hint.destructive_hint for name, hint in hints.items() if hint} == {
         "gmail_search": False,

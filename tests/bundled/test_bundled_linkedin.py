@@ -10,7 +10,7 @@ import pytest
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb.bundled import linkedin_server
-from casual_mcp_nb.bundled._server import ToolServer
+from casual_mcp_nb.bundled._server import FunctionServer
 
 SEARCH = "/jobs-guest/jobs/api/seeMoreJobPostings/search"
 POSTING = {
@@ -74,11 +74,11 @@ def site() -> Iterator[LinkedIn]:
 
 
 @pytest.fixture
-def linkedin(site: LinkedIn) -> ToolServer:
+def linkedin(site: LinkedIn) -> FunctionServer:
     return linkedin_server.build(endpoint=site.url, pause=0)
 
 
-async def test_jobs_are_searched_page_by_page_under_its_own_name(linkedin: ToolServer, site: LinkedIn, call: Any) -> None:
+async def test_jobs_are_searched_page_by_page_under_its_own_name(linkedin: FunctionServer, site: LinkedIn, call: Any) -> None:
     first = await call(linkedin, "linkedin_jobs", keywords="python & sql", location="Oslo", posted="week")
     assert first["jobs"][1] == {
         "id": "4000000001",
@@ -102,7 +102,7 @@ async def test_jobs_are_searched_page_by_page_under_its_own_name(linkedin: ToolS
     assert not any("cookie" in request.headers for request in site.seen)
 
 
-async def test_a_posting_is_read_from_its_description_in_json(linkedin: ToolServer, call: Any) -> None:
+async def test_a_posting_is_read_from_its_description_in_json(linkedin: FunctionServer, call: Any) -> None:
     job = await call(linkedin, "linkedin_job_detail", job_id="4000000001")
     description = job.pop("description")
     assert job == {
@@ -118,7 +118,7 @@ async def test_a_posting_is_read_from_its_description_in_json(linkedin: ToolServ
     assert description.count("foreign_text>") == 1
 
 
-async def test_a_posting_without_that_is_read_from_the_page(linkedin: ToolServer, site: LinkedIn, call: Any) -> None:
+async def test_a_posting_without_that_is_read_from_the_page(linkedin: FunctionServer, site: LinkedIn, call: Any) -> None:
     site.with_json = False
     job = await call(linkedin, "linkedin_job_detail", job_id="4000000001")
     assert (job["title"], job["company"], job["locations"]) == ("Python Developer", "Example AS", ["Oslo"])
@@ -134,7 +134,7 @@ async def test_a_posting_without_that_is_read_from_the_page(linkedin: ToolServer
     ],
 )
 async def test_what_robots_txt_forbids_is_not_fetched(
-    linkedin: ToolServer, site: LinkedIn, refused: Any, robots: Reply
+    linkedin: FunctionServer, site: LinkedIn, refused: Any, robots: Reply
 ) -> None:
     site.robots = robots
     assert "--permitted" in await refused(linkedin, "linkedin_jobs", keywords="python")
@@ -151,7 +151,7 @@ async def test_with_permission_and_without_a_robots_txt_pages_are_fetched(site: 
 
 @pytest.mark.parametrize("status", [429, 999])
 async def test_after_a_refusal_nothing_more_is_requested(
-    linkedin: ToolServer, site: LinkedIn, refused: Any, status: int
+    linkedin: FunctionServer, site: LinkedIn, refused: Any, status: int
 ) -> None:
     site.fault = Reply(status, "no")
     assert str(status) in await refused(linkedin, "linkedin_jobs", keywords="python")
@@ -161,7 +161,7 @@ async def test_after_a_refusal_nothing_more_is_requested(
 
 
 async def test_a_server_fetches_a_limited_number_of_pages(
-    linkedin: ToolServer, site: LinkedIn, refused: Any, call: Any, monkeypatch: pytest.MonkeyPatch
+    linkedin: FunctionServer, site: LinkedIn, refused: Any, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linkedin_server, "MAX_REQUESTS", 2)
     server = linkedin_server.build(endpoint=site.url, pause=0)
@@ -182,12 +182,14 @@ async def test_a_server_fetches_a_limited_number_of_pages(
         Reply(reset=True),
     ],
 )
-async def test_a_page_that_is_no_posting_is_an_error(linkedin: ToolServer, site: LinkedIn, refused: Any, fault: Reply) -> None:
+async def test_a_page_that_is_no_posting_is_an_error(
+    linkedin: FunctionServer, site: LinkedIn, refused: Any, fault: Reply
+) -> None:
     site.fault = fault
     assert await refused(linkedin, "linkedin_job_detail", job_id="4000000001")
 
 
 @pytest.mark.parametrize("job_id", ["../feed", "abc", "1", "40000000012345678901234"])
-async def test_an_id_is_a_number(linkedin: ToolServer, site: LinkedIn, refused: Any, job_id: str) -> None:
+async def test_an_id_is_a_number(linkedin: FunctionServer, site: LinkedIn, refused: Any, job_id: str) -> None:
     assert await refused(linkedin, "linkedin_job_detail", job_id=job_id)
     assert not site.seen

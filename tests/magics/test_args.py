@@ -13,7 +13,7 @@ from casual_mcp_nb.magics.args import (
     ECHO,
     CassetteArgs,
     CellArgs,
-    Line,
+    MagicLine,
     fill_in,
     is_config_file,
     parse_assignments,
@@ -34,22 +34,22 @@ from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 @pytest.mark.parametrize(
     ("line", "parsed"),
     [
-        ("", Line("status", "")),
-        ("tools", Line("tools", "")),
-        ("  search   convert a time ", Line("search", "convert a time")),
-        ('call math__add {"a": 1}', Line("call", 'math__add {"a": 1}')),
-        ("tools;", Line("tools", "", None, True)),
-        ("-o hits search convert", Line("search", "convert", "hits")),
-        ("search convert -o hits", Line("search", "convert", "hits")),
-        ('call math__add {"a": 1} -o three;', Line("call", 'math__add {"a": 1}', "three", True)),
-        ("-o now", Line("status", "", "now")),
-        ("?", Line("help", "")),
-        ("--help", Line("help", "")),
-        ("call --help", Line("help", "call")),
-        ("ask What time is it?", Line("ask", "What time is it?")),
+        ("", MagicLine("status", "")),
+        ("tools", MagicLine("tools", "")),
+        ("  search   convert a time ", MagicLine("search", "convert a time")),
+        ('call math__add {"a": 1}', MagicLine("call", 'math__add {"a": 1}')),
+        ("tools;", MagicLine("tools", "", None, True)),
+        ("-o hits search convert", MagicLine("search", "convert", "hits")),
+        ("search convert -o hits", MagicLine("search", "convert", "hits")),
+        ('call math__add {"a": 1} -o three;', MagicLine("call", 'math__add {"a": 1}', "three", True)),
+        ("-o now", MagicLine("status", "", "now")),
+        ("?", MagicLine("help", "")),
+        ("--help", MagicLine("help", "")),
+        ("call --help", MagicLine("help", "call")),
+        ("ask What time is it?", MagicLine("ask", "What time is it?")),
     ],
 )
-def test_a_line_is_split_into_command_and_rest(line: str, parsed: Line) -> None:
+def test_a_line_is_split_into_command_and_rest(line: str, parsed: MagicLine) -> None:
     assert parse_line(line, COMMANDS) == parsed
 
 
