@@ -1,4 +1,4 @@
-"""What to do next, in the words of the door that somebody came through: a notebook, Python, a shell, HTTP.
+"""Hints for the next action, in the words of a door: a notebook, Python, a shell, HTTP.
 
 Whoever writes a hint or an advice uses the words of notebooks or of Python, as in `%mcp reconnect time` or `session.connect()`.
 They become those of the process's door where the hint is made, and a sentence that only another door can follow is left out.
@@ -62,7 +62,7 @@ def at(door: Door) -> Iterator[None]:
 
 
 def in_words_of(text: str, door: Door | None = None) -> str:
-    """Return a hint in the words of a door, without the sentences that cannot be followed there; possibly empty.
+    """Rewrite a hint in the words of a door, without the sentences that cannot be followed there; possibly empty.
 
     Args:
         text: The hint, in the words of notebooks or of Python.
@@ -82,7 +82,7 @@ def in_words_of(text: str, door: Door | None = None) -> str:
 
 
 def _replaced(text: str, form: str, words: str) -> str:
-    """Return a text with other words for what has a form, whose arguments they repeat."""
+    """Replace the hints of a form in a text by other words, which repeat their arguments."""
     parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]
     if parts[0] not in text:
         return text

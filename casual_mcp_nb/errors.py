@@ -57,7 +57,7 @@ class CasualMcpError(Exception):
         self.retryable = retryable
 
     def text_at(self, door: Door) -> str:
-        """Return the message with its hint in the words of a door, without what cannot be followed there."""
+        """Format the message with its hint in the words of a door, without the sentences that cannot be followed there."""
         text = str(self)
         if not self.hint or not text.endswith(self.hint):
             return text
@@ -68,12 +68,12 @@ class CasualMcpError(Exception):
         return uninitialized, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows for this error: the message, without a stack of our own frames."""
+        """Format this error for IPython: the message, without a stack of our own frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
 def uninitialized(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
-    """Return an error without calling its `__init__`, whose arguments became the message."""
+    """Create an error without calling its `__init__`, whose arguments became the message."""
     # Of two built-in bases, Python would find the `__new__` of the one that cannot make it.
     error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
     # Kinds that are an OSError too do not keep what `__new__` was given.
@@ -163,7 +163,7 @@ class CassetteError(UsageError):
 
 
 class CassetteMismatchError(CassetteError):
-    """A request is not in the cassette that is replayed; the message says what differs from the recorded ones.
+    """A request is not in the cassette that is replayed; the message shows how it differs from the recorded ones.
 
     Args:
         message: What is not recorded.
@@ -360,13 +360,13 @@ class AnswerLimitError(LimitError):
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Return up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of at least `cutoff`."""
+    """Find up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of at least `cutoff`."""
     folded = {candidate.casefold(): candidate for candidate in valid}
     return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
-    """Return a sentence that suggests the closest names, or lists the valid ones if none is close."""
+    """Suggest the closest names in a sentence, or list the valid ones if none is close."""
     if matches:
         return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
     names = sorted(set(valid))
@@ -377,7 +377,7 @@ def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
 
 
 def brief(value: object, limit: int = 80) -> str:
-    """Return a value's repr for a message, cut to `limit` characters."""
+    """Cut a value's repr for a message to `limit` characters."""
     text = ascii(value) if not repr(value).isprintable() else repr(value)
     return f"{text[:limit]}…" if len(text) > limit else text
 

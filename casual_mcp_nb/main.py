@@ -134,7 +134,7 @@ async def served() -> AsyncIterator[ASGIApp]:
 
 
 def _tell(turns: Any, has_token: bool) -> None:
-    """Log what the person who starts it should know: who can use it, and what is denied to them."""
+    """Log for the person who starts the service: who can use it, and which tools are denied to them."""
     if not has_token:
         logger.info("Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.", TOKEN_VARIABLE)
     for denial in turns.denials():
@@ -185,7 +185,7 @@ def _listed(variables: Mapping[str, str], name: str) -> list[str]:
 
 
 def _allowed_by_variable(tool: ToolSpec) -> str:
-    """Return how calls of a tool are allowed where an ASGI server runs this."""
+    """Format a hint on how to allow calls of a tool where an ASGI server runs this."""
     return (
         f'Whoever runs this can allow it with {ALLOW_VARIABLE}={tool.server}, or with "approval" of this server in the config.'
     )

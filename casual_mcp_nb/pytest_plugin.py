@@ -54,7 +54,7 @@ def cassette_config() -> Any:
 
 @pytest.fixture
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session whose models and servers answer what the cassette of the test has; see `Session.from_cassette`.
+    """A session whose models and servers answer from the cassette of the test; see `Session.from_cassette`.
 
     A request that differs from the recorded ones is raised where the test made it, with the difference; where a function or a
     comparison kept the error to itself, the test fails at its end.
@@ -85,7 +85,7 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
 
 def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
-    """Return the cassette of a test, and the other arguments of its marker."""
+    """Find the cassette of a test, and the other arguments of its marker."""
     marker = request.node.get_closest_marker("cassette")
     options = dict(marker.kwargs) if marker else {}
     named = marker.args[0] if marker and marker.args else options.pop("path", None)

@@ -97,7 +97,7 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
 
 
 def too_long(limit: int) -> AnswerLimitError:
-    """Return the error for a response with more characters than the limit."""
+    """Build the error for a response with more characters than the limit."""
     return AnswerLimitError(
         f"The model's answer went on for more than {limit:,} characters.",
         hint="Give the model a smaller max_tokens, or ask for less at a time.",
@@ -117,7 +117,7 @@ class CallNames:
         self._wire_name = wire_name
 
     def clean(self, message: AssistantMessage) -> AssistantMessage:
-        """Return the message with unique ids and clean names on its calls; the same one where it has them already."""
+        """Clean the ids and names of a message's calls; an already clean message is returned as it is."""
         calls = [self._call(call) for call in message.tool_calls or ()] or None
         return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 
@@ -138,7 +138,7 @@ class CallNames:
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
-    """Return a name that every provider accepts: the name itself, that of the tool that it means, or what is left of it.
+    """Convert a name to one that every provider accepts: itself, the name of the tool it means, or its allowed characters.
 
     Args:
         name: The name as a model wrote it.

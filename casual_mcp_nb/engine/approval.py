@@ -1,4 +1,4 @@
-"""Approval policies: whether the user is asked before a call, and what the answer applies to.
+"""Approval policies: whether the user is asked before a call, and which calls the answer covers.
 
 The policy of a tool is the first of these that is set: the one given in Python for its server, the `approval` of the server's
 config, the policy of the bundled server, the default. The default asks before each call of a tool that its server calls
@@ -102,7 +102,7 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collecti
 
 
 def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
-    """Return the policy of a tool.
+    """Resolve the policy of a tool.
 
     Args:
         tool: The tool.
@@ -124,7 +124,7 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
 
 
 def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
-    """Return whether a tool sends something in the user's name, so that no policy and no earlier answer lets it run.
+    """Check whether a tool sends something in the user's name, so that no policy or earlier answer lets it run.
 
     Args:
         tool: The tool.
@@ -135,7 +135,7 @@ def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
 
 
 def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
-    """Return the arguments of an outgoing call as they are in what it would send, which is what the person is asked about.
+    """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
 
     Args:
         arguments: The arguments as the model wrote them.
@@ -149,7 +149,7 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Return why a person is asked before a call of a tool as it is defined now; None: nobody is asked.
+    """Find the reason to ask a person before a call of a tool as it is defined now; None if there is none.
 
     Args:
         tool: The tool.

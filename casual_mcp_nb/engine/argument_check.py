@@ -15,7 +15,7 @@ CHECK_SECONDS = 2.0
 
 
 def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """Return what is wrong with the arguments of a tool, by its schema; not for an event loop's thread.
+    """List the problems of a tool's arguments, by its schema; not for an event loop's thread.
 
     Args:
         tool: The tool.

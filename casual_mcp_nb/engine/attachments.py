@@ -1,4 +1,4 @@
-"""Resources and prompts of servers as part of what the person says to a model."""
+"""Resources and prompts of servers, attached to the person's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = (
 
 
 def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: int) -> UserMessage:
-    """Return a message with resources and prompts, each marked with where it comes from.
+    """Build a message from resources and prompts, each marked with its origin.
 
     Args:
         attachments: What was read.

@@ -47,12 +47,12 @@ class AuditTrail:
         return self._added
 
     def read(self) -> Audit:
-        """Return the calls, oldest first."""
+        """List the calls, oldest first."""
         with self._lock:
             return Audit(tuple(self._records), self._added - len(self._records))
 
     def follow(self) -> Callable[[Event], None]:
-        """Return the function that adds the calls of one turn; it is called with each event of the turn."""
+        """Build a listener that adds the calls of one turn; it is called with each event of the turn."""
         return _Follower(self.add).on_event
 
 
@@ -111,7 +111,7 @@ def _caller(start: ToolStarted) -> Caller:
 
 
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
-    """Return the length of a call's arguments as JSON, in characters; 0 if they are not JSON, and so cannot be sent."""
+    """Measure a call's arguments as JSON, in characters; 0 if they are not JSON, and so cannot be sent."""
     try:
         return len(arguments if isinstance(arguments, str) else _JSON.encode(arguments))
     except (ValueError, RecursionError):
@@ -119,5 +119,5 @@ def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
 
 
 def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
-    """Return the length of a result: of its parts as they came, or of its text where it has none."""
+    """Measure a result, in characters: its parts as they came, or its text where it has none."""
     return sum([len(part.text) + len(part.data or b"") for part in content]) or len(text)

@@ -1,4 +1,4 @@
-"""A pause before each model call, in which the person may edit what the model reads next."""
+"""A pause before each model call, in which the person may edit the next request."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
 
 
 def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
-    """Return the index in `messages` of the text that an edit is for.
+    """Find the index in `messages` of the text that an edit is for.
 
     Raises:
         UsageError: The model has read it already, or there is none.
@@ -94,7 +94,7 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
 
 
 def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
-    """Return what the model sees with other tools.
+    """Apply an edit of the tools to a view.
 
     Args:
         edit: The other tools.

@@ -41,12 +41,12 @@ class CallTool:
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Return an error that says how to use it."""
+        """Build an error that explains how to use the tool."""
         return SyntheticToolResult(f"Error: {_USAGE}.", [], None)
 
 
 def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
-    """Return the error for arguments that do not match a tool's schema, with the schema."""
+    """Format the error for arguments that do not match a tool's schema, with the schema."""
     lines = [f"- {' '.join(problem.split())[:_MAX_PROBLEM]}" for problem in problems]
     schema = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
     head = f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not called:"

@@ -51,7 +51,7 @@ DEFAULT_TEMPLATE = "default"
 
 
 class Chat(Protocol):
-    """What a turn needs of its chat; see `McpToolChat`."""
+    """The parts of a chat that a turn needs; see `McpToolChat`."""
 
     server_manager: ServerManager
     models: ModelFactory
@@ -76,7 +76,7 @@ class Chat(Protocol):
     tape: Recorder | Replayer | None
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
-        """Return a model that is ready to be called."""
+        """Get a model that is ready to be called."""
 
 
 async def build_run(
@@ -91,7 +91,7 @@ async def build_run(
     *,
     kept: bool = False,
 ) -> Run:
-    """Prepare the run of a turn, and emit how it starts and what the person should know.
+    """Prepare the run of a turn; emit its start and the notices for the person.
 
     Args:
         chat: The chat.
@@ -184,7 +184,7 @@ def build_dispatcher(
     used: Iterable[ToolName] = (),
     delivery: Delivery | None = None,
 ) -> Dispatcher:
-    """Return what runs the calls of a turn.
+    """Build the dispatcher that runs the calls of a turn.
 
     Args:
         chat: The chat.
@@ -214,7 +214,7 @@ def build_dispatcher(
 
 
 def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
-    """Return the model with the options of a turn, the tool in `tool_choice` by its wire name.
+    """Apply the options of a turn to a model, with the tool in `tool_choice` by its wire name.
 
     Raises:
         UnknownNameError: No such tool is offered.
@@ -232,13 +232,13 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
 
 
 def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
-    """Return the notices on servers without tools and on names in the config that are not a tool's."""
+    """Collect the notices on servers without tools and on names in the config that match no tool."""
     missing_servers = chat.checks.missing(view, chat.server_manager, chat.tool_sets)
     return (*missing_servers, *chat.consent.unknown_tools(), *chat.tools.exclusions.notices(view.catalog))
 
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    """Return the system prompt, without what servers say about their use."""
+    """Render the system prompt, without the instructions of servers."""
     given = options.given
     system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
     if system is None:
@@ -249,7 +249,7 @@ async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: Tool
 def prompt_source(
     system: str | None, template: str | None, model_template: str | None, default: str | None
 ) -> tuple[str | None, str]:
-    """Return the text of a system prompt, or None and the name of the template that generates it.
+    """Choose the text of a system prompt, or None and the name of the template that generates it.
 
     Args:
         system: The system prompt that the turn names; it comes before everything else.
@@ -263,7 +263,7 @@ def prompt_source(
 
 
 def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
-    """Return a notice if the model's template is used although the chat has a system prompt."""
+    """Build a notice if the model's template is used although the chat has a system prompt."""
     if not (chat.system and model.template) or any(options.given.get(name) is not None for name in ("system", "template")):
         return ()
     return (
@@ -273,7 +273,7 @@ def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[
 
 
 def _new_selection(chat: Chat, view: ToolView) -> bool:
-    """Return whether the selection differs from that of the chat's turn before, and remember it."""
+    """Check whether the selection differs from that of the chat's previous turn, and remember it."""
     last, chat.last_selection = chat.last_selection, view.selection_key
     return last not in ("", chat.last_selection)
 

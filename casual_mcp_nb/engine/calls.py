@@ -242,7 +242,7 @@ class Calls:
     async def _within_limit(
         self, outcome: CallOutcome, call_id: str, server: str
     ) -> tuple[str, ToolResult | None, LargeResult | None]:
-        """Return text and result of an outcome, neither of them too large: of a large result, which is kept, the head."""
+        """Keep a large result and shorten it to its head; other outcomes keep their text and result."""
         text, result = encodable(outcome.text), outcome.result
         limit = self._large_results.limit_for(server, self._limits.result_tokens)
         # No character is more than a token.
@@ -265,7 +265,7 @@ async def _in(
 def search_event(
     step: int, call: AssistantToolCall, search: SyntheticToolResult, offered: int, at: float
 ) -> ToolsSearched | None:
-    """Return the event for a call that searched for tools; None for another call.
+    """Build the event for a call that searched for tools; None for another call.
 
     Args:
         step: The step, from 0.

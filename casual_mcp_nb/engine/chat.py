@@ -257,7 +257,7 @@ class McpToolChat:
 
     @classmethod
     def _of(cls, server_manager: ServerManager, models: ModelFactory, **more: Any) -> Self:
-        """Return a chat of these parts; a subclass with another constructor makes itself of them."""
+        """Create a chat from these parts; a subclass with another constructor overrides this."""
         return cls(server_manager, models, **more)
 
     async def __aenter__(self) -> Self:
@@ -275,7 +275,7 @@ class McpToolChat:
         await self.models.close()
 
     def abandon(self) -> None:
-        """Close without ending anything, in a forked child: what is open belongs to the parent."""
+        """Close without ending anything, in a forked child: open connections belong to the parent."""
         self.server_manager.abandon()
         self.tools.abandon()
 
@@ -398,7 +398,7 @@ class McpToolChat:
         self.tools.remove_own(name)
 
     async def remove_server(self, name: str) -> None:
-        """End a server and forget it: its tools, its entries in the selection, what was approved. What it did stays told.
+        """End a server and forget it, its tools, its entries in the selection and its approvals. Its record in turns stays.
 
         In a turn that runs, a call that waits for it fails, and the model reads why.
 
@@ -415,7 +415,7 @@ class McpToolChat:
         await self.tools.update()
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> Self:
-        """Return a chat with the same servers, models and tools, for another conversation.
+        """Create a chat with the same servers, models and tools, for another conversation.
 
         What this chat remembers of its conversation, such as approvals and which notices were given, stays as it is.
 
@@ -434,7 +434,7 @@ class McpToolChat:
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:
-        """Have a cassette record what models and servers answer, or answer in their place; None ends that.
+        """Have a cassette record the answers of models and servers, or answer in their place; None ends that.
 
         Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
 
@@ -465,11 +465,11 @@ class McpToolChat:
                 await self.remove_server(name)
 
     async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Return a model that is ready to be called: one of the config by name, or None for the first one."""
+        """Get a model that is ready to be called: one of the config by name, or None for the first one."""
         return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
 
     async def view(self, selection: Selection | None = None) -> ToolView:
-        """Return what the model sees; connect servers that are not connected yet.
+        """Compile the view of the tools that the model sees; connect servers that are not connected yet.
 
         Args:
             selection: Under which selection; None for the chat's own.
@@ -477,7 +477,7 @@ class McpToolChat:
         return await self.tools.connected_view(selection or self.selection)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
-        """Return what the model would see of the tools that are known now. Does not connect or wait; for any thread.
+        """Compile the view from the tools that are known now. Does not connect or wait; for any thread.
 
         Args:
             selection: Under which selection; None for the chat's own.
@@ -626,11 +626,11 @@ class McpToolChat:
                 await task
 
     def get_stats(self) -> ChatStats | None:
-        """Return what the last turn used; None before the first one."""
+        """Get the statistics of the last turn; None before the first one."""
         return self._last_turn.stats if self._last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
-        """Pass on what a server asks to whoever called it: the person here, or the client of another program."""
+        """Pass a server's question on to whoever called it: the person here, or the client of another program."""
         from mcp_types import ElicitResult
 
         try:

@@ -1,4 +1,4 @@
-"""The single place that all approvals go through: who is asked, for how long, and what the answers apply to."""
+"""The single place that all approvals go through: who is asked, for how long, and which calls the answers cover."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Consent:
         self._answers = _Answers()
 
     def apart(self) -> Consent:
-        """Return the consent of another conversation: the same policies, and no answers yet."""
+        """Create the consent of another conversation: the same policies, and no answers yet."""
         other = copy.copy(self)
         other._overrides = dict(self._overrides)
         other._answers = _Answers()
@@ -145,11 +145,11 @@ class Consent:
         self._overrides[server] = policies
 
     def policy(self, tool: ToolSpec) -> Policy:
-        """Return the policy of a tool."""
+        """Resolve the policy of a tool."""
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server), strict=self.strict)
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
-        """Return why the person would be asked before a call of a tool, after the answers that they gave; None if not."""
+        """Predict why the person would be asked before a call of a tool, given earlier answers; None if not asked."""
         if is_outgoing(tool, self._config_of(tool.server)):
             return "outgoing"
         request = self._request(tool, {}, self._answers)
@@ -176,7 +176,7 @@ class Consent:
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
     ) -> Permission:
-        """Return whether a call may run, and who decided it; ask the person where the policy requires it.
+        """Decide whether a call may run, and record who decided it; ask the person where the policy requires it.
 
         Args:
             tool: The tool as the model was offered it.
@@ -206,7 +206,7 @@ class Consent:
     async def sampling(
         self, server: str, arguments: dict[str, Any], asking: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Permission:
-        """Return whether the model may answer messages of a server; each time the person is asked.
+        """Ask the person whether the model may answer messages of a server; they are asked each time.
 
         Args:
             server: The server.
@@ -225,7 +225,7 @@ class Consent:
         return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
 
     def denial(self, tool: ToolSpec) -> Denial | None:
-        """Return why calls of a tool are denied where nobody can be asked; None if they run."""
+        """Find the reason why calls of a tool are denied where nobody can be asked; None if they run."""
         policy, strict = self.policy(tool), self.strict
         if policy == "always" and is_outgoing(tool, self._config_of(tool.server)):
             return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")
@@ -256,7 +256,7 @@ class Consent:
         return _decided(request, "nobody", False, reason=f"{NO_ONE}{how}")
 
     def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
-        """Return what the person is asked before a call, or the permission that makes asking unnecessary."""
+        """Build the question for the person before a call, or the permission that makes asking unnecessary."""
         name, config = tool.tool_name, self._config_of(tool.server)
         policy = policy_of(tool, config, self._overrides.get(tool.server), strict=self.strict)
         third_party = config is not None and not config.bundled
@@ -331,14 +331,14 @@ def _failed(error: Exception) -> Decision:
 
 
 def _runs_unasked(tool: ToolSpec) -> Notice:
-    """Return the one notice for a server whose tools say nothing, and so run where nobody can be asked."""
+    """Build the one notice for a server whose tools have no annotations, and so run where nobody can be asked."""
     text = f"No one can be asked here, and tools of server {shown(tool.server)} do not say whether they delete data"
     hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
     return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
 
 
 def allowed_in_python(tool: ToolSpec) -> str:
-    """Return how calls of a tool are allowed where a chat or a service was made in Python."""
+    """Format a hint on how to allow calls of a tool where a chat or a service was made in Python."""
     if tool.server == NOTEBOOK:
         return 'Whoever runs this can allow it by adding the function with approval="never".'
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)

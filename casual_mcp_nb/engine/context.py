@@ -22,13 +22,13 @@ _MIN_WINDOW = 1_000
 
 
 class TokenCalibration:
-    """The ratio of a model's own token counts to our estimates, learnt from what it reports. It outlives turns."""
+    """The ratio of a model's own token counts to our estimates, learnt from its reports. It outlives turns."""
 
     def __init__(self) -> None:
         self._ratio = 1.0
 
     def learn(self, estimated: int, usage: TokenUsage | None) -> None:
-        """Learn from what was reported for a request.
+        """Learn from the tokens that were reported for a request.
 
         Args:
             estimated: Its estimated size.
@@ -39,7 +39,7 @@ class TokenCalibration:
         self.correct(estimated, usage.prompt_tokens)
 
     def correct(self, estimated: int, counted: int, *, at_least: bool = False) -> None:
-        """Correct later estimates by what a provider counted in a request.
+        """Correct later estimates by the tokens that a provider counted in a request.
 
         Args:
             estimated: Its estimated size.
@@ -51,7 +51,7 @@ class TokenCalibration:
         self._ratio = max(ratio, self._ratio) if at_least else ratio
 
     def predict(self, estimated: int) -> int:
-        """Return how many tokens the model will count, corrected by its earlier reports."""
+        """Predict how many tokens the model will count, corrected by its earlier reports."""
         return round(estimated * self._ratio)
 
 
@@ -105,7 +105,7 @@ class ContextWindow:
         del self.counted[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
-        """Return what of the conversation goes into the next request.
+        """Trim the conversation to the messages that fit into the next request.
 
         Args:
             messages: The conversation without its system message; only ever extended between calls.
@@ -145,7 +145,7 @@ class ContextWindow:
         return TrimResult(self._left_out, exchange, history, results, over=size if size > limit else None)
 
     def tokens_of(self, messages: int) -> int:
-        """Return the estimated tokens of the first messages that `trim` last sent."""
+        """Estimate the tokens of the first messages that `trim` last sent."""
         return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
 
     def shrink(self, model: ChatModel, estimated: int, counted: int | None) -> None:
@@ -161,7 +161,7 @@ class ContextWindow:
         self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Return a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
+        """Build a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
 
         Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a count of
         a few tokens excludes what the server had cached.
@@ -204,7 +204,7 @@ class ContextWindows:
         self._last: dict[tuple[str, str], ContextWindow] = {}
 
     async def of(self, model: ChatModel) -> ContextWindow:
-        """Return the context window for a turn with a model."""
+        """Create the context window for a turn with a model."""
         key = (model.provider, model.model)
         if model.window and key not in self._counters:
             self._counters[key] = await asyncio.to_thread(counter_for, model)
@@ -223,7 +223,7 @@ class ContextWindows:
 
 
 def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
-    """Return the context window for a turn with a model, with a reserve for its answer.
+    """Create the context window for a turn with a model, with a reserve for its answer.
 
     Args:
         model: The model.
@@ -235,7 +235,7 @@ def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[
 
 
 def reserve_of(model: ChatModel, window: int) -> int:
-    """Return how much of a window is reserved for an answer of a model."""
+    """Compute how much of a window is reserved for an answer of a model."""
     return min(model.wanted.max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2)
 
 

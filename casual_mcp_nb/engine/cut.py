@@ -41,7 +41,7 @@ class CutAnswers:
         return f"The answer of step {step + 1} was cut at {self._where}. {_advice(response, max_tokens)}"
 
     def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
-        """Return errors in place of calls that are not run, by their ids: the last call of a response that was cut.
+        """Refuse the last call of a response that was cut: errors in place of calls, by their ids.
 
         Its arguments can be incomplete even where they are valid JSON: some providers close what the model did not.
         """

@@ -18,7 +18,7 @@ class Deliveries:
         self._refused: set[tuple[str, str]] = set()
 
     def of(self, view: ToolView, model: ChatModel) -> Delivery:
-        """Return the delivery for a model: what the selection sets, as far as it is possible."""
+        """Choose the delivery for a model: that of the selection, as far as it is possible."""
         setting = view.selection.delivery
         if not view.deferred:
             return "definitions"

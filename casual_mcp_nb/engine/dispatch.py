@@ -37,7 +37,7 @@ ProgressHandler = Callable[[float, float | None, str | None], None]
 
 
 class ToolCaller(Protocol):
-    """What a dispatcher needs of the connections."""
+    """The part of the connections that a dispatcher needs."""
 
     async def call(
         self,
@@ -52,7 +52,7 @@ class ToolCaller(Protocol):
 
 
 class CallListener(NamedTuple):
-    """Told what happens in a call.
+    """A listener that is told each event of a call.
 
     Args:
         on_progress: Called with progress, total and message.
@@ -109,7 +109,7 @@ class Dispatcher:
     tape: Recorder | Replayer | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
-        """Return the offered tool that a name means, in any spelling; None if none or several match."""
+        """Find the offered tool that a name means, in any spelling; None if none or several match."""
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
@@ -117,14 +117,14 @@ class Dispatcher:
         return matches[0] if len(matches) == 1 else None
 
     def is_offered(self, name: str) -> bool:
-        """Return whether a name means a tool that the model was offered."""
+        """Check whether a name means a tool that the model was offered."""
         return name in self.synthetic or self.offered(name) is not None
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def read(self, call: AssistantToolCall) -> NamedCall:
-        """Return the call that a model meant, also one through `call_tool`, even if only earlier steps offered that."""
+        """Parse the call that a model meant, also one through `call_tool`, even if only earlier steps offered that."""
         written = call.function.name
         if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
             return NamedCall(written, parse_arguments(call.function.arguments))
@@ -132,25 +132,25 @@ class Dispatcher:
         return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
 
     def wire_name(self, name: str) -> str | None:
-        """Return the wire name of the tool that a name means, if any."""
+        """Find the wire name of the tool that a name means, if any."""
         if name in self.synthetic:
             return name
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.wire_name if tool else None
 
     def resolve(self, name: str) -> ToolName:
-        """Return server and tool for a name as the model wrote it; the server is `UNKNOWN` if there is no such tool."""
+        """Resolve a name as the model wrote it to server and tool; the server is `UNKNOWN` if there is no such tool."""
         return self.identify(name)[0]
 
     def identify(self, name: str) -> tuple[ToolName, str]:
-        """Return server and tool as `resolve` does, and the wire name; that is empty if there is no such tool."""
+        """Resolve a name to server and tool, and to the wire name; that is empty if there is no such tool."""
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
-        """Return the ids of calls that name no tool, also after servers have listed their tools again."""
+        """Find the ids of calls that name no tool, also after servers have listed their tools again."""
         if self.refresh is not None and self._unknown(calls):
             await self.refresh()
         return self._unknown(calls)
@@ -260,7 +260,7 @@ class Dispatcher:
 
 
 def added_meanwhile(name: str) -> str:
-    """Return what a model reads that called a tool before it could see its definition."""
+    """Format the error for a model that called a tool before it could see its definition."""
     return (
         f"Error: Tool {shown(name)} was added while the calls of this answer ran, so it was not called: you have not seen its "
         "definition yet. Read it now, and make the call again."
@@ -272,7 +272,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def _suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
-    """Suggest what an unknown name may mean: tools with that name in another spelling, else the closest names."""
+    """Suggest tools that an unknown name may mean: those with that name in another spelling, else the closest names."""
     folded = _folded(name)
     matches = [tool.wire_name for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
     if len(matches) == 1:

@@ -25,12 +25,12 @@ class Exclusions:
         self._notices: tuple[Notice, ...] = ()
 
     def of(self, catalog: Catalog) -> frozenset[ToolName]:
-        """Return the tools of a catalog that are excluded."""
+        """Find the tools of a catalog that are excluded."""
         self._update(catalog)
         return self._excluded
 
     def notices(self, catalog: Catalog) -> tuple[Notice, ...]:
-        """Return a notice for each list of a server that names tools which the server does not have."""
+        """Build a notice for each list of a server that names tools which the server does not have."""
         self._update(catalog)
         return self._notices
 

@@ -31,7 +31,7 @@ class Instructions:
         self._last: tuple[str, ToolView | None, int, str] = "", None, 0, ""
 
     def added(self, system: str, view: ToolView, server_manager: ServerManager) -> str:
-        """Return what `with_instructions` does."""
+        """Add the instructions of servers to a system prompt, as `with_instructions` does."""
         last_system, last_view, last_version, text = self._last
         # What a server says changes with its state.
         version = server_manager.version
@@ -62,13 +62,13 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
 
 
 def are_enabled(server: str, server_manager: ServerManager) -> bool:
-    """Return whether a server's config lets a model read its instructions."""
+    """Check whether a server's config lets a model read its instructions."""
     config = server_manager.config_of(server)
     return config is None or config.instructions
 
 
 def _in_one_text(said: Iterable[tuple[str, str]]) -> str:
-    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none."""
+    """Join the instructions of servers to one text of at most about 2,000 tokens; empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
     for server, instructions in said:
         text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))

@@ -58,7 +58,7 @@ TOKENS = ToolSpec(SYNTHETIC, READ_RESULT, DEFINITION["description"], DEFINITION[
 
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
-    """Return the handles of the large results in a conversation."""
+    """Collect the handles of the large results in a conversation."""
     handles: set[str] = set()
     for message in messages:
         if message.role == "tool" and isinstance(message.content, str):
@@ -87,11 +87,11 @@ class LargeResults:
         self._worker = worker or Worker()
 
     def apart(self) -> LargeResults:
-        """Return the large results of another conversation: none yet, asked through the same process."""
+        """Create the large results of another conversation: none yet, queried through the same process."""
         return LargeResults(self._config_of, self._max_bytes, self._worker)
 
     def limit_for(self, server: str, default: int) -> int | None:
-        """Return how many tokens of a result of a server the model reads; None for no limit.
+        """Look up how many tokens of a result of a server the model reads; None for no limit.
 
         Args:
             server: The server.
@@ -102,7 +102,7 @@ class LargeResults:
         return limit or None
 
     async def keep(self, call_id: str, result: ToolResult | None, text: str, limit: int) -> tuple[str, LargeResult]:
-        """Keep a large result, and return what the model reads of it.
+        """Keep a large result, and shorten it to the part that the model reads.
 
         Args:
             call_id: The call that it is the result of.
@@ -121,7 +121,7 @@ class LargeResults:
         return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
 
     async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep all rows of a table of which the model reads the first ones, and return what it reads, with a note.
+        """Keep all rows of a table of which the model reads the first ones, and add a note on the others.
 
         Args:
             call_id: The call that returned it.
@@ -159,7 +159,7 @@ class LargeResults:
         return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
-        """Return the head of a result, and whether it could be read only as plain text."""
+        """Describe the head of a result, and whether it could be read only as plain text."""
         for plain in (False, True):
             try:
                 return await self._query(handle, whole, {"plain": plain}, tokens), plain
@@ -199,7 +199,7 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Return the lines of an answer below its columns, and how many of the lines are whole."""
+    """Split an answer below its columns into lines, and count how many of them are whole."""
     names = ", ".join(f"{encodable(name)} {kind}" for name, kind in answer.get("columns", ()))
     columns = f"Columns: {names}" if names else ""
     left = tokens - estimate_tokens(columns)
@@ -220,7 +220,7 @@ def _means(answer: Mapping[str, Any]) -> str:
 
 
 def _fitting(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Return as many lines as fit, and at least the beginning of the first one; and how many of them are whole."""
+    """Fit as many lines as possible, and at least the beginning of the first one; count how many of them are whole."""
     tokens = max(tokens - estimate_tokens(answer["header"]), tokens // 2, 1)
     fitting: list[str] = []
     for line in map(encodable, answer["lines"]):
@@ -256,7 +256,7 @@ class ReadResultTool:
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Return a part of a result, matches or rows, or an error in words.
+        """Read a part of a result, search it or list its rows; errors are returned as sentences.
 
         Args:
             args: As the model sent them.

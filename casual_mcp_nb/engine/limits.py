@@ -36,7 +36,7 @@ class TurnLimits:
 
     @classmethod
     def of(cls, config: Config, settings: Settings) -> Self:
-        """Return the limits that a config and the environment set."""
+        """Create the limits that a config and the environment set."""
         return cls(
             max_steps=settings.max_chat_iterations,
             max_calls_per_step=settings.max_calls_per_step,

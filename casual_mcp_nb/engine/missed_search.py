@@ -18,7 +18,7 @@ _LEAST_SHARE = 0.5
 
 
 async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Return the deferred tool that clearly fits a message; None if there is none, or too many tools to look for it now.
+    """Find the deferred tool that clearly fits a message; None if there is none, or too many tools to look for it now.
 
     A tool fits if it has at least two of the words that say something, and half of them all. That overlooks tools that have
     other words for the same, but says nothing of messages that are only talk.

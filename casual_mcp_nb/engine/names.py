@@ -32,7 +32,7 @@ class ChatNames:
         self._catalog = catalog
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
-        """Check that a toolset exists, and that what it names does.
+        """Check that a toolset exists, and that the servers and tools it names do.
 
         Raises:
             UnknownNameError: No toolset has that name.

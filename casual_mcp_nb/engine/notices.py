@@ -27,7 +27,7 @@ class NoticeHistory:
         self._texts: set[str] = set()
 
     def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
-        """Return the texts that were not given yet, and remember them.
+        """Filter out the texts that were given before, and remember the new ones.
 
         Args:
             texts: The notices.
@@ -70,13 +70,13 @@ class ServerLogs:
 
 
 def view_changes(before: ToolView, after: ToolView) -> list[Notice]:
-    """Return a notice for each server that offers more or fewer tools in one view than in the other."""
+    """Build a notice for each server that offers more or fewer tools in one view than in the other."""
     old, new = _names(before), _names(after)
     return [*_by_server("now offers {count} more", new - old), *_by_server("no longer offers {count}", old - new)]
 
 
 def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
-    """Return the notices whose server and text are not those of a notice that was seen."""
+    """Filter out the notices whose server and text are those of a notice that was seen."""
     texts = {(notice.server, notice.text) for notice in seen}
     return [notice for notice in notices if (notice.server, notice.text) not in texts]
 

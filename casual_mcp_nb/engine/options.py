@@ -76,12 +76,12 @@ class TurnOptions:
         return f"TurnOptions({', '.join(shown)})"
 
     def replaced(self, **options: Unpack[AllTurnFields]) -> TurnOptions:
-        """Return these options with some of them changed."""
+        """Copy these options with some of them changed."""
         changed: AllTurnFields = {**self.given, **options}
         return TurnOptions(**changed)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Return the selection itself, or a changed copy where an option of this turn overrides it."""
+        """Apply these options to a selection; the same selection if none of them overrides it."""
         changes: dict[str, Any] = {}
         for name in ("tool_set", "discovery", "strategy", "delivery"):
             if (value := self.given.get(name)) is not None:
@@ -95,7 +95,7 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """Return the selection of a config.
+    """Build the selection of a config.
 
     Args:
         config: The config.
@@ -115,21 +115,21 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
 
 
 def always_loaded(name: str, server: ServerConfig) -> tuple[str, ...]:
-    """Return what a config keeps loaded of its server: nothing, the server, or single tools."""
+    """List what a config keeps loaded of its server: nothing, the server, or single tools."""
     if isinstance(server.always_load, tuple):
         return tuple(f"{name}:{tool}" for tool in server.always_load)
     return (name,) if server.always_load else ()
 
 
 def mode_of(server: ServerConfig) -> Mode:
-    """Return the mode that a config gives its server."""
+    """Look up the mode that a config gives its server."""
     if not server.enabled:
         return "off"
     return "deferred" if server.defer_loading else "loaded"
 
 
 def selection_without(selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog) -> Selection:
-    """Return a selection without the entries of a server; a toolset that names it becomes a custom one that does not.
+    """Remove a server's entries from a selection; a toolset that names it becomes a custom one that does not.
 
     Args:
         selection: What the person chose.

@@ -72,14 +72,14 @@ class OwnTool:
 
 
 def _plain(definition: Any) -> Any:
-    """Return a definition as a mapping, where it is casual-llm's `Tool`."""
+    """Convert a definition to a mapping, where it is casual-llm's `Tool`."""
     if isinstance(getattr(definition, "input_schema", None), dict):
         return {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
     return definition
 
 
 class GuardedTool:
-    """An own tool for one turn. What it raises costs its call, and it loads only what the turn permits.
+    """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits.
 
     Args:
         own: The tool.
@@ -108,7 +108,7 @@ class GuardedTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What a model reads of it."""
+        """The definition that the model reads."""
         return dict(self._own.spec.definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
@@ -131,7 +131,7 @@ class GuardedTool:
         return SyntheticToolResult(content, list(inside), None)
 
     def _tool_name(self, tool: Any) -> ToolName:
-        """Return which tool is meant: one of ours, or one of the MCP SDK's, which knows only its name."""
+        """Identify a tool: one of ours, or one of the MCP SDK's, which knows only its name."""
         if isinstance(tool, ToolSpec):
             return tool.tool_name
         named = (each.tool_name for each in self._deferred if tool.name == each.wire_name or tool.name in each.aliases)

@@ -1,4 +1,4 @@
-"""Plan a turn: what the model would call, how some of that is run later, without the model, and how the turn continues."""
+"""Plan a turn: record the calls a model would make, run some of them later without the model, and continue the turn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MAX_DIFF_LINES = 60
 
 
 def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
-    """Return the calls of a turn's last answer that were not run.
+    """List the calls of a turn's last answer that were not run.
 
     Args:
         turn: The turn.
@@ -126,7 +126,7 @@ async def run_planned(
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
-    """Return a planned turn with the results of its calls, as the steps with which the turn of the conversation begins.
+    """Convert a planned turn with the results of its calls to the steps with which the turn of the conversation begins.
 
     Args:
         turn: The turn of planning.
@@ -162,7 +162,7 @@ def _leave_out(trace: Trace, step: int, made: AssistantToolCall, call: PlannedCa
 
 
 def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
-    """Return a model's answer with the arguments that were run, and the names of the tools whose arguments were edited."""
+    """Edit a model's answer to the arguments that were run, and list the tools whose arguments were edited."""
     from casual_llm.messages import AssistantMessage
 
     by_id = {call.id: call for call in calls if call.events}

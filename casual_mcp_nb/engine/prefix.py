@@ -1,4 +1,4 @@
-"""What a request repeats from the one before, which providers bill at a fraction, and what broke the rest."""
+"""The part of a request that repeats the one before, billed at a fraction, and the cause where it ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PromptPrefix:
 
     @classmethod
     def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
-        """Return the prefix for the first request after a turn.
+        """Build the prefix for the first request after a turn.
 
         Args:
             turn: The turn; None for none.
@@ -68,7 +68,7 @@ class PromptPrefix:
         definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
         message_tokens: Callable[[int], int],
     ) -> Request:
-        """Return the request with how much of it is the same as in the one before.
+        """Measure how much of a request is the same as in the one before.
 
         Args:
             request: The request.
@@ -112,7 +112,7 @@ class PromptPrefix:
         return any(old.get(name) != new.get(name) for name in self.options)
 
     def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
-        """Return the definitions that the provider adds to the part of the conversation that is the same."""
+        """List the definitions that the provider adds to the part of the conversation that is the same."""
         if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
             return list(before.found)
         names = set[str]().union(*map(_loaded, request.messages[:messages]))
@@ -173,7 +173,7 @@ class PromptPrefix:
 
 
 def _only_longer(before: Request, request: Request) -> bool:
-    """Return whether a request is the one before with more messages at its end."""
+    """Check whether a request is the one before with more messages at its end."""
     return (
         (before.tools is request.tools or before.tools == request.tools)
         and before.messages == request.messages[: len(before.messages)]
@@ -184,7 +184,7 @@ def _only_longer(before: Request, request: Request) -> bool:
 
 
 def _changed_found(before: Request, request: Request) -> set[str]:
-    """Return the names of the found tools whose definitions are no longer the same."""
+    """Find the names of the found tools whose definitions have changed."""
     if before.found == request.found[: len(before.found)]:
         return set()
     now = {str(tool["name"]): tool for tool in request.found}
@@ -196,7 +196,7 @@ def _loaded(message: ChatMessage) -> set[str]:
 
 
 def _shared(old: Sequence[Any], new: Sequence[Any]) -> int:
-    """Return how many items at the beginning are the same."""
+    """Count how many items at the beginning are the same."""
     if old == new[: len(old)]:
         return len(old)
     return next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b), min(len(old), len(new)))

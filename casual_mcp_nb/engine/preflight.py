@@ -31,7 +31,7 @@ class PreflightChecks:
     def missing(
         self, view: ToolView, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]
     ) -> tuple[Notice, ...]:
-        """Return a notice for each server in use whose tools are missing.
+        """Build a notice for each server in use whose tools are missing.
 
         Raises:
             UsageError: A name in the selection does not exist.
@@ -46,7 +46,7 @@ class PreflightChecks:
         return self._missing
 
     def changed(self, missing: tuple[Notice, ...], first: bool) -> tuple[Notice, ...]:
-        """Return the notices on missing tools if they differ from those of the previous turn.
+        """Filter out the notices on missing tools if they are those of the previous turn.
 
         Args:
             missing: The notices.

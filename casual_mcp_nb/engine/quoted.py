@@ -1,4 +1,4 @@
-"""Text of servers as a block in what a model reads: bounded, marked as theirs, and never a template."""
+"""Text of servers as a block in a model's input: bounded, marked as theirs, and never a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_ATTRIBUTE = 300
 
 
 def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
-    """Return a block of text between tags.
+    """Put text between tags as a block.
 
     Args:
         tag: One of those that `bounded` removes from texts.
@@ -29,7 +29,7 @@ def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
 # The same texts go into each turn.
 @lru_cache(maxsize=256)
 def bounded(text: str, tokens: int) -> tuple[str, int]:
-    """Return a text and its tokens, cut to a limit and without anything that could close its block or be invisible in it."""
+    """Cut a text to a limit, remove anything that could close its block or be invisible in it, and count its tokens."""
     stripped = text.strip()
     start = encodable(stripped[: max(tokens, 0) * MAX_CHARACTERS_PER_TOKEN + 1])
     clean = _TAGS.sub("(", "".join(c if c in "\n\t" or c.isprintable() else " " for c in start))

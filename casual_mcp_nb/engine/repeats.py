@@ -71,7 +71,7 @@ class Repeats:
         )
 
     def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
-        """Return the identity of a call, and in how many steps it was made."""
+        """Count in how many steps a call was made, and identify the call."""
         written = arguments if isinstance(arguments, str) else _WRITTEN(arguments)
         identity = (name, written, text)
         self._steps[identity].add(step)

@@ -27,7 +27,7 @@ MAX_CHARACTERS_PER_TOKEN = 4
 
 
 def result_text(result: ToolResult) -> str:
-    """Return the text of a result: its text parts and notes on the others, in order, then the structured content as JSON.
+    """Format a result as text: its text parts and notes on the others, in order, then the structured content as JSON.
 
     Structured content that only repeats the text is left out, as servers should send it in both forms; see
     https://modelcontextprotocol.io/specification/2025-11-25/server/tools#structured-content. A failed result begins with
@@ -44,7 +44,7 @@ def result_text(result: ToolResult) -> str:
 
 
 async def result_text_async(result: ToolResult) -> str:
-    """Return `result_text`, computed on another thread where the result is so large that it would hold the event loop."""
+    """Compute `result_text`, on another thread where the result is so large that it would hold the event loop."""
     if result.structured is None:
         return result_text(result)
     large = sum([len(part.text) for part in result.content]) > _LARGE or is_large(result.structured)
@@ -52,7 +52,7 @@ async def result_text_async(result: ToolResult) -> str:
 
 
 def _repeats(text: str, structured: Any) -> bool:
-    """Return whether a text is only the JSON of the structured content, or of the one value in it.
+    """Check whether a text is only the JSON of the structured content, or of the one value in it.
 
     FastMCP's servers put a result that is not an object into `{"result": ...}`.
     """
@@ -74,7 +74,7 @@ def _repeats(text: str, structured: Any) -> bool:
 
 
 def _json(structured: Any) -> str:
-    """Return structured content as JSON, which has no infinite numbers, and none for NaN."""
+    """Convert structured content to JSON, which has no infinite numbers, and none for NaN."""
     try:
         return json.dumps(structured, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
@@ -88,7 +88,7 @@ def _part_text(part: ContentPart) -> str:
 
 
 def characters_within(text: str, tokens: int) -> int:
-    """Return how many characters from the start of a text fit in an estimated number of tokens."""
+    """Count how many characters from the start of a text fit in an estimated number of tokens."""
     # By the estimate no character is more than a token, and few texts have more than four characters in one.
     length = min(len(text), tokens * MAX_CHARACTERS_PER_TOKEN)
     if length <= tokens:
@@ -98,7 +98,7 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
-    """Return the larger part of a result, and the other one where text and structured content differ.
+    """Choose the larger part of a result; the other one comes second where text and structured content differ.
 
     Args:
         result: The result.
@@ -118,13 +118,13 @@ def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
 
 
 def _lists(structured: Any, parts: int) -> bool:
-    """Return whether structured content is one list with an item for each part: some servers send a text for each."""
+    """Check whether structured content is one list with an item for each part: some servers send a text for each."""
     items = next(iter(structured.values())) if isinstance(structured, Mapping) and len(structured) == 1 else None
     return isinstance(items, list) and parts > 1 and len(items) == parts
 
 
 def cut_result(result: ToolResult, characters: int) -> ToolResult:
-    """Return a result with its texts cut to a number of characters in total, and without structured content."""
+    """Cut the texts of a result to a number of characters in total, and drop its structured content."""
     parts = []
     for part in result.content:
         parts.append(replace(part, text=part.text[:characters]) if len(part.text) > characters else part)
@@ -134,5 +134,5 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
 
 
 def encodable(text: str) -> str:
-    """Return a text with lone surrogates escaped, so that it can be sent as UTF-8; everything else is unchanged."""
+    """Escape lone surrogates in a text, so that it can be sent as UTF-8; everything else is unchanged."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

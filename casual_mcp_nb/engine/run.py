@@ -178,7 +178,7 @@ class Run:
         return lambda: self.emit(QuestionAnswered(name, self.now()))
 
     def is_calling(self, server: str) -> bool:
-        """Return whether a call of this server is running."""
+        """Check whether a call of this server is running."""
         return server in self._calls.servers
 
     async def run(self) -> None:
@@ -265,7 +265,7 @@ class Run:
         return message
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
-        """Return the next request; an event reports any part of the conversation that is left out.
+        """Build the next request; an event reports any part of the conversation that is left out.
 
         Args:
             step: The step, from 0.
@@ -352,7 +352,7 @@ class Run:
         return self.model.unforced() if self._answered else self.model
 
     def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Return the found tools that are defined with the others, and those that the provider adds to the conversation.
+        """Split the found tools: those that are defined with the others, and those that the provider adds to the conversation.
 
         Args:
             left_out: How many messages are not sent; the provider adds nothing for those.
@@ -384,7 +384,7 @@ class Run:
         return True
 
     def _with_written_calls(self, response: ModelResponse) -> AssistantMessage:
-        """Return a response in which calls that the model wrote as text are calls, if they are to be run; a notice says so."""
+        """Turn calls that the model wrote as text into calls, if they are to be run; a notice reports it."""
         message = response.message
         if response.truncated:
             return message
@@ -413,7 +413,7 @@ class Run:
         )
 
     def _make_synthetic(self) -> None:
-        """Make the synthetic tools for what the conversation has loaded."""
+        """Create the synthetic tools for the tools that the conversation has loaded."""
         loaded = [tool.tool_name for tool in self.discovered.values()]
         self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used)
         self._offer_reader(self.messages)
@@ -496,7 +496,7 @@ class Run:
         self._make_synthetic()
 
     def _reads_from_the_start(self) -> bool:
-        """Return whether reading on is offered before there is a large result, because the tools are to stay the same."""
+        """Decide whether to offer `read_result` before there is a large result, because the tools are to stay the same."""
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
         return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
 
@@ -528,7 +528,7 @@ class Run:
             self._notify_once(notice)
 
     def _tools_tokens(self, defined: Sequence[ToolSpec], found: Sequence[ToolSpec]) -> int:
-        """Return the tokens of the definitions in a request, those that the provider adds to the conversation included.
+        """Count the tokens of the definitions in a request, including those that the provider adds to the conversation.
 
         It bills these as if they were defined with the others.
         """
@@ -538,7 +538,7 @@ class Run:
         return tokens + sum([tool.tokens for tool in (*defined, *found)]) if defined or found else tokens
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
-        """Return the estimated tokens of some of the definitions of a request."""
+        """Estimate the tokens of some of the definitions of a request."""
         if not definitions:
             return 0
         offered = {tool.wire_name: tool for tool in self.view.offered}
@@ -547,13 +547,13 @@ class Run:
         return sum(tool.tokens if tool else READ_ON_TOKENS for tool in tools)
 
     def _first_message_tokens(self, messages: int) -> int:
-        """Return the estimated tokens of the first messages of a request."""
+        """Estimate the tokens of the first messages of a request."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
 
 
 def stopwatch(clock: Callable[[], float], start: float) -> Callable[[], float]:
-    """Return a function that returns the seconds since a start."""
+    """Create a function that measures the seconds since a start."""
     return lambda: clock() - start
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
+    """Create a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
 
     `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
     has begun.

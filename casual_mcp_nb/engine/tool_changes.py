@@ -45,11 +45,11 @@ class ToolChangeTracker:
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """Return the riskiest definition of a tool of those seen since one was accepted; the first of several."""
+        """Find the riskiest definition of a tool of those seen since one was accepted; the first of several."""
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
-        """Return all tools that a server has ever offered, with their last definitions."""
+        """List all tools that a server has ever offered, with their last definitions."""
         return {name: tool for name, tool in self._accepted.items() if name.server == server}
 
     def update(self, catalog: Catalog) -> None:
@@ -89,7 +89,7 @@ class ToolChangeTracker:
                 del tools[name]
 
     def notices(self) -> list[Notice]:
-        """Return the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
+        """Collect the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
         if not self._changes and not self._unreported:
             return []
         changes, self._unreported = self._unreported, []

@@ -35,7 +35,7 @@ MAX_FOUND = 256
 
 
 def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
-    """Return which tools a client is offered.
+    """Build the options that select the tools a client is offered.
 
     Args:
         tool_set: Another toolset than that of the selection; None for that.
@@ -94,7 +94,7 @@ class ToolClient:
         self._used: set[ToolName] = set()
 
     async def offered(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that the client can call now: the loaded and the found ones, and those that search.
+        """List the tools that the client can call now: the loaded and the found ones, and those that search.
 
         Raises:
             ClosedError: The session is closed.
@@ -104,7 +104,7 @@ class ToolClient:
         return self._offered_in(await self._chat.tools.current_view(self._selection))
 
     def known(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that are known now. Does not connect and does not wait."""
+        """List the tools that are known now. Does not connect and does not wait."""
         return self._offered_in(self._chat.current_view(self._selection))
 
     async def call(
@@ -159,7 +159,7 @@ class ToolClient:
         return self._options.applied_to(self._chat.selection)
 
     def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
-        """Return the found tools that the selection still defers, as they are defined now."""
+        """Look up the found tools that the selection still defers, as they are defined now."""
         return {name: tool for name in self._found if (tool := view.deferred_by_name.get(name)) is not None}
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:

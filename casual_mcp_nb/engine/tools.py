@@ -29,7 +29,7 @@ _LOOP_ITERATIONS = 3
 
 
 class ChatTools:
-    """Knows the tools of a chat's servers, and what a model sees of them under a selection.
+    """The tools of a chat's servers, and the views of them that a model sees under a selection.
 
     Args:
         server_manager: The connections.
@@ -65,11 +65,11 @@ class ChatTools:
             self.changes.update(catalog)
 
     async def update_known(self) -> None:
-        """Update the tools to what was last listed: those of the notebook have changed. Asks no server."""
+        """Update the tools to the last lists of the servers: those of the notebook have changed. Asks no server."""
         self.changes.update(self._server_manager.known_catalog())
 
     async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
-        """Connect the servers that a selection needs, and return what the model sees under it.
+        """Connect the servers that a selection needs, and compile the model's view under it.
 
         Args:
             selection: The selection.
@@ -94,7 +94,7 @@ class ChatTools:
             self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
 
     async def current_view(self, selection: Selection) -> ToolView:
-        """Return what is offered now under a selection: connect what it needs, or wait a few seconds at most for new lists.
+        """Compile the current view of a selection: connect the servers it needs, or wait a few seconds at most for new lists.
 
         Args:
             selection: The selection.
@@ -119,7 +119,7 @@ class ChatTools:
             await self.update()
 
     async def refreshed_view(self, view: ToolView) -> ToolView:
-        """Return the view of a running turn after changes by servers; the same view if nothing changed.
+        """Update the view of a running turn after changes by servers; the same view if nothing changed.
 
         Waits for servers that list their tools again, for a few seconds at most.
         """
@@ -131,7 +131,7 @@ class ChatTools:
         return refreshed
 
     def _with_new_servers(self, selection: Selection) -> Selection:
-        """Return the selection of a running turn with the servers that were added since, as their configs have them."""
+        """Add the servers that are new to the selection of a running turn, as their configs have them."""
         new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
         configs = {name: config for name in new if (config := self._server_manager.config_of(name)) is not None}
         if not configs:
@@ -144,7 +144,7 @@ class ChatTools:
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
-        """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread.
+        """Compile the view from the tools that are known now. Does not connect and does not wait; for any thread.
 
         Args:
             selection: The selection.
@@ -164,7 +164,7 @@ class ChatTools:
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
-        """Return what the servers say about their use; the same as long as the catalog is, so that the manifest is too."""
+        """Collect the instructions of servers; the same as long as the catalog is, so that the manifest is too."""
         if self._said[0] is not catalog:
             # Those of a server that is gone for a moment stay.
             said = {name: text for name, text in self._said[1].items() if name in catalog.by_server}

@@ -1,4 +1,4 @@
-"""What whole turns cost, estimated from what the model sees before any of them is run."""
+"""The cost of whole turns, estimated from the model's view before any of them is run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TURNS = 10
 
 
 def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
-    """Return what turns cost with a view, and what they would cost if every tool in it were loaded.
+    """Estimate the cost of turns with a view, and the cost if every tool in it were loaded.
 
     Args:
         view: What the model sees.

@@ -1,4 +1,4 @@
-"""What the model sees: compiled from the catalog and the selection, and cached until one of them changes."""
+"""The model's view of the tools: compiled from the catalog and the selection, and cached until one of them changes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ToolView:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False) -> ToolSearchIndex:
-        """Return the search index, built on another thread so that the event loop is not held.
+        """Build the search index on another thread, so that the event loop is not held; the same one every time.
 
         Args:
             whole: Whether it covers the loaded tools too.
@@ -146,7 +146,7 @@ class ToolView:
 
     @cached_property
     def own_specs(self) -> tuple[ToolSpec, ...]:
-        """What a model reads of the person's own synthetic tools."""
+        """The definitions of the person's own synthetic tools, as the model reads them."""
         return tuple(own.spec for own in self.own)
 
     @cached_property
@@ -170,12 +170,12 @@ class ToolView:
 
     @property
     def first_call_tokens(self) -> int:
-        """Estimated tokens of what a conversation starts with: definitions, search tool and manifest."""
+        """Estimated tokens with which a conversation starts: definitions, search tool and manifest."""
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
     @property
     def bridged(self) -> bool:
-        """Whether the model calls what it finds through `call_tool`."""
+        """Whether the model calls the tools that it finds through `call_tool`."""
         return self.selection.delivery == "bridge" and bool(self.deferred)
 
     def synthetic_tools(
@@ -235,7 +235,7 @@ class ToolView:
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
-    """Return a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
+    """Build a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
     cut = [tool for tool in tools if tool.cuts]
     notices = [
         Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
@@ -325,7 +325,7 @@ class ViewCache:
         instructions: Mapping[str, str] | None = None,
         window: int | None = None,
     ) -> ToolView:
-        """Return the view for these, compiled if they have changed; for any thread.
+        """Compile the view for these, or reuse it if they have not changed; for any thread.
 
         The instructions of servers are those of the catalog: another text needs another catalog.
         """

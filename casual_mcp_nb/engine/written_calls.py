@@ -41,7 +41,7 @@ class WrittenCall(NamedTuple):
 
 
 def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[WrittenCall], str]:
-    """Return the calls that a text consists of or contains, and the text before the first one.
+    """Parse the calls that a text consists of or contains, and the text before the first one.
 
     Args:
         text: The model's answer.
@@ -77,7 +77,7 @@ def _parts(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _value(part: str) -> Any:
-    """Return what a text says, as JSON or as Python without running anything; None if it says nothing of the kind."""
+    """Parse a text as JSON or as Python without running anything; None if it is neither."""
     values: list[Any] = []
     place = 0
     try:
@@ -101,7 +101,7 @@ def _value(part: str) -> Any:
 
 
 def _python(node: ast.expr) -> Any:
-    """Return literals as they are, and calls with literal arguments by name as objects; nothing is called.
+    """Convert literals, and calls with literal arguments by name, to objects; nothing is called.
 
     Raises:
         ValueError: There is something else.

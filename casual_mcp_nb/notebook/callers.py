@@ -38,7 +38,7 @@ class Caller:
     _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
 
     async def run(self, call: Call) -> Any:
-        """Have the waiting thread run a function, and return what it returns."""
+        """Have the waiting thread run a function; the result is the function's."""
         return await on_thread(call, self._jobs.put)
 
     def serve(self) -> None:
@@ -70,7 +70,7 @@ class FunctionRunner:
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
-        """Run a call and return what it returned.
+        """Run a call to its end; the result is the call's.
 
         Raises:
             ToolCallError: It is async, and a blocking call holds its loop.
@@ -119,7 +119,7 @@ class FunctionRunner:
 
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
-    """Run an async call on the loop of another thread, and return what it returned; it is cancelled with this."""
+    """Run an async call on the loop of another thread; it is cancelled with this."""
     # `run_coroutine_threadsafe` takes more rounds of both loops.
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
@@ -166,5 +166,5 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def caller_here(*, blocking: bool) -> Caller:
-    """Return the caller on this thread."""
+    """Create the caller on this thread."""
     return Caller(_running_loop(), blocking)

@@ -67,7 +67,7 @@ class CassetteInUse:
 
     @property
     def state(self) -> CassetteState:
-        """What is done with it."""
+        """Its state: recording or replaying."""
         tape = self._tape
         if isinstance(tape, Replayer):
             return CassetteState(self.path, "replaying", self.mode, len(tape), len(tape.unplayed))
@@ -79,7 +79,7 @@ class CassetteInUse:
         return self._service.current is self
 
     def save(self) -> None:
-        """Write what was recorded until now; nothing if nothing was, or if it is replayed.
+        """Write the recording so far; nothing if it is empty, or if it is replayed.
 
         Raises:
             UsageError: It cannot be written.
@@ -93,7 +93,7 @@ class CassetteInUse:
                 self._saved = count
 
     def save_quietly(self) -> None:
-        """Write what was recorded until now; the log and the state say it if that is not possible."""
+        """Write the recording so far; if that is not possible, the log and the state report it."""
         try:
             self.save()
             self.problem = ""
@@ -103,7 +103,7 @@ class CassetteInUse:
             self.problem = str(error)
 
     def close(self) -> None:
-        """End it: what was recorded is in the file, and models and servers are asked again. Twice is harmless.
+        """Save the recording, and let models and servers answer again. Closing twice is allowed.
 
         Raises:
             UsageError: The file cannot be written.
@@ -168,7 +168,7 @@ class CassetteService:
         self._stop_saving: Callable[[], None] = lambda: None
 
     def secrets(self) -> Collection[str]:
-        """Return what is masked in a cassette: what is masked in results, see `Config.high_confidence_secrets`."""
+        """List the secrets masked in a cassette, which are those masked in results; see `Config.high_confidence_secrets`."""
         secrets = self._config.high_confidence_secrets()
         for name in self._chat.server_manager.names:
             config = self._chat.server_manager.config_of(name)
@@ -176,7 +176,7 @@ class CassetteService:
         return secrets
 
     def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
-        """Return the cassette of turns that were not recorded, with the servers and settings that the session has now.
+        """Build a cassette of turns that were not recorded, with the servers and settings that the session has now.
 
         Args:
             conversation: The turns.
@@ -347,7 +347,7 @@ class CassetteService:
 
 
 def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
-    """Return a turn of a cassette.
+    """Convert a turn to a turn of a cassette.
 
     Args:
         turn: What the person sent.
@@ -381,7 +381,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
 
 
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
-    """Return in words that the turns of a cassette are as they were recorded.
+    """Format the sentence that the turns of a cassette are as they were recorded.
 
     Args:
         turns: The turns that were run again.
@@ -408,7 +408,7 @@ def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[M
 
 
 def config_of(cassette: Cassette, path: Path) -> Config:
-    """Return a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up.
+    """Build a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up.
 
     Args:
         cassette: The cassette.

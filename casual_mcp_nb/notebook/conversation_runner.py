@@ -268,7 +268,7 @@ class ConversationRunner:
         return discovered_in(self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own})
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """Return a turn's index, counted from the front, and the messages that the person added there.
+        """Find a turn's index, counted from the front, and the messages that the person added there.
 
         Args:
             index: The index in `turns`; negative ones count from the end.

@@ -10,7 +10,7 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """Return a config with the default bundled servers, all but one deferred; the model is added by `Session.demo`."""
+    """Build a config with the default bundled servers, all but one deferred; the model is added by `Session.demo`."""
     return {
         "servers": {
             name: {"bundled": name, "defer_loading": name != LOADED} for name, server in BUNDLED.items() if server.default

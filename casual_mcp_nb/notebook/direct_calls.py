@@ -35,7 +35,7 @@ class RecordedCalls:
         return added
 
     def list(self, tool: ToolName | None = None) -> DirectCalls:
-        """Return the calls, the newest first.
+        """List the calls, the newest first.
 
         Args:
             tool: Only those of this tool; None for all.
@@ -43,7 +43,7 @@ class RecordedCalls:
         return DirectCalls(tuple(each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool))
 
     def by_id(self, id: str) -> DirectCall:
-        """Return the call with this id.
+        """Find the call with this id.
 
         Raises:
             UnknownNameError: It is not recorded, or not any more.

@@ -50,7 +50,7 @@ _ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|fail
 def diagnose(
     config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice], budget: Budget
 ) -> Diagnosis:
-    """Report what works, what does not, and how to fix it.
+    """Report which parts work, which do not, and how to fix them.
 
     Args:
         config: The session's config.
@@ -165,7 +165,7 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
 
 
 def _is_at_home(client: ClientConfig) -> bool:
-    """Return whether the key from the provider's own variable goes to the provider."""
+    """Check whether the key from the provider's own variable goes to the provider."""
     return is_home_address(client.base_url, homes_of(client.key_variable))
 
 
@@ -198,7 +198,7 @@ def _context_windows(config: Config) -> Iterator[Check]:
 
 
 def _bundled(config: Config) -> Iterator[Check]:
-    """Say which bundled servers are not there, and what each needs."""
+    """Check which bundled servers are missing, and which extra or account each needs."""
     used = {server.bundled for server in config.servers.values()}
     # A server may be given its credentials there.
     with_environment = {server.bundled for server in config.servers.values() if server.env}
@@ -271,7 +271,7 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def server_check(status: ServerStatus) -> Check:
-    """Return whether a server works."""
+    """Check whether a server works."""
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
@@ -312,7 +312,7 @@ def _version(name: str) -> str | None:
 
 
 def telling_line(stderr: str) -> str:
-    """Return the line that says why a process failed: npm's first, the last error of others, else the last line.
+    """Find the line that explains why a process failed: npm's first, the last error of others, else the last line.
 
     Args:
         stderr: The end of its stderr.

@@ -96,7 +96,7 @@ async def _json_turn(
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:
-    """Return options without tools, and with the schema as an instruction and as the provider's JSON option if it has one."""
+    """Build options without tools, and with the schema as an instruction and as the provider's JSON option if it has one."""
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     if model.spec.takes_format:
         model = _with_format(model, schema)
@@ -121,7 +121,7 @@ def _wants_format(options: TurnOptions) -> bool:
 
 
 def read_as(schema: type[T], text: str) -> T | str:
-    """Return the first JSON value in a text that the class accepts, or a description of what is wrong with the first value."""
+    """Parse the first JSON value in a text that the class accepts, or describe the errors in the first value."""
     from casual_mcp_nb.extract.json_text import json_values
 
     problem = "there is no JSON in it" if text.strip() else "it is empty"

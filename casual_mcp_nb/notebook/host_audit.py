@@ -1,4 +1,4 @@
-"""Measure what the tools of a config cost, and what would be sent instead if all of them were deferred."""
+"""Measure the cost of a config's tools, and the first request if all of them were deferred."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
-    """Return what the servers of a config cost that are connected now.
+    """Measure the cost of the servers of a config that are connected now.
 
     Args:
         chat: Has the connections. What its selection leaves out by a toolset counts; servers that are off do not.

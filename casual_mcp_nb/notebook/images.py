@@ -22,7 +22,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
 def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
-    """Return a prompt with images added; without images, the prompt as it is.
+    """Add images to a prompt; without images, the prompt is unchanged.
 
     Args:
         prompt: The text; prompts that are messages hold their own images.
@@ -62,7 +62,7 @@ def _content(image: Any) -> ImageContent:
 
 
 def image_content(data: bytes, name: str) -> ImageContent:
-    """Return the bytes of an image as a part of a message.
+    """Convert the bytes of an image to a part of a message.
 
     Args:
         data: The bytes.
@@ -82,7 +82,7 @@ def image_content(data: bytes, name: str) -> ImageContent:
 
 
 async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[str] = ()) -> list[ChatMessage]:
-    """Return messages with the images at addresses in them fetched, by the rules of the bundled server `web`.
+    """Fetch the images at addresses in messages, by the rules of the bundled server `web`.
 
     So a provider is sent the image, and a client of a service cannot have it ask an address in its own network.
 
@@ -124,7 +124,7 @@ async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether this is a URL and not a path.
+    """Check whether this is a URL and not a path.
 
     Raises:
         UsageError: It is a URL that no provider could fetch, or that contains a password, which would be saved and sent.

@@ -1,4 +1,4 @@
-"""Displays of what runs: updated in place, and static HTML when it has ended."""
+"""Live displays: updated in place, and static HTML when the work has ended."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class LiveDisplay(ABC):
 
     @abstractmethod
     def _live(self) -> dict[str, str]:
-        """Return what is shown now."""
+        """Draw the display as it is now."""
 
     @abstractmethod
     def _final(self) -> dict[str, str]:
-        """Return what stays in the cell."""
+        """Draw the display that remains in the cell."""
 
     def finish(self) -> None:
         """Show how it ended; called on the thread that waited for it."""

@@ -154,7 +154,7 @@ class EngineThread:
             self.blocked += change
 
     def stop(self) -> None:
-        """End the thread; what still runs on it is dropped."""
+        """End the thread; work that still runs on it is dropped."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLEAN_UP_SECONDS)
         self._loop.close()
@@ -168,7 +168,7 @@ wake-up call from the epoll object that both share."""
 
 
 def engine_thread() -> EngineThread:
-    """Return the engine thread of this process, started when it is first used; a forked child has its own."""
+    """Get the engine thread of this process, started when it is first used; a forked child has its own."""
     global _engine
     with _lock:
         if _engine is None:

@@ -27,7 +27,7 @@ class ModelAtHand:
 
 
 def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
-    """Return one model of each model server that runs here, then one of each provider whose key is set.
+    """Find one model of each model server that runs here, then one of each provider whose key is set.
 
     Args:
         variables: The environment, in which keys are looked for.
@@ -38,7 +38,7 @@ def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer
 
 
 def hint_of(models: Iterable[ModelAtHand]) -> str:
-    """Return one sentence on the first of some models, with the line that uses it in the demo; empty where there is none."""
+    """Format one sentence on the first of some models, with the line that uses it in the demo; empty where there is none."""
     first = next(iter(models), None)
     return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
 

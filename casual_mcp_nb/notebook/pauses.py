@@ -31,7 +31,7 @@ _WAKE_SECONDS = 0.05
 
 
 class Pause:
-    """A pause before a model call. Change what is to be sent, and let the loop go on, which sends it.
+    """A pause before a model call. Edit the request, and continue the loop, which sends it.
 
     Args:
         step: The step, from 0.
@@ -76,7 +76,7 @@ class Pause:
         return self._runs_on
 
     def stop(self) -> None:
-        """Stop the turn: what it has so far stays in `session.turns`, and the loop ends."""
+        """Stop the turn: its steps so far stay in `session.turns`, and the loop ends."""
         with suppress(InvalidStateError):
             self.answer.set_result(None)
 
@@ -223,7 +223,7 @@ class _Running:
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
-        """Return the pause; None if the turn has ended.
+        """Wait for the next pause; None if the turn has ended.
 
         Raises:
             UsageError: The turn could not begin.
@@ -234,7 +234,7 @@ class _Running:
         return pause
 
     def cancel(self) -> threading.Event:
-        """Stop the turn, from any thread, and return what is set when it has ended; harmless if it has."""
+        """Stop the turn, from any thread; the event is set when it has ended. Harmless if it has."""
         self._future.cancel()
         return self._ended
 

@@ -75,12 +75,12 @@ class ResourceService:
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
-        """Return the resources of all servers, see `Session.list_resources`."""
+        """List the resources of all servers, see `Session.list_resources`."""
         await self._tools.view()
         return await self._list_resources()
 
     async def prompts(self) -> Prompts:
-        """Return the prompts of all servers, see `Session.list_prompts`."""
+        """List the prompts of all servers, see `Session.list_prompts`."""
         await self._tools.view()
         return await self._list_prompts()
 
@@ -105,7 +105,7 @@ class ResourceService:
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
-        """Return what is known, after giving the servers that are connected a moment to list it.
+        """List the resources and prompts that are known, after giving the connected servers a moment to list them.
 
         Args:
             seconds: How long to wait at most.
@@ -116,7 +116,7 @@ class ResourceService:
         return self.known
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
-        """Return the resources and prompts of the servers that are connected; the others are not waited for."""
+        """List the resources and prompts of the servers that are connected; the others are not waited for."""
         return await asyncio.gather(self._list_resources(), self._list_prompts())
 
     def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
@@ -130,7 +130,7 @@ class ResourceService:
         self._observers.changes.notify()
 
     def take_pending(self) -> dict[str, ResourceContents | PromptMessages]:
-        """Return the attachments for the next message, and keep them no longer; `restore_pending` keeps them again."""
+        """Remove and return the attachments for the next message; `restore_pending` keeps them again."""
         pending, self.pending = self.pending, {}
         return pending
 
@@ -152,7 +152,7 @@ class ResourceService:
             return await self._chat.server_manager.resources_of(name).read(uri)
 
     async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
-        """Return the messages of a prompt, see `Session.prompt`."""
+        """Fetch the messages of a prompt, see `Session.prompt`."""
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
@@ -160,7 +160,7 @@ class ResourceService:
             return await self._chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
 
     async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:
-        """Return what a server suggests for an argument, see `Session.complete`."""
+        """Ask a server to suggest values for an argument, see `Session.complete`."""
         offer = await self._offer(name)
         names = [each.name for each in offer.arguments] if isinstance(offer, ServerPrompt) else offer.parameters or ()
         if argument not in names:
@@ -181,7 +181,7 @@ class ResourceService:
         return self.subscriptions
 
     async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
-        """Return messages with one before them that has the contents of resources and prompts.
+        """Insert a message with the contents of resources and prompts before the others.
 
         Args:
             messages: What the person says.
@@ -221,7 +221,7 @@ class ResourceService:
                 raise UnknownNameError("prompt or template", name, names[:1_000]) from None
 
     async def _locate(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the server of a resource and its URI."""
+        """Find the server of a resource and its URI."""
         resources = await self.resources()
         if isinstance(what, Resource):
             return self._expanded(what, arguments)
@@ -255,7 +255,7 @@ class ResourceService:
         return resource.server, self._chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
-        """Return the server for a URI that none has listed: by its template, else by its scheme; None if that is not clear.
+        """Find the server for a URI that none has listed: by its template, else by its scheme; None if that is not clear.
 
         Raises:
             UsageError: Several servers have such a template.
@@ -272,7 +272,7 @@ class ResourceService:
         return same_scheme.pop() if len(same_scheme) == 1 else None
 
     def _server_of(self, link: ContentPart) -> str | None:
-        """Return the server whose tool returned a link; None if that is not known."""
+        """Find the server whose tool returned a link; None if that is not known."""
         calls: Iterable[ToolCall] = (
             *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
             *(direct.call for direct in self._tools.calls.list()),
@@ -282,7 +282,7 @@ class ResourceService:
 
 
 def several(attachments: Any) -> list[Any]:
-    """Return the attachments of the option `attach`, which can be one alone, or None."""
+    """Convert the option `attach`, which can be one attachment alone or None, to a list."""
     if attachments is None:
         return []
     alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(attachments, Iterable)

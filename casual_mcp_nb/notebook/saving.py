@@ -28,7 +28,7 @@ config say; where they say nothing, the user's data folder in a notebook, and no
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
-    """Return where conversations are saved; None for nowhere.
+    """Open the store in which conversations are saved; None for nowhere.
 
     Args:
         store: What the caller chose.
@@ -114,7 +114,7 @@ class ConversationSaver:
             self.current.forked_from = ForkedFrom(id, turn, step)
 
     def open(self, id: str) -> Conversation:
-        """Return a saved conversation, and continue it.
+        """Open a saved conversation, and continue it.
 
         Raises:
             UsageError: Nothing is saved here.

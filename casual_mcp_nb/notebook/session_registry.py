@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 
 class Registered(Protocol):
-    """What the registry needs of a session."""
+    """The part of a session that the registry needs."""
 
     config: Config
     name: str | None
@@ -105,7 +105,7 @@ def _close_all() -> None:
 
 
 def _in_forked_child() -> None:
-    """Abandon what was inherited: it still belongs to the parent, whose servers and displays must not notice."""
+    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays must not notice."""
     global _lock
     _lock = threading.Lock()
     for session in tuple(_open):

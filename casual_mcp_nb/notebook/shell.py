@@ -7,7 +7,7 @@ from typing import Any
 
 
 def shell() -> Any | None:
-    """Return IPython's shell if there is one, in a kernel or a terminal, else None. Does not import IPython."""
+    """Get IPython's shell if there is one, in a kernel or a terminal, else None. Does not import IPython."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython
@@ -16,6 +16,6 @@ def shell() -> Any | None:
 
 
 def notebook_shell() -> Any | None:
-    """Return IPython's shell if this process is a Jupyter kernel, else None."""
+    """Get IPython's shell if this process is a Jupyter kernel, else None."""
     running = shell()
     return running if hasattr(running, "kernel") else None

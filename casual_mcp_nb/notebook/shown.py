@@ -66,7 +66,7 @@ class ShownStatus(ShownInCell, SessionStatus):
 
     @classmethod
     def of(cls, status: SessionStatus, shell: Any) -> ShownStatus:
-        """Return the status as one that the running cell shows already."""
+        """Wrap the status as one that the running cell shows already."""
         copy = cls(**_values(status))
         copy._shown_in(shell)
         return copy
@@ -80,7 +80,7 @@ class ShownComparison(ShownInCell, Comparison):
 
     @classmethod
     def of(cls, comparison: Comparison, shell: Any) -> ShownComparison:
-        """Return the comparison as one that the running cell shows already."""
+        """Wrap the comparison as one that the running cell shows already."""
         copy = cls(**_values(comparison))
         copy._shown_in(shell)
         return copy

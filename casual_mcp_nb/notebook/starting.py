@@ -69,7 +69,7 @@ class StartDisplay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show nothing more, and leave the display to others; does not wait for what is being drawn."""
+        """Show nothing more, and leave the display to others; does not wait for a drawing in progress."""
         with self._lock:
             self._ended.set()
 
@@ -123,14 +123,14 @@ class StartDisplay:
 
 
 def announcement_of(names: Iterable[str]) -> str:
-    """Return the text that is shown first: which servers start."""
+    """Format the text that is shown first: which servers start."""
     names = list(names)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
 
 
 def line_of(status: ServerStatus) -> str:
-    """Return a line about a server that is ready or has failed."""
+    """Format a line about a server that is ready or has failed."""
     took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
@@ -139,7 +139,7 @@ def line_of(status: ServerStatus) -> str:
 
 
 def summary_of(servers: Servers) -> str:
-    """Return a line about servers that have started."""
+    """Format a line about servers that have started."""
     ready = [name for name, status in servers.items() if status.state == "ready"]
     failed = [name for name, status in servers.items() if status.state == "failed"]
     unlisted = [name for name, status in servers.items() if status.state == "unlisted"]

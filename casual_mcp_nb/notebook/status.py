@@ -19,14 +19,14 @@ from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, 
 
 
 def servers_of(chat: McpToolChat) -> Servers:
-    """Return the servers with the modes that the selection gives them."""
+    """List the servers with the modes that the selection gives them."""
     selection = chat.current_view().selection
     statuses = chat.server_manager.statuses
     return Servers(statuses, {name: server_mode(selection, name) for name in statuses})
 
 
 def server_mode(selection: Selection, server: str) -> Mode:
-    """Return a server's effective mode, which depends on discovery and `defer_all` too."""
+    """Determine a server's effective mode, which depends on discovery and `defer_all` too."""
     mode = selection.servers.get(server, "loaded")
     if mode == "off" or not selection.discovery:
         return "off" if mode == "off" else "loaded"
@@ -34,7 +34,7 @@ def server_mode(selection: Selection, server: str) -> Mode:
 
 
 def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
-    """Return all tools with their modes.
+    """List all tools with their modes.
 
     Args:
         view: What the model sees.
@@ -47,7 +47,7 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
-    """Return the manifest of the deferred tools.
+    """Build the manifest of the deferred tools.
 
     Args:
         view: What the model sees.
@@ -58,7 +58,7 @@ def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
-    """Return the toolsets with the number of tools that each includes."""
+    """List the toolsets with the number of tools that each includes."""
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     selected, waiting = tool_set_name(view.selection), chat.server_manager.waiting
@@ -66,7 +66,7 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:
-    """Return why a turn would refuse the toolset of a view; empty if it would not."""
+    """Find the reason why a turn would refuse the toolset of a view; empty if it would not."""
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:
@@ -77,12 +77,12 @@ def _refusal(chat: McpToolChat, view: ToolView) -> str:
 
 
 def tool_set_name(selection: Selection) -> str | None:
-    """Return the name of the toolset in use, `custom` for one without a name, None for all tools."""
+    """Name the toolset in use: `custom` for one without a name, None for all tools."""
     return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
 
 
 def models_of(config: Config, default: str | None) -> Models:
-    """Return the models of a config, and whether the key of each is set."""
+    """List the models of a config, and whether the key of each is set."""
     return Models(
         tuple(
             ModelRow(
@@ -100,7 +100,7 @@ def models_of(config: Config, default: str | None) -> Models:
 
 
 def clients_of(config: Config) -> Clients:
-    """Return the clients of a config and whether their keys are set; addresses are without what could be a secret."""
+    """List the clients of a config and whether their keys are set; addresses are without anything that could be a secret."""
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
@@ -111,7 +111,7 @@ def clients_of(config: Config) -> Clients:
 
 
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
-    """Return an overview of a session, as far as its servers are connected.
+    """Build an overview of a session, as far as its servers are connected.
 
     Args:
         chat: The engine.
@@ -142,7 +142,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
 
 
 def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
-    """Yield what the person should know about the config, and names in the selection that no longer exist."""
+    """Yield notes about the config, and names in the selection that no longer exist."""
     yield from config.notes
     if chat.consent.strict:
         yield "Strict: every call asks unless its policy was set to never."

@@ -124,7 +124,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
 
 def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
-    """Return the method to await for one that `blocking` has made; its name ends in `_async`."""
+    """Get the method to await for one that `blocking` has made; its name ends in `_async`."""
     core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
 
     @functools.wraps(core)

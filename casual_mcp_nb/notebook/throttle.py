@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def drawing_thread() -> ThreadPoolExecutor:
-    """Return the one thread that draws turns and widgets: drawing on the engine's loop would hold up every connection."""
+    """Get the one thread that draws turns and widgets: drawing on the engine's loop would hold up every connection."""
     return ThreadPoolExecutor(1, thread_name_prefix="casual-mcp-display")
 
 

@@ -39,7 +39,7 @@ _BY: dict[str, str] = {"nobody": "no one could be asked", "person": "you denied 
 
 @dataclass(frozen=True)
 class ToolDoctor:
-    """Diagnoses tools with what is known now: it neither connects nor changes anything.
+    """The diagnosis of tools from their known state: it neither connects nor changes anything.
 
     Args:
         chat: Has the connections, the selection and the policies.
@@ -60,7 +60,7 @@ class ToolDoctor:
     query: str | None = None
 
     def diagnose(self, name: str) -> ToolDiagnosis | ServerDiagnosis:
-        """Return how far a tool gets, or each tool of a server.
+        """Diagnose how far a tool gets, or each tool of a server.
 
         Args:
             name: A server, or a tool in any form, such as `server:tool`.
@@ -129,7 +129,7 @@ class ToolDoctor:
     # Listed
 
     def _note_on(self, server: str) -> str:
-        """Return what was said of a server of the config that is not used; empty for nothing."""
+        """Find the notice on a server of the config that is not used; empty for none."""
         pattern = re.compile(rf"""(?:^|[.\["' ]){re.escape(server)}(?=$|[\s.,:;"'\]])""")
         return next((note for note in self.config.notes if pattern.search(note)), "")
 
@@ -159,7 +159,7 @@ class ToolDoctor:
         return StageCheck("listed", "ok", found)
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
-        """Return whether a server lists tools at all."""
+        """Check whether a server lists tools at all."""
         server, config = shown(status.name), self.config.servers.get(status.name)
         tools = len(self.view.catalog.by_server.get(status.name, ())) + len(status.left_out)
         if tools:
@@ -318,7 +318,7 @@ class ToolDoctor:
         return StageCheck("called", "stopped", f"{found} (denied: {by})", self._how_to_allow(tool))
 
     def _outlook(self, tool: ToolSpec) -> str:
-        """Return whether a call would be asked about, and by which rule."""
+        """Predict whether a call would need approval, and by which rule."""
         reason, policy = self.chat.consent.foreseen(tool), self.chat.consent.policy(tool)
         if reason is None:
             return f"it would run without asking (policy: {policy})"
@@ -335,7 +335,7 @@ _EMPTY_LIST = "Check what its own options or the account behind it allow, and it
 
 
 def _why_renamed(tool: ToolSpec) -> str:
-    """Return why the wire name is not simply `server__tool`; empty if it is."""
+    """Explain why the wire name is not simply `server__tool`; empty if it is."""
     plain = f"{tool.server}__{tool.name}"
     if tool.wire_name == plain:
         return ""

@@ -1,4 +1,4 @@
-"""The servers and tools of a session: what is available, what the model sees, and what the user does with them."""
+"""The servers and tools of a session: their state, the model's view of them, and the user's changes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ToolService:
         return self._chat.catalog
 
     def status_of(self, name: str) -> ServerStatus:
-        """Return the state of one server.
+        """Get the state of one server.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -129,7 +129,7 @@ class ToolService:
 
     @property
     def selection(self) -> Selection:
-        """What the model sees; it checks the names that are assigned to it."""
+        """The tools that the model sees; it checks the names that are assigned to it."""
         return self._chat.selection
 
     @property
@@ -156,7 +156,7 @@ class ToolService:
         self._chat.accept_change(name)
 
     def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
-        """Return the toolset of a name.
+        """Look up the toolset of a name.
 
         Raises:
             UnknownNameError: No toolset has that name.
@@ -164,11 +164,11 @@ class ToolService:
         return resolve_tool_set(tool_set, self._chat.tool_sets)
 
     def tool_sets_in(self, view: ToolView) -> ToolSets:
-        """Return the toolsets with the number of tools of a view that each includes."""
+        """List the toolsets with the number of tools of a view that each includes."""
         return tool_sets_of(self._chat, view)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
-        """Return what the model would see of the tools that are known now. Does not connect and does not wait.
+        """Compile the view from the tools that are known now. Does not connect and does not wait.
 
         Args:
             selection: The selection; None for the present one.
@@ -180,7 +180,7 @@ class ToolService:
         await self._chat.tools.update()
 
     async def view(self) -> ToolView:
-        """Return what the model sees; connects servers that are not connected yet.
+        """Compile the model's view; connects servers that are not connected yet.
 
         Raises:
             ClosedError: The session can no longer be used.
@@ -226,7 +226,7 @@ class ToolService:
         return self._chat.server_logs
 
     def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
-        """Return a client of these tools that is not the model of this session.
+        """Create a client of these tools that is not the model of this session.
 
         Args:
             options: Which tools it is offered, where they differ from the selection.
@@ -309,11 +309,11 @@ class ToolService:
 
     @property
     def unaccepted(self) -> Trust | None:
-        """What was kept from starting until the person accepts it; None if nothing was."""
+        """The servers kept from starting until the person accepts them; None if there are none."""
         return self._gate.pending
 
     def trust(self) -> Trust:
-        """Return what the config would start, see `Session.trust`."""
+        """Report what the config would start, see `Session.trust`."""
         return self._gate.report()
 
     def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
@@ -368,7 +368,7 @@ class ToolService:
         self._observers.changes.notify()
 
     def server_log(self, name: str) -> ServerLog:
-        """Return the end of a server's log.
+        """Read the end of a server's log.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -376,23 +376,23 @@ class ToolService:
         return self._chat.server_manager.log_of(name)
 
     def server_messages(self, server: str, tool: str | None = None) -> Messages:
-        """Return the last messages to and from a server, see `Session.server_messages`."""
+        """List the last messages to and from a server, see `Session.server_messages`."""
         self.names.check_server(server)
         return self._chat.server_manager.messages_of(server, self.catalog.resolve(tool).name if tool else None)
 
     @property
     def budget(self) -> Budget:
-        """What turns cost, with the tools that are known now. Counts no system prompt of a template."""
+        """The cost of turns, with the tools that are known now. Counts no system prompt of a template."""
         return self.budget_in(self.current_view())
 
     def budget_in(self, view: ToolView) -> Budget:
-        """Return what turns cost with a view."""
+        """Estimate the cost of turns with a view."""
         instructions = estimate_tokens(with_instructions("", view, self._chat.server_manager))
         budget = turn_budget(view, estimate_tokens(self._chat.system or "") + instructions)
         return replace(budget, instructions=instructions)
 
     def host_audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Return what the tools of the servers that are connected cost, see `Session.audit_host`.
+        """Measure the cost of the connected servers' tools, see `Session.audit_host`.
 
         Args:
             unreadable: Servers of the file that are left out of the config, each with the reason.
@@ -455,7 +455,7 @@ class ToolService:
         return replace(results, why_not=partial(_why_not, results, index, self.current_view()))
 
     async def searchable(self, whole: bool = True) -> ToolSearchIndex:
-        """Return the search index over the deferred tools, or over all that the selection includes.
+        """Build the search index over the deferred tools, or over all that the selection includes.
 
         Args:
             whole: Over all of them; the same holds if none is deferred.

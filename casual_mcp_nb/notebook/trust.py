@@ -19,7 +19,7 @@ TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
 
 
 class TrustGate:
-    """Decides whether the servers of a session may start. What is compared is the config that is started, as it was read.
+    """The decision whether the servers of a session may start. It compares the config that is started, as it was read.
 
     Args:
         config: The config.
@@ -48,7 +48,7 @@ class TrustGate:
         return self._open
 
     def report(self) -> Trust:
-        """Return what would be started, and whether the person must accept it first."""
+        """Report the servers that would be started, and whether the person must accept them first."""
         path = self._config.path
         entries = self._store.entries(self._config)
         ready = ("trusted",) if self._strict else ("trusted", "harmless")

@@ -188,7 +188,7 @@ class TurnService:
         return self._engine.submit(self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach))[0]
 
     def paused(self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None) -> Coroutine[Any, Any, Turn]:
-        """Return the work of a turn for the engine, see `notebook.pauses`.
+        """Create the work of a turn for the engine, see `notebook.pauses`.
 
         Args:
             turn: The turn whose trace takes the events.
@@ -222,7 +222,7 @@ class TurnService:
         self.runner.clear(private=private)
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
-        """Have the conversation be as long as it was: without later turns, and with what was added to it.
+        """Restore the conversation to a length: without later turns, and with the messages that were added to it.
 
         Args:
             history: What came before the turn that is next.
@@ -242,7 +242,7 @@ class TurnService:
 
     @property
     def head(self) -> ConversationHead:
-        """What the conversation is set up with."""
+        """The settings of the conversation."""
         return ConversationHead(self._model, self.system, self._chat.selection.model_dump(mode="json"))
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
@@ -320,7 +320,7 @@ class TurnService:
                     yield from saver.required.load(stored.id)
 
     def set_up(self, head: ConversationHead) -> list[str]:
-        """Set up the session as a conversation was, and return what is not available any more."""
+        """Set up the session as a conversation was, and list the names that are not available any more."""
         return list(self._set_up(head))
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
@@ -338,7 +338,7 @@ class TurnService:
                 yield f"{name} of the selection stays as it is: {error}"
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Return the options of a turn for the engine, with the session's model and step mode unless others are given.
+        """Build the options of a turn for the engine, with the session's model and step mode unless others are given.
 
         Raises:
             ClosedError: No turn can begin any more.
@@ -353,7 +353,7 @@ class TurnService:
         return TurnOptions(**fields, gate=gate)
 
     async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
-        """Return a model that is ready to be called; None for the session's."""
+        """Get a model that is ready to be called; None for the session's."""
         return await self._chat.ready_model(self.model if model is None else model)
 
     async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
@@ -368,7 +368,7 @@ class TurnService:
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
-        """Return what the model would call, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
+        """Plan the calls of the model, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._tools.start_shown():
             turn, catalog = await on_engine(
@@ -401,7 +401,7 @@ class TurnService:
         )
 
     async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> tuple[Turn, Catalog]:
-        """Return the turn, and the tools as they were in it."""
+        """Plan a turn, with the tools as they were in it."""
         warm_up()
         await self._tools.view()
         await warmed_up()
@@ -424,7 +424,7 @@ class TurnService:
         return made
 
     def _asking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[bool], Coroutine[Any, Any, T]]:
-        """Return work for `on_engine` whose questions are asked in the cell that waits for it."""
+        """Wrap work for `on_engine` so that its questions are asked in the cell that waits for it."""
 
         async def asking(channel: Channel) -> T:
             async with self._questions.prompt_on(channel):
@@ -433,7 +433,7 @@ class TurnService:
         return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
 
     async def preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
-        """Return the system prompt that the next turn would send, see `Session.preview`."""
+        """Render the system prompt that the next turn would send, see `Session.preview`."""
         view = await self._tools.view()
         model = self._models.get(self.model or "")
         text, name = prompt_source(None, template, model.template if model else None, self.system)
@@ -512,7 +512,7 @@ class TurnService:
 
 
 def checked_system(text: str | None) -> str | None:
-    """Return `text` if it can be a system prompt.
+    """Check that `text` can be a system prompt.
 
     Raises:
         UsageError: It is neither text nor None.

@@ -1,4 +1,4 @@
-"""Do in the background, while the servers start, what the first turn would otherwise wait for."""
+"""Prepare the first turn in the background, while the servers start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _import_all() -> None:
 
 
 def _first_uses() -> None:
-    """Search, run a turn and draw it: what each imports and builds at its first use would be hard to list."""
+    """Search, run a turn and draw it: the imports and caches of a first use would be hard to list."""
     from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.display import live_bundle, mimebundle
     from casual_mcp_nb.types.tool import ToolSpec

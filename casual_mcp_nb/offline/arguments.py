@@ -1,4 +1,4 @@
-"""Fill a tool's arguments from a request, by what the tool's schema says about its parameters."""
+"""Fill a tool's arguments from a request, by the parameters in the tool's schema."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Parameter(NamedTuple):
         return _ACCEPTED.get(self.kind, (self.kind,))
 
     def accepted(self, value: Any) -> Any:
-        """Return a value, or the text of one, as this parameter takes it; None if that is impossible."""
+        """Convert a value, or the text of one, to one that this parameter accepts; None if that is impossible."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
         if self.type in _NUMBERS:
@@ -120,7 +120,7 @@ class Parameter(NamedTuple):
         return None if (least is not None and value < least) or (most is not None and value > most) else value
 
     def _option(self, word: str) -> str | None:
-        """Return the choice that a word means: the same word, its plural, or a clear prefix."""
+        """Find the choice that a word means: the same word, its plural, or a clear prefix."""
         folded = word.casefold().lstrip("°")
         texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
         for choice in texts:
@@ -131,7 +131,7 @@ class Parameter(NamedTuple):
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
-    """Return the parameters in a tool's schema, required ones first."""
+    """Parse the parameters in a tool's schema, required ones first."""
     reader = SchemaReader(schema)
     parameters = [_parameter(name, part.without_null(), name in reader.required) for name, part in reader.properties.items()]
     return sorted(parameters, key=lambda parameter: not parameter.required)
@@ -191,7 +191,7 @@ class Filling:
                 self.missing.append(parameter.name)
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
-        """Return whether this span of the request was used as a value, or `loosely` as plain words."""
+        """Check whether this span of the request was used as a value, or `loosely` as plain words."""
         return any(start < stop and begin < end for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())])
 
     def drop(self, name: str) -> None:
@@ -236,7 +236,7 @@ class Filling:
                         self._put(parameter, *_value(mention, parameter))
 
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
-        """Return which mention is the source, and which is the target."""
+        """Find the mention that is the source, and the one that is the target."""
         times = [mention for mention in self._free if mention.kind == "time"]
         zones = [(abs(one.start - time.end), one) for one in mentions if one.kind == "zone" for time in times]
         first = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
@@ -272,7 +272,7 @@ class Filling:
                 yield from self._beside_its_name(parameter)
 
     def _counts(self, parameter: Parameter, mention: Mention) -> bool:
-        """Return whether a mention is the number that a parameter needs."""
+        """Check whether a mention is the number that a parameter needs."""
         if mention.kind == "quantity":
             unit, described = set(terms(mention.unit)), parameter.schema.description[:_MAX_TEXT]
             return bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described)))
@@ -292,7 +292,7 @@ class Filling:
             yield [one.value for one in mentions], (mentions[0].start, mentions[-1].end)
 
     def _beside_its_name(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield what is next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
+        """Yield the values next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
         names = [parameter.name.replace("_", " ")] + (["folder", "directory", "file"] if parameter.kind == "path" else [])
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):

@@ -23,7 +23,7 @@ _SAYS_LITTLE = ("parameter name", "details")
 
 
 class Candidate(NamedTuple):
-    """A tool that may do what is needed."""
+    """A tool that may meet a need."""
 
     tool: ToolSpec
     filling: Filling
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Return the loaded tools for a need, best first; for one that follows, `used` is the last used tool with its arguments."""
+    """Rank the loaded tools for a need, best first; for one that follows, `used` is the last used tool with its arguments."""
     hits = index.search(need.query, _MAX_CANDIDATES)
     candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
     for tool, arguments in used.items() if need.follows else ():
@@ -70,7 +70,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
 
 
 def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
-    """Return the last used tool if it can use all new values: it is implied, even if no word names it."""
+    """Propose the last used tool if it can use all new values: it is implied, even if no word names it."""
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
     missing = set(index.explain(need.query, tool).missing)
     strange = [word for word in need.words if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)]
@@ -79,14 +79,14 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 
 
 def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
-    """Return whether the name begins with a verb for changing something, or for chance, that the request lacks."""
+    """Check whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
     said = need.terms.union(terms(" ".join(need.implied)))
     return verb in terms(_CHANGING) and said.isdisjoint({verb, *synonyms().get(verb, ())})
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
-    """Return the share of the need's words that the tool matches; None if all of them became arguments."""
+    """Compute the share of the need's words that the tool matches; None if all of them became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
     asked = {term for word in words for term in word.terms}
     wanted = asked.union(terms(" ".join(need.implied)))

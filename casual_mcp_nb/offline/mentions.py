@@ -85,7 +85,7 @@ class Mention:
 
 
 def find_mentions(text: str) -> list[Mention]:
-    """Return the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
+    """Find the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
     mentions: list[Mention] = []
     taken = bytearray(len(text))
     for kind, find in _FINDERS.items():
@@ -115,13 +115,13 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def number(text: str) -> int | float:
-    """Return a number in digits, with or without thousands separators; raise ValueError for any other text."""
+    """Parse a number in digits, with or without thousands separators; raise ValueError for any other text."""
     plain = text.replace(",", "")
     return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
 
 def _calculation(text: str) -> str | None:
-    """Return a text as an expression, if it is one that calculates something."""
+    """Parse a text as an expression, if it is one that calculates something."""
     try:
         tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -148,7 +148,7 @@ def _json(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _iso_date(match: re.Match[str]) -> str | None:
-    """Return a date in ISO 8601; without a year, it is the next such day."""
+    """Convert a date to ISO 8601; without a year, it is the next such day."""
     if re.match(r"\d{4}-", match[0]):
         return match[0].replace(" ", "T")
     day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", match[0])
@@ -186,7 +186,7 @@ def _path(match: re.Match[str]) -> str | None:
 
 @cache
 def _place() -> re.Pattern[str]:
-    """Return the pattern of places: in capitals, or after a word such as `in`."""
+    """Compile the pattern of places: in capitals, or after a word such as `in`."""
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
     after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))

@@ -47,7 +47,7 @@ class Word(NamedTuple):
 
 
 def content_words(text: str) -> list[Word]:
-    """Return the meaningful words of a text, in order."""
+    """Extract the meaningful words of a text, in order."""
     words = [Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end()) for match in _WORD.finditer(text)]
     return [word for word in words if word.terms and word.text not in _EMPTY.split()]
 

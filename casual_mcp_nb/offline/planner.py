@@ -1,4 +1,4 @@
-"""Decide what to do next: search for tools, call them, ask for missing values, or report.
+"""Decide on the next step: search for tools, call them, ask for missing values, or report.
 
 It is stateless: everything it knows is in the messages and the offered tools. What is done for a need is a generator of calls,
 which is run from the beginning at each step, with the results of the calls that were made.
@@ -55,7 +55,7 @@ class PastCall(NamedTuple):
 
 
 def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[PlannedCall], str]:
-    """Return the calls of the next step, which can be made at the same time, or if there are none, the reply."""
+    """Choose the calls of the next step, which can be made at the same time, or if there are none, the reply."""
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
@@ -92,7 +92,7 @@ class _Planner:
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
     def next_step(self) -> tuple[list[PlannedCall], str]:
-        """Return the calls for the needs, or the reply if there are none."""
+        """Choose the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
         if calls := [step for step in steps if isinstance(step, PlannedCall)]:
             return _in_order(calls), ""
@@ -103,7 +103,7 @@ class _Planner:
         return [], "\n\n".join(replies)
 
     def _replayed(self, steps: Generator[PlannedCall, PastCall, str]) -> PlannedCall | str:
-        """Return the first call that was not made yet, or the reply."""
+        """Find the first call that was not made yet, or the reply."""
         past = list(self.calls)
         try:
             call = next(steps)
@@ -126,7 +126,7 @@ class _Planner:
         return [Need(f"{text} {request}")]
 
     def _is_clear(self, need: Need) -> bool:
-        """Return whether a reply to our question is a new request."""
+        """Check whether a reply to our question is a new request."""
         best = self._candidates(need)[:1]
         sure = any(one.confidence >= SURE and not one.filling.missing for one in best)
         return need.is_talk or (bool(need.words) and (len(need.words) > 2 or sure))
@@ -198,14 +198,14 @@ def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
 
 
 def _text(message: ChatMessage) -> str:
-    """Return the text of a message, without its images."""
+    """Extract the text of a message, without its images."""
     if isinstance(message.content, list):
         return "\n".join(part.text for part in message.content if part.type == "text")
     return message.content or ""
 
 
 def _in_order(calls: Sequence[PlannedCall]) -> list[PlannedCall]:
-    """Return the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
+    """Order the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
     changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
     others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]
     return others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS]

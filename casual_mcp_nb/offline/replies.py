@@ -25,7 +25,7 @@ _ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I
 
 
 def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
-    """Return a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
+    """Format a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -44,24 +44,24 @@ def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
 
 
 def report_error(name: str, text: str) -> str:
-    """Return that a tool failed, with its message."""
+    """Report that a tool failed, with its message."""
     reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
     return f"`{_for_people(name)}` failed: {_cut(reason) or 'it gave no reason.'}"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
-    """Return a question for the missing arguments of a request; `asked_for` parses it."""
+    """Ask for the missing arguments of a request; `asked_for` parses the question."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
 
 
 def asked_for(text: str) -> tuple[str, list[str]] | None:
-    """Return the need and the missing parameters that an `ask_for` was about; None for any other text."""
+    """Parse the need and the missing parameters that an `ask_for` was about; None for any other text."""
     match = _ASKED.search(text)
     return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
 
 def cannot(need: str, servers: Mapping[str, int]) -> str:
-    """Return a reply that no offered tool matches, or that nothing was requested, with the available servers."""
+    """Reply that no offered tool matches, or that nothing was requested, with the available servers."""
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     available = f"Available: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
@@ -71,7 +71,7 @@ def cannot(need: str, servers: Mapping[str, int]) -> str:
 
 
 def _for_people(name: str) -> str:
-    """Return a tool's name on the wire as people write it: `server:tool`."""
+    """Convert a tool's name on the wire to the spelling for people: `server:tool`."""
     return ":".join(name.rsplit("__", 1))
 
 

@@ -89,7 +89,7 @@ _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRAS
 
 
 def reword(text: str) -> str:
-    """Return a request with its phrases in the terms of tools; quotations stay as they are."""
+    """Rewrite a request's phrases in the terms of tools; quotations stay as they are."""
     text = re.sub(_STAND_IN, " ", text)
     quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
     text = QUOTED.sub(lambda _: next(stand_ins), text)

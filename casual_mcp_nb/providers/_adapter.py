@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def wire_of(client: Any) -> ProviderAdapter:
-    """Return the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
+    """Find the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
     return _wire_of_kind(client.__class__)
 
 

@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class InvalidResponse(Exception):
-    """The provider reported success and sent something that is not a response; the text is what it sent."""
+    """The provider reported success and sent something that is not a response; the text is its body."""
 
 
 class StreamTruncated(Exception):
@@ -44,7 +44,7 @@ class EmptyStream(StreamTruncated):
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """Return the error for a stream that ended early.
+    """Build the error for a stream that ended early.
 
     Args:
         how: The missing part.
@@ -106,7 +106,7 @@ def answer_of(
 
 
 def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
-    """Return a tool call; arguments that are a string stay unchanged."""
+    """Build a tool call; arguments that are a string stay unchanged."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
@@ -121,21 +121,21 @@ def usage_of(
     written: int | None = None,
     miss: CacheMiss | None = None,
 ) -> TokenUsage | None:
-    """Return the reported usage, or None."""
+    """Build the reported usage, or None."""
     if prompt is None and completion is None:
         return None
     return TokenUsage(prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss)
 
 
 def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
-    """Return why a provider could not reuse its cache, of which it says anything only as a word and a number."""
+    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number of it."""
     if not isinstance(reason, str) or not _WORD.fullmatch(reason):
         return None
     return CacheMiss(reason, tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None)
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
-    """Return the usage of two requests together; what one of them does not report is unknown."""
+    """Add up the usage of two requests; a count that one of them does not report is unknown."""
     if usage is None or other is None:
         return None
     counts = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
@@ -145,7 +145,7 @@ def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsag
 
 
 def plain_usage(usage: TokenUsage | None) -> Usage | None:
-    """Return the part of the usage that casual-llm keeps."""
+    """Convert the usage to the part that casual-llm keeps."""
     from casual_llm.usage import Usage
 
     if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
@@ -154,7 +154,7 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request as arguments of an SDK's `create`, with all lists and objects in `extra_body`, which is sent as it is.
+    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is sent as it is.
 
     The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for the tools of an
     ordinary request, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
@@ -177,7 +177,7 @@ _SENDING = ("extra_headers", "extra_query", "extra_body", "timeout")
 
 @lru_cache(maxsize=8)
 def _parameters(function: Callable[..., object]) -> dict[str, bool]:
-    """Return the names of a function's parameters, and whether it requires them."""
+    """Inspect the names of a function's parameters, and whether it requires them."""
     parameters = inspect.signature(function).parameters
     return {name: parameter.default is parameter.empty for name, parameter in parameters.items()}
 
@@ -199,7 +199,7 @@ class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
         """Add an event; return the text in it."""
 
     def answer(self) -> _AnswerOut:
-        """Return the complete response.
+        """Assemble the complete response.
 
         Raises:
             StreamTruncated: The stream ended early.
@@ -213,7 +213,7 @@ async def read_stream(
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], _Answer],
 ) -> _Answer:
-    """Return the response from an SDK's stream, even if the server answers in one piece.
+    """Read the response from an SDK's stream, even if the server answers in one piece.
 
     Args:
         events: The SDK's stream.
@@ -232,7 +232,7 @@ async def read_stream(
 
 
 async def _whole_body(response: Response) -> Any | None:
-    """Return the JSON sent instead of a stream; None for a stream.
+    """Read the JSON sent instead of a stream; None for a stream.
 
     Raises:
         InvalidResponse: It is not JSON.
@@ -248,6 +248,6 @@ async def _whole_body(response: Response) -> Any | None:
 
 
 def as_sent(response: object) -> str:
-    """Return an SDK's response as the text received."""
+    """Convert an SDK's response to the text received."""
     dump = getattr(response, "to_json", None)
     return str(dump(indent=None)) if dump is not None else str(response)

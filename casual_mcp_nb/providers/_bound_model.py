@@ -106,7 +106,7 @@ class BoundModel:
 
     @property
     def facts(self) -> Learned:
-        """What has been learnt about the model; all that are bound to the same client share it."""
+        """The facts learnt about the model; all that are bound to the same client share them."""
         name, facts = self._facts
         if facts is None or name is not self.model:
             from casual_mcp_nb.providers._learned import learned
@@ -124,12 +124,12 @@ class BoundModel:
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens: `context_window`, or what the provider stated in a refusal if that is less."""
+        """The context window in tokens: `context_window`, or the size that the provider stated in a refusal if that is less."""
         own, stated = self.context_window, self.facts.window
         return own if stated is None else stated if own is None else min(own, stated)
 
     def sendable(self, *, tools: bool) -> Sendable:
-        """Return the options that a request is sent with, as far as known.
+        """Select the options that a request is sent with, as far as known.
 
         Args:
             tools: Whether tools are offered.

@@ -19,12 +19,12 @@ _NO_KEY = "no-key-needed"
 
 
 def key_places(name: str, provider: str) -> str:
-    """Return where a client's key is looked up, in words."""
+    """Describe where a client's key is looked up."""
     return ", then ".join([f"clients.{name}.api_key of the config", *key_variables(name, provider)])
 
 
 def key_of(config: ClientConfig) -> str | None:
-    """Return the key to pass to an SDK: with a `base_url` and no key, a placeholder, because local servers need none.
+    """Choose the key to pass to an SDK: with a `base_url` and no key, a placeholder, because local servers need none.
 
     It is never None with a `base_url`: the SDK would send the provider's key from the environment there.
     """
@@ -34,7 +34,7 @@ def key_of(config: ClientConfig) -> str | None:
 
 
 def headers_of(config: ClientConfig) -> dict[str, str]:
-    """Return the plain headers of a client."""
+    """Reveal the plain headers of a client."""
     return {name: value.get_secret_value() for name, value in config.headers.items()}
 
 
@@ -51,12 +51,12 @@ def need(name: str, sdk: str, imported: str | None = None) -> None:
 
 
 def missing(name: str, sdk: str) -> MissingDependencyError:
-    """Return the error for an SDK that is not installed."""
+    """Build the error for an SDK that is not installed."""
     return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
 
 
 def no_key(name: str, provider: str) -> AuthenticationError:
-    """Return the error for a client without a key."""
+    """Build the error for a client without a key."""
     hint = (
         f"It was looked for in {key_places(name, provider)}. "
         f"Set {key_variables(name, provider)[-1]}, or write it to a .env file in this folder, and try again."
@@ -65,7 +65,7 @@ def no_key(name: str, provider: str) -> AuthenticationError:
 
 
 def builds_requests(client: Any) -> Any:
-    """Return a client of casual-llm after a check that it builds requests without sending them.
+    """Check that a client of casual-llm builds requests without sending them.
 
     Raises:
         MissingDependencyError: This release of casual-llm does not.
@@ -78,7 +78,7 @@ def builds_requests(client: Any) -> Any:
 
 
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
-    """Return a client whose SDK sends the config's headers and does not retry by itself: attempts are counted here."""
+    """Have a client's SDK send the config's headers and not retry by itself: attempts are counted here."""
     sdk = builds_requests(client).client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
     if config.base_url:
         # At the provider's own address the environment may add headers and ids; they are nobody else's business.
@@ -91,7 +91,7 @@ def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
 
 
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
-    """Return a client that uses OpenAI's SDK.
+    """Create a client that uses OpenAI's SDK.
 
     Args:
         name: The client's name in the config.

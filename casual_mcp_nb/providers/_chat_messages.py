@@ -24,7 +24,7 @@ _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_valida
 
 
 def conversation(client: object, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
-    """Return the messages as this model takes them."""
+    """Convert the messages to the form that this model accepts."""
     facts = learned(client, model)
     ids = MISTRAL_IDS if facts.mistral_ids else CHAT_IDS
     sent = list(after_results(messages_for(client, model, messages, wire, ids)))
@@ -56,7 +56,7 @@ def _stand_in(answer: dict[str, Any], facts: Learned) -> None:
 
 
 def text_in(content: Any) -> str:
-    """Return the text of an answer's content: a string, or with Mistral's thinking models, a list of thoughts and texts."""
+    """Extract the text of an answer's content: a string, or with Mistral's thinking models, a list of thoughts and texts."""
     if not isinstance(content, list):
         return content or ""
     return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
@@ -80,7 +80,7 @@ class StreamedFields:
             self._pieces.setdefault(name, []).append(value)
 
     def whole(self) -> dict[str, Any]:
-        """Return the fields as in a complete answer."""
+        """Join the fields as in a complete answer."""
         return {name: _joined(values) for name, values in self._pieces.items()}
 
 
@@ -129,7 +129,7 @@ def _groups(parts: Sequence[object]) -> list[list[object]]:
 
 
 def _goes_on(group: Sequence[object], part: object) -> bool:
-    """Return whether a part without an index continues the previous one: same type, and that one is not signed yet."""
+    """Check whether a part without an index continues the previous one: same type, and that one is not signed yet."""
     last = group[-1]
     if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):
         return False

@@ -17,7 +17,7 @@ _REFUSALS = (400, 404, 422)
 
 
 def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list[list[str]]:
-    """Return for each message those of these tools that it is the first to load; for most, none.
+    """Find for each message those of these tools that it is the first to load; for most, none.
 
     Only results of the search and of `load_tools` count: any other text could name tools, too.
 
@@ -37,7 +37,7 @@ def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list
 
 
 def refuses_deferral(status: int | None, text: str) -> bool:
-    """Return whether a provider refuses the fields with which it would load deferred tools.
+    """Check whether a provider refuses the fields with which it would load deferred tools.
 
     Args:
         status: The HTTP status of the refusal.
@@ -54,17 +54,17 @@ _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
 
 
 def claude_defers(model: str) -> bool:
-    """Return whether a model of Anthropic's is known to load deferred tools."""
+    """Check whether a model of Anthropic's is known to load deferred tools."""
     match = _CLAUDE.match(model)
     return match is not None and (match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5))
 
 
 def gpt_defers(model: str) -> bool:
-    """Return whether a model of OpenAI's is known to load deferred tools."""
+    """Check whether a model of OpenAI's is known to load deferred tools."""
     return gpt_version(model) >= (5, 4)
 
 
 def gpt_version(model: str) -> tuple[int, int]:
-    """Return the version in the name of a GPT model; (0, 0) for any other name."""
+    """Parse the version in the name of a GPT model; (0, 0) for any other name."""
     match = _GPT.match(model)
     return (int(match[1]), int(match[2] or 0)) if match is not None else (0, 0)

@@ -44,7 +44,7 @@ async def _watch(response: Response) -> None:
 
 @cache
 def _limited_stream(package: str) -> type[Any]:
-    """Return the class of limited streams for httpx, or for the package that an SDK uses instead."""
+    """Build the class of limited streams for httpx, or for the package that an SDK uses instead."""
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]

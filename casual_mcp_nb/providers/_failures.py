@@ -215,7 +215,7 @@ def _duration(seconds: float) -> str:
 
 
 def _cause(error: Exception, secrets: list[str]) -> Exception | None:
-    """Return what to show as the cause of our error."""
+    """Choose the error to show as the cause of ours."""
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
         return None
     mask = mask_of(secrets)

@@ -30,7 +30,7 @@ _MANY = 1_000
 
 
 async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
-    """Return the request that `build` makes of a conversation; one of many parts and calls is built on a thread.
+    """Build the request of a conversation; one of many parts and calls is built on a thread.
 
     Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
     """
@@ -67,7 +67,7 @@ MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
 
 
 def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
-    """Return the messages with call names, ids and arguments that a provider accepts, and without lone surrogates.
+    """Convert the messages to call names, ids and arguments that a provider accepts, and without lone surrogates.
 
     Args:
         messages: The conversation.
@@ -131,12 +131,12 @@ def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
 
 
 def sendable_name(name: str) -> str:
-    """Return a tool's name limited to what every provider accepts: 1 to 64 of `[A-Za-z0-9_-]`."""
+    """Limit a tool's name to the characters that every provider accepts: 1 to 64 of `[A-Za-z0-9_-]`."""
     return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def sendable_arguments(text: str) -> str:
-    """Return the arguments of a call if they are a JSON object, else `{}`.
+    """Replace the arguments of a call by `{}` if they are not a JSON object.
 
     Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
     call's result says what is wrong with them.
@@ -152,7 +152,7 @@ def sendable_arguments(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text, with `?` in place of lone surrogates, so that it can be sent as UTF-8."""
+    """Replace lone surrogates by `?`, so that the text can be sent as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -161,7 +161,7 @@ def encodable(text: str) -> str:
 
 
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages with consecutive ones of the person, and of the model, sent as one.
+    """Merge consecutive messages of the person, and of the model, into one.
 
     Some servers refuse them, and others read only the last one. Answers with provider state stay as they are: it belongs to the
     whole answer.
@@ -178,7 +178,7 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages in the order that Mistral's API and many chat templates require.
+    """Order the messages as Mistral's API and many chat templates require.
 
     One system message first; then user and assistant alternate, with an assistant message between tool results and the user.
     """

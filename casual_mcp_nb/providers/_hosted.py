@@ -1,4 +1,4 @@
-"""Hosted tools, which a provider runs itself: their definitions, and what is told of their calls."""
+"""Hosted tools, which a provider runs itself: their definitions, and the record of their calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_DEPTH = 8
 
 
 def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Return the definitions of hosted tools in the provider's format.
+    """Build the definitions of hosted tools in the provider's format.
 
     Args:
         spec: The provider.
@@ -45,7 +45,7 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
 
 
 def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:
-    """Return what is told of a call.
+    """Build the record of a call.
 
     Args:
         name: The tool.
@@ -57,7 +57,7 @@ def hosted_call(name: str, arguments: object, result: object, *, failed: bool = 
 
 
 def _text(value: object) -> str:
-    """Return a value as text: pages as title and address, anything else as JSON."""
+    """Format a value as text: pages as title and address, anything else as JSON."""
     if isinstance(value, list):
         text = "\n".join(_text(part) for part in value[:_MAX_PARTS])
     elif isinstance(value, Mapping) and isinstance(value.get("url"), str):
@@ -71,7 +71,7 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object, depth: int = _MAX_DEPTH) -> object:
-    """Return a value without what only the provider can read, cut."""
+    """Cut a value, and remove the parts that only the provider can read."""
     if not depth:
         return "…"
     if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ def _first(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def parsed(arguments: object) -> dict[str, Any]:
-    """Return the arguments of a call as an object, even if they were streamed as text."""
+    """Parse the arguments of a call as an object, even if they were streamed as text."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

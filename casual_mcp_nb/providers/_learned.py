@@ -1,4 +1,4 @@
-"""What a model accepts, learnt from its refusals and applied to every later request.
+"""The options and forms that a model accepts, learnt from its refusals and applied to every later request.
 
 A rule here handles a refusal: it determines from the provider's message what to change, and the request is repeated in that
 form. Each rule applies once per model and client, so that a provider that refuses everything is not retried forever.
@@ -31,7 +31,7 @@ _REFUSALS = (400, 404, 413, 422, 500)
 
 @dataclass
 class Learned:
-    """What has been learnt about a model of a client.
+    """The facts learnt about a model of a client.
 
     Args:
         streams: Whether it supports streaming.
@@ -64,7 +64,7 @@ _known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
 
 
 def learned(client: object, model: str) -> Learned:
-    """Return what is known about this model, initially from its name. Closed clients are forgotten."""
+    """Look up the facts about this model, initially from its name. Closed clients are forgotten."""
     try:
         models = _known.setdefault(client, {})
     except TypeError:

@@ -1,4 +1,4 @@
-"""Import slow modules on another thread: the providers' SDKs, and what they import on first use."""
+"""Import slow modules on another thread: the providers' SDKs, and the modules they import on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def load(*modules: str) -> None:
 
 
 def touch(provider: str, client: object) -> None:
-    """Make an SDK, and our adapter for it, import and build what they would leave for the first request."""
+    """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the first request."""
     from casual_mcp_nb.providers._adapter import wire_of
 
     wire_of(client)

@@ -189,7 +189,7 @@ class ModelRequest:
         raise failure from origin
 
     def _has_another_form(self, error: Exception) -> bool:
-        """Return whether there is another form that the model may accept; the next request uses it."""
+        """Check whether there is another form that the model may accept; the next request uses it."""
         status, text = reading.status_of(error), reading.start_of_body(error)
         if self._said or not self._wire.name or (self._found is not None and refuses_deferral(status, text)):
             return False
@@ -213,7 +213,7 @@ class ModelRequest:
         return notice is not None
 
     def _maybe_lacking(self) -> tuple[str, ...]:
-        """Return the options that a small server may have failed on; none at the provider's own address."""
+        """List the options that a small server may have failed on; none at the provider's own address."""
         if is_at_home(self._model.client, spec_of(self._wire.name).homes):
             return ()
         given = self._sent.given()
@@ -259,7 +259,7 @@ class ModelRequest:
         return options
 
     def _diagnosis(self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]) -> dict[str, Any]:
-        """Return the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
+        """Build the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
         model, spec = self._model, self._spec
         fields = diagnose(model.client, model.model, self._before)
         if not fields:

@@ -35,7 +35,7 @@ class Sendable:
 
 
 def options_of(chat: ChatOptions | None) -> RequestOptions:
-    """Return the options set in casual-llm's own, for a model that the user created with it."""
+    """Read the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
         return NO_OPTIONS
     names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
@@ -124,7 +124,7 @@ def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestO
 
 
 def definitions_of(options: ChatOptions) -> list[dict[str, Any]]:
-    """Return the tools of a request: casual-llm's own if it makes the request, and the raw definitions."""
+    """List the tools of a request: casual-llm's own if it makes the request, and the raw definitions."""
     from casual_llm.tool_converters import tools_to_openai
 
     own = tools_to_openai(options.tools) if options.tools else []

@@ -17,12 +17,12 @@ MAX_CHARACTERS = 16_000_000
 
 
 def has_images(messages: Sequence[ChatMessage]) -> bool:
-    """Return whether a tool returned an image in these messages."""
+    """Check whether a tool returned an image in these messages."""
     return any(images(message) for message in messages)
 
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:
-    """Return the images of a tool's result."""
+    """List the images of a tool's result."""
     images: tuple[ImageContent, ...] = getattr(message, "images", ())
     return images
 
@@ -42,17 +42,17 @@ def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
 
 
 def data_of(image: ImageContent) -> str:
-    """Return an image as base64."""
+    """Encode an image as base64."""
     return "" if isinstance(image.source, str) else image.source.get("data", "")
 
 
 def digest_of(image: ImageContent) -> str:
-    """Return the digest by which refused images are remembered."""
+    """Compute the digest by which refused images are remembered."""
     return hashlib.sha256(data_of(image).encode()).hexdigest()
 
 
 def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
-    """Return the messages with only the newest tool images, and a note in the result for each one left out.
+    """Keep only the newest tool images in messages, with a note in the result for each one left out.
 
     Args:
         messages: The conversation.
@@ -110,5 +110,5 @@ def _shown(results: list[ToolResultMessage]) -> ChatMessage:
 
 
 def label_of(result: ToolResultMessage) -> str:
-    """Return in words which call images belong to."""
+    """Describe which call images belong to."""
     return f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"

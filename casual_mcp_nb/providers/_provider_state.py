@@ -20,7 +20,7 @@ _COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
-    """Return the message with its parts, if they contain more than its text and calls.
+    """Attach an answer's parts to its message, if they contain more than its text and calls.
 
     Args:
         message: The answer.
@@ -41,7 +41,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
 
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
-    """Return the parts of an answer whose provider added extra fields to it and its calls.
+    """Build the parts of an answer whose provider added extra fields to it and its calls.
 
     Args:
         text: Its text.
@@ -55,7 +55,7 @@ def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> 
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
-    """Return an answer's parts: this model's original ones, with the calls in place, or else its text and calls."""
+    """Restore an answer's parts: this model's original ones, with the calls in place, or else its text and calls."""
     calls = message.tool_calls or []
     parts = _own_parts(message, wire, model)
     if parts is None:
@@ -78,7 +78,7 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """Return the fields kept by `parts_with_fields`; empty for another model or another text."""
+    """Read the fields kept by `parts_with_fields`; empty for another model or another text."""
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:
@@ -90,7 +90,7 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
 
 
 def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
-    """Return the call ids in a message that this model made itself and that not every provider accepts."""
+    """Collect the call ids in a message that this model made itself and that not every provider accepts."""
     return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
 
 

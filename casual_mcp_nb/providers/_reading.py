@@ -86,7 +86,7 @@ _REFUSED = re.compile(r"content_filter|content_policy|content management policy|
 
 
 def response_of(error: Exception) -> object:
-    """Return the HTTP response of an error, or None.
+    """Find the HTTP response of an error, or None.
 
     Ollama's SDK drops it, or fails on its body: it is in the context of the SDK's error.
     """
@@ -101,7 +101,7 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the HTTP status of an error; for one within a stream, the status that its type usually has."""
+    """Find the HTTP status of an error; for one within a stream, the status that its type usually has."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -113,7 +113,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def start_of_body(error: Exception) -> str:
-    """Return the raw beginning of the provider's message: for matching, never for display."""
+    """Read the raw beginning of the provider's message: for matching, never for display."""
     if content := _content_of(error):
         return content[:_WINDOW].decode("utf-8", "replace")
     # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the parser's error.
@@ -122,7 +122,7 @@ def start_of_body(error: Exception) -> str:
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
-    """Return the provider's message in one line, with secrets masked.
+    """Format the provider's message in one line, with secrets masked.
 
     It is the sentence in the response if there is one, else the beginning of the response.
     """
@@ -134,7 +134,7 @@ def text_of(error: Exception, secrets: list[str]) -> str:
 
 
 def has_long_body(error: Exception) -> bool:
-    """Return whether an error contains more text than is read."""
+    """Check whether an error contains more text than is read."""
     texts = (getattr(error, name, None) for name in ("doc", "error", "message"))
     return len(_content_of(error)) > _WINDOW or any(isinstance(text, str) and len(text) > _WINDOW for text in texts)
 
@@ -156,13 +156,13 @@ def _first(value: object) -> str:
 
 
 def start_of(text: str) -> str:
-    """Return one line of a text, cut. Mask secrets first: half a secret would not be recognised."""
+    """Cut a text to one line. Mask secrets first: half a secret would not be recognised."""
     line = " ".join(text.split())
     return f"{line[:_BODY]}…" if len(line) > _BODY else line
 
 
 def _sentence_in(sent: str) -> tuple[str, bool] | None:
-    """Return the provider's message in a JSON body, even if that is cut, and whether it is complete."""
+    """Find the provider's message in a JSON body, even if that is cut, and whether it is complete."""
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -185,7 +185,7 @@ def _unescaped(text: str) -> str | None:
 
 
 def _sentence(body: object, depth: int = 0) -> str | None:
-    """Return the first string in one of the fields that providers use for messages."""
+    """Find the first string in one of the fields that providers use for messages."""
     if depth > _DEEPEST:
         return None
     if isinstance(body, str):
@@ -204,23 +204,23 @@ def _sentence(body: object, depth: int = 0) -> str | None:
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Return whether the connection was closed while waiting; false if there was none, or on a timeout."""
+    """Check whether the connection was closed while waiting; false if there was none, or on a timeout."""
     names = {kind.__name__ for each in (error, error.__cause__) if each is not None for kind in type(each).__mro__}
     return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
 
 
 def broke_off(error: Exception) -> bool:
-    """Return whether a stream was closed early, as by a server that fails while streaming."""
+    """Check whether a stream was closed early, as by a server that fails while streaming."""
     return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)
 
 
 def speaks_of_overflow(error: Exception, text: str) -> bool:
-    """Return whether a body says, in any provider's wording, that the request exceeds the context window."""
+    """Check whether a body reports, in any provider's wording, that the request exceeds the context window."""
     return not hasattr(error, "doc") and _OVERFLOW.search(text) is not None
 
 
 def stated_window(text: str) -> tuple[int | None, int | None]:
-    """Return the context window that a refusal states, and the tokens that the provider counted; None for what it does not."""
+    """Parse the context window that a refusal states, and the tokens that the provider counted; None for a missing one."""
     for pattern in _STATED:
         if match := pattern.search(text):
             window, tokens = (int(match.groupdict().get(name, "0").replace(",", "")) for name in ("window", "tokens"))
@@ -230,17 +230,17 @@ def stated_window(text: str) -> tuple[int | None, int | None]:
 
 
 def speaks_of_refused_content(text: str) -> bool:
-    """Return whether it says that a content filter stopped the request."""
+    """Check whether a text reports that a content filter stopped the request."""
     return _REFUSED.search(text) is not None
 
 
 def is_half_an_answer(error: Exception) -> bool:
-    """Return whether a body starts as a JSON object and is incomplete."""
+    """Check whether a body starts as a JSON object and is incomplete."""
     return isinstance(error, json.JSONDecodeError) and error.doc.lstrip().startswith("{")
 
 
 def asked_wait(error: Exception) -> float | None:
-    """Return the delay in seconds that the provider requests, if any.
+    """Parse the delay in seconds that the provider requests, if any.
 
     It is in `retry-after-ms`, in `Retry-After`, or for Google in the body, as `google.rpc.RetryInfo`.
     """
@@ -260,12 +260,12 @@ _MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
 
 
 def headers_of(error: Exception) -> Mapping[str, str]:
-    """Return the headers of the response behind an error, also if the SDK's error does not have it."""
+    """Find the headers of the response behind an error, also if the SDK's error does not have it."""
     return getattr(response_of(error), "headers", None) or last_headers.get() or {}
 
 
 def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, str]:
-    """Return the headers about limits, delays and ids, cut and with secrets masked; never keys or cookies."""
+    """Filter the headers to those about limits, delays and ids, cut and with secrets masked; never keys or cookies."""
     named = ((str(name).lower(), str(value)) for name, value in headers.items())
     chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _KEPT.fullmatch(name)]
     mask = mask_of(secrets)
@@ -276,13 +276,13 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id of a request, from the headers that are kept."""
+    """Find the provider's id of a request, in the headers that are kept."""
     names = ("x-request-id", "request-id", *(name for name in headers if name.endswith(("request-id", "requestid"))))
     return next((headers[name] for name in names if headers.get(name)), None)
 
 
 def request_id_of(error: Exception, secrets: list[str]) -> str | None:
-    """Return the provider's id of the request that failed: from the headers, or from the body as Anthropic has it."""
+    """Find the provider's id of the request that failed: in the headers, or in the body as Anthropic has it."""
     own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(error, "request_id", None)
     if own is None and isinstance(body := getattr(error, "body", None), dict):
         own = body.get("request_id")
@@ -305,7 +305,7 @@ def _until(date: str | None) -> float | None:
 
 
 def secrets_of(model: BoundModel) -> list[str]:
-    """Return every secret known to this model and its client."""
+    """List every secret known to this model and its client."""
     sdk = getattr(model.client, "client", None)
     headers: Mapping[str, str] = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(raw_address_of(model.client)).password
@@ -322,7 +322,7 @@ def secrets_of(model: BoundModel) -> list[str]:
 
 
 def address_of(client: object) -> str:
-    """Return a client's URL, without credentials."""
+    """Format a client's URL, without credentials."""
     parts = urlsplit(raw_address_of(client))
     if not parts.hostname:
         return "the provider"

@@ -49,7 +49,7 @@ _MARGIN = 16
 
 @dataclass
 class LearnedOptions:
-    """What is known about the options that a model accepts.
+    """The facts known about the options that a model accepts.
 
     Args:
         left_out: The options that it refused, each with the notice for the person.
@@ -67,7 +67,7 @@ class LearnedOptions:
 
 
 def token_field_of(facts: LearnedOptions, model: str) -> str:
-    """Return the field for the limit of an answer in chat completions."""
+    """Choose the field for the limit of an answer in chat completions."""
     return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
 
 

@@ -33,7 +33,7 @@ class _NotStrict(Exception):
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the strict form of a schema, or None if there is none: open maps, unsupported keywords.
+    """Convert a schema to its strict form, or None if there is none: open maps, unsupported keywords.
 
     Args:
         schema: The schema of an object.
@@ -59,7 +59,7 @@ def _made(text: str) -> dict[str, Any] | None:
 
 
 def all_required(schema: Any) -> Any:
-    """Return a schema without optional properties, for an answer that needs every part."""
+    """Make all properties of a schema required, for an answer that needs every part."""
     if isinstance(schema, list):
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -70,7 +70,7 @@ def all_required(schema: Any) -> Any:
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Return arguments in the strict form without the nulls that represent omitted ones.
+    """Remove the nulls that represent omitted arguments from arguments in the strict form.
 
     Args:
         arguments: The model's arguments; anything but a JSON object is returned unchanged.
@@ -147,7 +147,7 @@ def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any
 
 
 def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with several types as a choice of single-type schemas."""
+    """Split a schema with several types into a choice of single-type schemas."""
     types = [{"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}} for kind in _kinds(schema)]
     of_types = {"type", *(name for kind in _kinds(schema) for name in _OF_TYPE[kind])}
     return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
@@ -159,7 +159,7 @@ def _only(schema: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return title and description, with the keywords that the strict form refuses described in words."""
+    """Copy title and description, with the keywords that the strict form refuses described in words."""
     described = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
     told = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
@@ -180,7 +180,7 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a strict schema that also allows null."""
+    """Make a strict schema allow null too."""
     if _takes_null(schema):
         return schema
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""Have a cassette record what a model answers, or answer in its place."""
+"""Have a cassette record a model's answers, or answer in its place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def taped(
     on_event: OnEvent | None,
     ask: Callable[[OnEvent | None], Awaitable[ModelResponse]],
 ) -> ModelResponse:
-    """Return the answer to a request: recorded, or that of the recording.
+    """Answer a request: from the model, recorded, or from the recording.
 
     Args:
         tape: Records or replays.

@@ -109,7 +109,7 @@ class ChatModel(BoundModel):
         )
 
     def with_options(self, options: RequestOptions) -> ChatModel:
-        """Return this model with other options; what is learnt about it is shared."""
+        """Copy this model with other options; the facts learnt about it are shared."""
         merged = self.options.overlaid(options)
         if merged is self.options:
             return self
@@ -119,7 +119,7 @@ class ChatModel(BoundModel):
         return changed
 
     def taped(self, tape: Recorder | Replayer) -> ChatModel:
-        """Return this model with a cassette that records its answers, or answers in its place."""
+        """Copy this model with a cassette that records its answers, or answers in its place."""
         changed = copy.copy(self)
         changed.tape = tape
         if tape.replays:
@@ -130,13 +130,13 @@ class ChatModel(BoundModel):
         return changed
 
     def unforced(self) -> ChatModel:
-        """Return this model without a forced tool choice, so that it can answer."""
+        """Copy this model without a forced tool choice, so that it can answer."""
         if self.wanted.tool_choice in (None, "auto", "none"):
             return self
         return self.with_options(RequestOptions(tool_choice="auto"))
 
     def without_hosted_tools(self) -> ChatModel:
-        """Return this model without tools that its provider runs, which send elsewhere what they are given."""
+        """Copy this model without tools that its provider runs, which send their input elsewhere."""
         changed = copy.copy(self)
         changed.hosted_tools = ()
         return changed

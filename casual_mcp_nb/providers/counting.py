@@ -24,7 +24,7 @@ _HASHES = {
 
 
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
-    """Return a function that counts tokens as this model does, or None if that needs a network.
+    """Create a function that counts tokens as this model does, or None if that needs a network.
 
     The first call takes up to a second: call it on another thread.
 
@@ -47,7 +47,7 @@ def counter_for(model: ChatModel) -> Callable[[str], int] | None:
 
 
 def _is_here(name: str) -> bool:
-    """Return whether tiktoken has this vocabulary in its cache, complete."""
+    """Check whether tiktoken has this vocabulary in its cache, complete."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")

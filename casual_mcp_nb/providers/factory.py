@@ -51,7 +51,7 @@ class ModelFactory:
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def get_client(self, name: str) -> LLMClient:
-        """Return the client of that name in the config.
+        """Get the client of that name in the config.
 
         Raises:
             UnknownNameError: There is none; the message suggests the closest names.
@@ -82,7 +82,7 @@ class ModelFactory:
             raise unknown_model(name, self._config.models)
 
     def get_model(self, name: str) -> Model:
-        """Return the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
+        """Get the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
         if name not in self._models:
             from casual_llm import Model
 
@@ -95,7 +95,7 @@ class ModelFactory:
         return self._models[name]
 
     def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Return the model for the engine.
+        """Get the model for the engine.
 
         Args:
             name: A model of the config, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for the first
@@ -116,7 +116,7 @@ class ModelFactory:
         return self._bound[name]
 
     def _own(self, model: Model) -> ChatModel:
-        """Return a model that the user created, bound; the last one need not be bound again in each turn."""
+        """Bind a model that the user created; the last one need not be bound again in each turn."""
         last, bound = self._last_own
         plain = model.default_options is None and model.system_message_handling is None
         if plain and bound is not None and last is model and bound.client is model._client and bound.model == model.name:
@@ -127,7 +127,7 @@ class ModelFactory:
         return bound
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Return the same as `chat_model`, without blocking the caller's loop.
+        """Get the same model as `chat_model`, without blocking the caller's loop.
 
         The first model of a provider imports its SDK, which takes seconds.
         """
@@ -143,7 +143,7 @@ class ModelFactory:
         return model
 
     async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
-        """Return the same as `ready`, with a cassette that records its answers, or answers in its place.
+        """Get the same model as `ready`, with a cassette that records its answers, or answers in its place.
 
         For a model of the config that is replayed, no client is made: it needs neither a key nor an SDK.
         """
@@ -202,7 +202,7 @@ class ModelFactory:
 
 
 def unknown_model(name: str, models: Iterable[str]) -> UnknownModelError:
-    """Return the error for a model that the config does not have; it says how to start with another one.
+    """Build the error for a model that the config does not have, with the way to start another one.
 
     Args:
         name: The name as it was given.
@@ -251,7 +251,7 @@ def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:
-    """Return the provider-specific options of each request."""
+    """Build the provider-specific options of each request."""
     from casual_llm import ChatOptions
 
     spec, budget = spec_of(provider), config.thinking_tokens

@@ -58,7 +58,7 @@ class _Window:
         self._bucket = InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
     def take(self, amount: int) -> RateItem | float:
-        """Return an entry for this amount, or the seconds until there may be room for it.
+        """Add an entry for this amount, or compute the seconds until there may be room for it.
 
         An amount above the whole limit passes when the bucket is empty.
         """
@@ -179,7 +179,7 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
-    """Return the limits of a client, shared by every session of this process with the same client.
+    """Get the limits of a client, shared by every session of this process with the same client.
 
     Args:
         name: Its name in the config.

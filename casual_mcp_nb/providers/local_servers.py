@@ -64,7 +64,7 @@ class RunningServer:
 
 
 def running_servers(seconds: float | None = None, servers: Iterable[LocalServer] | None = None) -> tuple[RunningServer, ...]:
-    """Return the model servers that answer on this computer, asked concurrently, only on 127.0.0.1 and without a key.
+    """Find the model servers that answer on this computer, asked concurrently, only on 127.0.0.1 and without a key.
 
     Args:
         seconds: How long to wait for all of them; None for `SECONDS`.
@@ -88,7 +88,7 @@ def running_servers(seconds: float | None = None, servers: Iterable[LocalServer]
 
 
 def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
-    """Return the models that a server lists; none where nothing like it answers."""
+    """List the models of a server; none where nothing like it answers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=seconds)
     try:
         connection.request("GET", server.listing, headers={"Accept": "application/json"})

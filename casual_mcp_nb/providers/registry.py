@@ -31,7 +31,7 @@ _logger = logging.getLogger(GROUP)
 
 @cache
 def specs() -> Mapping[str, ProviderSpec]:
-    """Return every provider by name. Bundled providers cannot be replaced."""
+    """List every provider by name. Bundled providers cannot be replaced."""
     providers: dict[str, ProviderSpec] = {}
     for spec in (*_built_in().values(), *_added()):
         if providers.setdefault(spec.name, spec) is not spec:
@@ -61,7 +61,7 @@ def _added() -> Iterator[ProviderSpec]:
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Return the provider of that name; for an unknown client, the spec of an OpenAI-compatible server."""
+    """Look up the provider of that name; for an unknown client, the spec of an OpenAI-compatible server."""
     # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
@@ -74,12 +74,12 @@ _UNKNOWN = ProviderSpec(name="", about="", build=_refuse)
 
 
 def loggers() -> list[str]:
-    """Return the names of the loggers of all SDKs."""
+    """List the names of the loggers of all SDKs."""
     return sorted({spec.sdk.replace("-", "_") for spec in specs().values() if spec.sdk})
 
 
 def client_variable(client: str) -> str:
-    """Return the environment variable for the key of one client.
+    """Name the environment variable for the key of one client.
 
     It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9: `STRASSE_API_KEY` for
     `straße`.
@@ -91,7 +91,7 @@ def client_variable(client: str) -> str:
 
 
 def key_variables(client: str, provider: str) -> tuple[str, ...]:
-    """Return the environment variables for a client's key; the first one that is set wins.
+    """List the environment variables for a client's key; the first one that is set wins.
 
     The key is sent to the client's configured URL, even if it is from the provider's own variable.
 
@@ -104,12 +104,12 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
-    """Return the hosts of the provider that this variable belongs to; none for any other variable."""
+    """List the hosts of the provider that this variable belongs to; none for any other variable."""
     return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
 
 
 def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
-    """Return whether an address is on one of a provider's hosts, or on a host below one. None is the provider's own."""
+    """Check whether an address is on one of a provider's hosts, or on a host below one. None is the provider's own."""
     try:
         host = urlsplit(address or f"https://{homes[0] if homes else ''}").hostname or ""
     except ValueError:
@@ -118,18 +118,18 @@ def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
 
 
 def is_at_home(client: object, homes: Sequence[str]) -> bool:
-    """Return whether a client's URL is on one of these hosts, or on a host below it."""
+    """Check whether a client's URL is on one of these hosts, or on a host below it."""
     host = urlsplit(raw_address_of(client)).hostname or ""
     return any(host == home or host.endswith(f".{home}") for home in homes)
 
 
 def raw_address_of(client: object) -> str:
-    """Return a client's URL as it is, perhaps with credentials; empty if it is not known."""
+    """Read a client's URL as it is, perhaps with credentials; empty if it is not known."""
     return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Return the context window of a model: that of the config, else that of its provider's table; None if unknown."""
+    """Look up the context window of a model: that of the config, else that of its provider's table; None if unknown."""
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
@@ -138,13 +138,13 @@ def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
 
 
 def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Return how many tools a request to a model may have; None if no limit is known."""
+    """Look up how many tools a request to a model may have; None if no limit is known."""
     spec = spec_of(client.provider)
     return spec.max_tools if is_home_address(client.base_url, spec.homes) else None
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
-    """Return the options not sent to this model, judging by its provider and name, each with the reason.
+    """List the options not sent to this model, judging by its provider and name, each with the reason.
 
     Args:
         provider: The provider, as in the config.
@@ -161,5 +161,5 @@ def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, st
 
 
 def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
-    """Return notices about a model's options before a request; takes the same arguments as `not_sent`."""
+    """Build the notices about a model's options before a request; takes the same arguments as `not_sent`."""
     return [*not_sent(provider, model, options).values(), *spec_of(provider).notes(model, options)]

@@ -36,12 +36,12 @@ class ScriptedRequest:
 
 
 def call(name: str, /, **arguments: Any) -> Call:
-    """Return an answer that calls a tool, such as `call("math__add", a=1, b=2)`."""
+    """Script an answer that calls a tool, such as `call("math__add", a=1, b=2)`."""
     return Call(name, arguments)
 
 
 def calls(*made: Call) -> tuple[Call, ...]:
-    """Return an answer that calls several tools, such as `calls(call("a__x"), call("b__y", n=1))`."""
+    """Script an answer that calls several tools, such as `calls(call("a__x"), call("b__y", n=1))`."""
     return made
 
 
@@ -105,7 +105,7 @@ class ScriptedClient:
 
 
 def scripted_model(*answers: Any, name: str = "scripted", context_window: int | None = None) -> ChatModel:
-    """Return a model that plays these answers; `model.client.requests` records its requests.
+    """Create a model that plays these answers; `model.client.requests` records its requests.
 
     Args:
         *answers: What `ScriptedClient` takes.

@@ -50,12 +50,12 @@ class ProviderAdapter:
 
 
 def offer_plain(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions unchanged as request arguments, for a client that converts them itself."""
+    """Pass the definitions unchanged as request arguments, for a client that converts them itself."""
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
-    """Return tool choice and parallel calls in OpenAI's format."""
+    """Convert tool choice and parallel calls to OpenAI's format."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls
     arguments: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
     if choice is None:
@@ -65,12 +65,12 @@ def choose_tools(options: RequestOptions) -> dict[str, Any]:
 
 
 def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
-    """Return the reasoning effort in OpenAI's format for chat completions."""
+    """Convert the reasoning effort to OpenAI's format for chat completions."""
     return {"reasoning_effort": effort}
 
 
 class ModelLimits(NamedTuple):
-    """What a model can read and write.
+    """The limits on a model's input and output.
 
     Args:
         window: Its context window in tokens, the answer included.
@@ -185,12 +185,12 @@ class ProviderSpec:
     warm_up: Callable[[], None] = lambda: None
 
     def limits_of(self, model: str) -> ModelLimits | None:
-        """Return what is known about a model by its name; None for nothing."""
+        """Look up the limits of a model by its name; None if they are unknown."""
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
         starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
         return self.models[max(starts, key=len)] if starts else None
 
     def answer_limit(self, model: str, options: RequestOptions) -> int:
-        """Return the limit of an answer where neither the person nor the config sets one; never more than the model's own."""
+        """Choose the limit of an answer where neither the person nor the config sets one; never more than the model's own."""
         limits, most = self.limits_of(model), THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
         return min(most, limits.answer) if limits else most

@@ -1,4 +1,4 @@
-"""What clients get."""
+"""The JSON bodies that clients receive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Discovery(BaseModel):
 
 
 class Stats(BaseModel):
-    """What the turn used."""
+    """The resources that the turn used."""
 
     tokens: Tokens
     tool_calls: ToolCalls
@@ -45,7 +45,7 @@ class Stats(BaseModel):
 
     @classmethod
     def of(cls, stats: ChatStats) -> Self:
-        """Return the stats of a turn."""
+        """Convert the stats of a turn."""
         tokens, calls, found = stats.tokens, stats.tool_calls, stats.discovery
         return cls(
             tokens=Tokens(

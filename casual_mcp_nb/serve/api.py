@@ -52,7 +52,7 @@ def api(
     *,
     needs_token: bool,
 ) -> FastAPI:
-    """Return the API as an ASGI application, without the checks of `Guard`.
+    """Build the API as an ASGI application, without the checks of `Guard`.
 
     Args:
         turns: Runs the turns.
@@ -183,11 +183,11 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Return where a field is, without the names of the alternatives that pydantic tried."""
+    """Format the path of a field, without the names of the alternatives that pydantic tried."""
     return ".".join(str(part)[:80] for part in location[1:]) or "body"
 
 
 def _wants_events(request: Request) -> bool:
-    """Return whether a client prefers server-sent events to one answer."""
+    """Check whether a client prefers server-sent events to one answer."""
     accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
     return EVENT_STREAM in accepted

@@ -66,7 +66,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a problem like any other."""
+        """Answer a request that is not HTTP with a problem like any other."""
         response = ProblemError(400, "invalid_http", msg).response()
         head = h11.Response(status_code=400, headers=[*response.raw_headers, (b"connection", b"close")], reason=b"Bad Request")
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):

@@ -44,11 +44,11 @@ class Endpoint(Displayable, ABC):
     @property
     @abstractmethod
     def status(self) -> Displayable:
-        """What is served now."""
+        """The current state of the service."""
 
     @blocking
     async def close(self) -> None:
-        """End it: nothing more is accepted, and what runs for clients is stopped; the session stays. Harmless when repeated."""
+        """Accept nothing more, and stop the work for clients; the session stays. Closing twice is allowed."""
         if not self.engine.inherited:
             await on_engine(self.end)
 
@@ -86,7 +86,7 @@ class Endpoint(Displayable, ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Stop what runs, and accept nothing more; called once."""
+        """Stop all work, and accept nothing more; called once."""
 
     def __enter__(self) -> Self:
         return self

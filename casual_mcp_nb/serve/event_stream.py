@@ -1,4 +1,4 @@
-"""A turn as server-sent events: what happens while it happens, and the answer at the end."""
+"""A turn as server-sent events: its events while it runs, and the answer at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a turn as a client reads them: JSON, cut, and without what is the service's own."""
+"""The events of a turn as a client reads them: JSON, cut, and without the service's internals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEFT_OUT: Mapping[type[Any], frozenset[str]] = {
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """Return an event as plain values, its texts and lists cut.
+    """Convert an event to plain values, its texts and lists cut.
 
     Of the request of a step there is only its size: it has the system prompt and all definitions.
     """
@@ -45,7 +45,7 @@ def fields_of(event: Event) -> dict[str, Any]:
 
 
 def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """Return a message with the fields of its role, and no state that is only for its provider."""
+    """Convert a message to the fields of its role, without the state that is only for its provider."""
     return message.model_dump(mode="json", include=_names(message.role))
 
 
@@ -63,18 +63,18 @@ def _names(role: str) -> set[str]:
 
 
 def as_json(value: Any) -> str:
-    """Return plain values as JSON in ASCII, which also holds what UTF-8 does not."""
+    """Convert plain values to JSON in ASCII, which can also hold lone surrogates."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def event_as_sse(event: Event) -> bytes:
-    """Return an event as a server-sent event of its name; one that is too large has only its time."""
+    """Format an event as a server-sent event of its name; one that is too large has only its time."""
     name, sent = type(event).__name__, as_sse(type(event).__name__, fields_of(event))
     return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
 
 
 def as_sse(name: str, value: Any) -> bytes:
-    """Return a server-sent event."""
+    """Format a server-sent event."""
     return f"event: {name}\ndata: {as_json(value)}\n\n".encode()
 
 

@@ -30,7 +30,7 @@ OPEN_PATHS = ("/health", "/docs")
 
 
 def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
-    """Return the token that clients must send; None for none, which only an address of this computer may have.
+    """Check the token that clients must send; None for none, which only an address of this computer may have.
 
     Args:
         token: The token, if there is one.
@@ -142,7 +142,7 @@ class Guard:
                 )
 
     def _hosts_at(self, scope: Scope) -> frozenset[str] | None:
-        """Return the names for the address that a client connected to.
+        """Find the names for the address that a client connected to.
 
         Raises:
             ProblemError: Other computers can reach it, and there is no token.
@@ -157,7 +157,7 @@ class Guard:
         return self._hosts
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body; None if the client has gone."""
+        """Read the body; None if the client has gone."""
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_large()
@@ -198,7 +198,7 @@ def guarded(
     max_bytes: int,
     max_values: int = MAX_VALUES,
 ) -> ASGIApp:
-    """Return an application with the checks that fit the address at which it is served.
+    """Wrap an application in the checks that fit the address at which it is served.
 
     Args:
         app: The application.
@@ -227,14 +227,14 @@ def guarded(
 
 
 def _is_open(scope: Scope) -> bool:
-    """Return whether a request needs no token."""
+    """Check whether a request needs no token."""
     # It begins with the prefix under which a proxy offers the service.
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     return path in OPEN_PATHS or path.startswith(f"{OPEN_PATHS[1]}/")
 
 
 def _name_of(host: str) -> str:
-    """Return the name in a Host header, without the port."""
+    """Extract the name from a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -242,7 +242,7 @@ def _name_of(host: str) -> str:
 
 
 def _then(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body, and then what the connection reports."""
+    """Create a `receive` that gives the body, and then the events of the connection."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def whole() -> Message:

@@ -19,7 +19,7 @@ END_SECONDS = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address; port 0 is any free one.
+    """Bind a socket to an address; port 0 is any free one.
 
     Raises:
         UsageError: The address does not exist, or is in use.
@@ -90,7 +90,7 @@ class Listener(uvicorn.Server):
             self._serving.result()
 
     async def end(self) -> None:
-        """Accept nothing more, let clients read what was answered, and close every connection."""
+        """Accept nothing more, let clients read their answers, and close every connection."""
         if self._serving is None:
             self._bound.close()
             return

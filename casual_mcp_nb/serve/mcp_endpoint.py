@@ -168,7 +168,7 @@ class McpEndpoint(Endpoint):
 
     @property
     def status(self) -> ServedTools:
-        """What is served now."""
+        """The current state of the endpoint."""
         view = self._served.view()
         return ServedTools(self.url, len(view.offered), len(view.deferred), self.has_token, self._served.clients, self.closed)
 

@@ -51,14 +51,14 @@ class Offers:
         self._not_ours: set[str] = set()
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return the resources and templates, each URI once."""
+        """List the resources and templates, each URI once."""
         by_uri: dict[str, Resource] = {}
         for resource in await self._listed("resources"):
             by_uri.setdefault(resource.uri, resource)
         return tuple(by_uri.values())
 
     async def prompts(self) -> dict[str, ServerPrompt]:
-        """Return the prompts by name."""
+        """List the prompts by name."""
         return self._named(await self._listed("prompts"))
 
     def _named(self, prompts: Sequence[ServerPrompt]) -> dict[str, ServerPrompt]:
@@ -77,7 +77,7 @@ class Offers:
         return fitting
 
     async def owner(self, uri: str) -> ServerResources:
-        """Return the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme.
+        """Find the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme.
 
         Raises:
             MCPError: There is none.
@@ -96,7 +96,7 @@ class Offers:
         return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
-        """Return the prompt of a name, also of the name at its server where only one has it, and that server.
+        """Find the prompt of a name, also of the name at its server where only one has it, and that server.
 
         Raises:
             MCPError: There is none.
@@ -112,7 +112,7 @@ class Offers:
         return prompt, servers[prompt.server]
 
     async def complete(self, params: mcp.CompleteRequestParams) -> Completions:
-        """Return what a server suggests for an argument of a prompt or a template.
+        """Ask a server to suggest values for an argument of a prompt or a template.
 
         Raises:
             MCPError: There is no such prompt or template.
@@ -131,7 +131,7 @@ class Offers:
         return await server.complete(offer, params.argument.name, params.argument.value, others)
 
     def known(self, kind: Kind) -> tuple[Any, ...]:
-        """Return what the servers have listed last. Asks no server."""
+        """Collect the last lists of the servers. Asks no server."""
         return tuple(item for server in self._servers().values() for item in server.known[kind == "prompts"])
 
     async def follow(self, uri: str, follower: object) -> None:
@@ -172,7 +172,7 @@ class Offers:
             await self.unfollow(uri, follower)
 
     def updated(self) -> list[tuple[str, Iterable[object]]]:
-        """Return, once, the followed resources that have changed, with their followers."""
+        """Report, once, the followed resources that have changed, with their followers."""
         counted = self._counted()
         changed = [uri for uri, before in self._updates.items() if counted.get(uri, before) != before]
         self._updates.update((uri, counted[uri]) for uri in changed)
@@ -187,7 +187,7 @@ class Offers:
         return {each.uri: each.updates for server in self._servers().values() for each in server.subscriptions.all}
 
     async def _listed(self, kind: Kind) -> list[Any]:
-        """Return what all servers list; one that fails or is slow costs the others nothing."""
+        """Collect the lists of all servers; one that fails or is slow costs the others nothing."""
         servers = self._servers()
         tasks = {name: self._begun(kind, name, server) for name, server in servers.items()}
         if tasks:
@@ -216,7 +216,7 @@ class Offers:
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:
-    """Return a unique name for each tool or prompt.
+    """Choose a unique name for each tool or prompt.
 
     Args:
         names: Server and name of each.

@@ -1,4 +1,4 @@
-"""What the person of another program is asked: whether a call may run, and what servers want to know."""
+"""The questions for another program's person: whether a call may run, and those of servers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class HostCall:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What the servers of the version without a handshake read of the host."""
+        """The metadata that servers of the version without a handshake read of the host."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
         passed = declared.model_dump(
             by_alias=True, mode="json", exclude_none=True, include={"elicitation", "sampling", "roots"}
@@ -107,7 +107,7 @@ class HostCall:
         return Decision(False, answered=answer.action != "cancel")
 
     async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
-        """Pass on what a server asks, or decline where the host cannot ask its person."""
+        """Pass a server's question on, or decline where the host cannot ask its person."""
         address = getattr(params, "url", None)
         text = asked_by(server, message)
         passed: mcp.ElicitRequestParams
@@ -140,13 +140,13 @@ class HostCall:
         return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
 
     def missing(self, asked: mcp.InputRequiredResult) -> list[str]:
-        """Return the capabilities that the host would have to declare to be asked this."""
+        """List the capabilities that the host would have to declare for this question."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
         wanted = {request.method.partition("/")[0] for request in (asked.input_requests or {}).values()}
         return sorted(name for name in wanted if getattr(declared, name, None) is None)
 
     def questions(self) -> dict[str, Any]:
-        """Return what the host has to answer before the call goes on."""
+        """List the questions that the host has to answer before the call continues."""
         return {key: request for key, (request, _) in self._questions.items()}
 
     async def asks(self) -> None:
@@ -215,7 +215,7 @@ class _Waiting:
 
 
 class Rounds:
-    """The requests of the version without a handshake that wait until their host has answered what it was asked.
+    """The requests of the version without a handshake that wait for an answer of their host.
 
     A host answers by making the request again with a state that only it was told. See
     https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
@@ -239,7 +239,7 @@ class Rounds:
         return await self._until_asked(call, request, task)
 
     def has(self, state: str | None) -> bool:
-        """Return whether a state is one of a request that waits here, or has waited."""
+        """Check whether a state is one of a request that waits here, or has waited."""
         return state is not None and state.startswith(_STATE)
 
     async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
@@ -294,7 +294,7 @@ class Rounds:
 
 
 def allowed_by_host(tool: ToolSpec) -> str:
-    """Return how calls of a tool are allowed where a host cannot ask its person."""
+    """Format a hint on how to allow calls of a tool where a host cannot ask its person."""
     return (
         "This program cannot pass on the question. Whoever set up this server can leave it to it with `--approval host` "
         f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
@@ -310,5 +310,5 @@ async def approve(request: ApprovalRequest) -> Decision:
 
 
 def _visible(text: str) -> str:
-    """Return a text in which nothing changes how the rest of it reads."""
+    """Replace the characters of a text that change how the rest of it reads."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

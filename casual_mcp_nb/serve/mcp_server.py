@@ -82,11 +82,11 @@ Context = ServerRequestContext[Any, Any]
 
 
 class Tools(Protocol):
-    """What is needed of a session's tools, see `ToolService`."""
+    """The part of a session's tools that is needed, see `ToolService`."""
 
     @property
     def selection(self) -> Selection:
-        """What is offered."""
+        """The tools that are offered."""
 
     @property
     def server_manager(self) -> ServerManager:
@@ -94,7 +94,7 @@ class Tools(Protocol):
 
     @property
     def server_logs(self) -> Listeners[[str, str, str]]:
-        """Called with what servers log."""
+        """Called with each log message of a server."""
 
     async def admit(self) -> None:
         """Wait until the servers may be used."""
@@ -106,13 +106,13 @@ class Tools(Protocol):
         """List the tools again that servers have changed."""
 
     def current_view(self, selection: Selection) -> ToolView:
-        """Return what a selection offers of the tools that are known now."""
+        """Compile the view of a selection from the tools that are known now."""
 
     def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
-        """Return the toolset of a name."""
+        """Look up the toolset of a name."""
 
     def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
-        """Return a client of these tools."""
+        """Create a client of these tools."""
 
 
 class ToolServer:
@@ -189,7 +189,7 @@ class ToolServer:
         return len(self._hosts)
 
     def view(self) -> ToolView:
-        """Return what is offered of the tools that are known now, before anybody has searched."""
+        """Compile the view that is offered from the tools that are known now, before anybody has searched."""
         return self._tools.current_view(self._options.applied_to(self._tools.selection))
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class ToolServer:
         self._streams.close()
 
     def _offering(self) -> Mapping[str, ServerResources]:
-        """Return the servers whose resources and prompts are offered: those of which the selection includes something."""
+        """List the servers whose resources and prompts are offered: those of which the selection includes something."""
         selection = self._options.applied_to(self._tools.selection)
         tool_set = self._tools.resolve_tool_set(selection.tool_set)
         return {
@@ -405,7 +405,7 @@ class ToolServer:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
     async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
-        """Do what a request asks for; in the version without a handshake, until somebody is asked something."""
+        """Do the work of a request; in the version without a handshake, until somebody is asked something."""
         await self._admit()
         modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
@@ -447,7 +447,7 @@ class ToolServer:
             call.forwarded = ForwardedRequest(server, name, params.input_responses, params.request_state)
 
     def _options_for(self, context: Context) -> TurnOptions:
-        """Return which tools a client is offered; one that is not known again calls found tools through `call_tool`."""
+        """Build the options for a client; one that is not recognized later calls found tools through `call_tool`."""
         options = self._options
         if _is_modern(context) and self._single is None and options.given.get("discovery") is not False:
             tool_set: Any = options.given.get("tool_set")
@@ -455,7 +455,7 @@ class ToolServer:
         return options
 
     def _host(self, context: Context) -> _Host:
-        """Return what is known of the client of a request."""
+        """Look up the state of a request's client."""
         # The SDK keeps what belongs to a connection there, and has no other way to it from a request.
         client_session = context.session
         connection: Connection = client_session._connection
@@ -496,7 +496,7 @@ class ToolServer:
         task.add_done_callback(self._ending.discard)
 
     def _logged(self, server: str, level: str, text: str) -> None:
-        """Pass on what a server logs: to the client whose call it runs; to all that are connected, if it runs none."""
+        """Pass on a server's log message: to the client whose call it runs; to all that are connected, if it runs none."""
         running = self._tools.server_manager.running_calls
         try:
             asker = running.asker(server)
@@ -589,14 +589,14 @@ class _Host:
         self._sending: asyncio.Task[None] | None = None
 
     def outdated(self) -> bool:
-        """Return whether the list that it has is not the present one; a notification on its own stream may not arrive."""
+        """Check whether the client's list is not the present one; a notification on its own stream may not arrive."""
         if self.listed is None or self.listed == (now := _key(self.client.known())):
             return False
         self.told = now
         return True
 
     def news(self) -> bool:
-        """Return, once, whether there is another list than the one that it knows of."""
+        """Check, once, whether there is another list than the one that the client knows."""
         return self.told != _key(self.client.known()) and self.outdated()
 
     def notify(self, notification: Any) -> None:
@@ -669,7 +669,7 @@ def _as_asker(call: HostCall) -> Iterator[None]:
 
 
 def _asked_or_refused(call: HostCall) -> mcp.InputRequiredResult | None:
-    """Return what a server of the same version asks first; raise what it answered instead, or if the host cannot answer."""
+    """Find the question a server of the same version asks first; raise its answer, or an error if the host cannot answer."""
     forwarded = call.forwarded
     if forwarded is None:
         return None
@@ -697,7 +697,7 @@ def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
 
 
 def _page(params: mcp.PaginatedRequestParams | None, items: int) -> tuple[int, str | None]:
-    """Return where a page of a listing starts, and the cursor of the next one."""
+    """Find where a page of a listing starts, and the cursor of the next one."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")

@@ -23,7 +23,7 @@ _NOWHERE = "casual-mcp-nb:resource"
 
 
 def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
-    """Return a tool as it is listed, with all that its server says about it.
+    """Convert a tool to its form in a listing, with the whole definition of its server.
 
     Args:
         tool: The tool.
@@ -46,7 +46,7 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
 
 
 def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
-    """Return how a call ended: what the server answered, or the text that a model would read; `modern` as in `tool_to_mcp`."""
+    """Convert the outcome of a call: the server's answer, or the text that a model would read; `modern` as in `tool_to_mcp`."""
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
         return text_result(outcome.text, failed)
@@ -54,7 +54,7 @@ def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
 
 
 def text_result(text: str, failed: bool = True) -> mcp.CallToolResult:
-    """Return a result that is only a text."""
+    """Build a result that is only a text."""
     return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=failed)
 
 
@@ -81,17 +81,17 @@ def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
 
 
 def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
-    """Return a schema of results if clients can check them: before the modern version, if it is that of an object."""
+    """Select a schema of results if clients can check them: before the modern version, if it is that of an object."""
     return dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
 
 
 def resource_to_mcp(resource: Resource) -> mcp.Resource:
-    """Return a resource as it is listed."""
+    """Convert a resource to its form in a listing."""
     return mcp.Resource(uri=resource.uri, size=resource.size, **_described(resource))
 
 
 def template_to_mcp(template: Resource) -> mcp.ResourceTemplate:
-    """Return a resource template as it is listed."""
+    """Convert a resource template to its form in a listing."""
     return mcp.ResourceTemplate(uri_template=template.uri, **_described(template))
 
 
@@ -105,7 +105,7 @@ def _described(resource: Resource) -> dict[str, Any]:
 
 
 def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
-    """Return a prompt as it is listed under a name."""
+    """Convert a prompt to its form in a listing, under a name."""
     arguments = [
         mcp.PromptArgument(name=each.name, description=_cut(each.description) or None, required=each.required)
         for each in prompt.arguments
@@ -115,12 +115,12 @@ def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
 
 
 def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
-    """Return what a resource contains."""
+    """Convert the contents of a resource."""
     return mcp.ReadResourceResult(contents=[_contents(part, contents.uri) for part in contents.parts])
 
 
 def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
-    """Return the messages of a prompt."""
+    """Convert the messages of a prompt."""
     return mcp.GetPromptResult(
         description=messages.description or None,
         messages=[
@@ -131,7 +131,7 @@ def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
 
 
 def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
-    """Return suggestions."""
+    """Convert suggestions."""
     return mcp.CompleteResult(
         completion=mcp.Completion(values=list(completions.values), total=completions.total, has_more=completions.more)
     )
@@ -153,7 +153,7 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
 
 
 def _cut(text: str) -> str:
-    """Return a description of a listing, cut where it is too long to be one."""
+    """Cut a description of a listing where it is too long to be one."""
     return _encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
 
 

@@ -40,7 +40,7 @@ class WrongField(BaseModel):
 
 
 class Problem(BaseModel):
-    """What went wrong, as problem details (RFC 9457)."""
+    """An error as problem details (RFC 9457)."""
 
     type: str = "about:blank"
     title: str = Field(description="The name of the status.")
@@ -52,7 +52,7 @@ class Problem(BaseModel):
 
     @classmethod
     def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:
-        """Return the problem of a status, its text cut."""
+        """Build the problem of a status, its text cut."""
         # A client reads it as UTF-8, which has no lone surrogates.
         text = detail.encode("utf-8", "replace").decode()
         text = f"{text[:MAX_DETAIL]}…" if len(text) > MAX_DETAIL else text
@@ -87,13 +87,13 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
-        """Return the response, which is an ASGI application."""
+        """Build the response, which is an ASGI application."""
         content = self.problem.model_dump_json()
         return Response(content, self.problem.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
 
 
 def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
-    """Return what a client reads of an error; of one that is not of this package, nothing but that it happened.
+    """Convert an error to the problem a client reads; for one that is not of this package, only that it happened.
 
     Args:
         error: The error.
@@ -126,5 +126,5 @@ def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:
 
 
 def retry_after(seconds: float) -> dict[str, str]:
-    """Return the header that says when to try again."""
+    """Build the header that tells when to try again."""
     return {"Retry-After": str(max(1, math.ceil(min(seconds, 3_600))))}

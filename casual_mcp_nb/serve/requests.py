@@ -1,4 +1,4 @@
-"""What clients send: casual-llm's messages, checked strictly."""
+"""The requests of clients: casual-llm's messages, checked strictly."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
 
 
 def _of_the_model() -> dict[str, Any]:
-    """Return the options of a model call as fields, with the types and limits of the config."""
+    """Build the options of a model call as fields, with the types and limits of the config."""
     fields = {}
     for name, field in RequestOptions.model_fields.items():
         if name not in NOT_FOR_CLIENTS:
@@ -128,7 +128,7 @@ class ChatRequest(ModelFields):
         return value
 
     def options(self) -> TurnOptions:
-        """Return the options of the turn.
+        """Build the options of the turn.
 
         Raises:
             UsageError: A value is not valid.

@@ -74,7 +74,7 @@ class Service(Endpoint):
 
     @property
     def status(self) -> ServiceStatus:
-        """What is served now."""
+        """The current state of the service."""
         return ServiceStatus(
             self.url,
             not self.closed,
@@ -154,7 +154,7 @@ def served_api(
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
-    """Return the API with the checks that fit its address.
+    """Build the API with the checks that fit its address.
 
     Args:
         turns: Runs the turns.
@@ -181,7 +181,7 @@ def served_api(
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Leave what exists now out of garbage collections during the body, for a process that only serves.
+    """Exclude the present objects from garbage collections during the body, for a process that only serves.
 
     Modules and servers stay until its end: looking through them would hold every request up for 200 ms now and then.
     """
@@ -200,7 +200,7 @@ async def _ready(served: Served) -> None:
 
 @contextmanager
 def _installed() -> Iterator[None]:
-    """Say what to install if an import in the body fails."""
+    """Add the missing extra to an error if an import in the body fails."""
     try:
         yield
     except ModuleNotFoundError as error:

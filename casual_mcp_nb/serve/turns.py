@@ -29,7 +29,7 @@ STOP_SECONDS = 5.0
 
 
 class ServedTurns:
-    """Runs the turns of clients on the engine's loop. What a client says or sees is never part of the session's conversation.
+    """The turns of clients on the engine's loop. Clients' messages are never part of the session's conversation.
 
     Args:
         chat: The session's; it has the servers, the models, the selection and the system prompt.
@@ -138,12 +138,12 @@ class ServedTurns:
         return turn.messages[len(turn.asked) :]
 
     def denials(self) -> tuple[Denial, ...]:
-        """Return which of the tools that are known now are denied to clients, and why."""
+        """List the tools that are known now and denied to clients, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
         return tuple(denial for tool in (*view.loaded, *view.deferred) if (denial := consent.denial(tool)) is not None)
 
     def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
-        """Return which tools were called in a turn and denied, and why, each once."""
+        """List the tools that were called in a turn and denied, with the reasons, each once."""
         calls = {event.tool: event for event in turn.trace.of(ToolFinished) if event.status == "denied"}
         consent = self._consent() if calls else None
         denied = []
@@ -156,7 +156,7 @@ class ServedTurns:
         return tuple(denied)
 
     def _consent(self) -> Consent:
-        """Return the consent of one client, who cannot approve anything."""
+        """Create the consent of one client, who cannot approve anything."""
         consent = self._chat.consent.apart()
         consent.set_overrides(self._approval)
         if not isinstance(self._chat.tape, Replayer):

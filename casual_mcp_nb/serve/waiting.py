@@ -46,6 +46,6 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when the client has gone."""
+    """Wait until the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

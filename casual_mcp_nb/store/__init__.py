@@ -1,4 +1,4 @@
-"""Conversations that outlive their process, in one SQLite file, and cassettes: what models and servers answered, in a file."""
+"""Conversations that outlive their process, in one SQLite file, and cassettes: recorded answers of models and servers."""
 
 from casual_mcp_nb.store.cassette import Cassette
 from casual_mcp_nb.store.conversations import ConversationStore, SavedTurns, store_path

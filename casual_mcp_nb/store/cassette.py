@@ -1,4 +1,4 @@
-"""The cassette: what models and MCP servers answered, in one file that can be played without them.
+"""The cassette: the answers of models and MCP servers in one file that can be played without them.
 
 A document has a `format`, a `version`, the `session` that was recorded, its `models` and `servers`, the `definitions` of the
 tools that were offered, and the `interactions` in the order in which they began. An interaction has a `kind`, a `request`, a
@@ -64,7 +64,7 @@ Way = Literal["bundled", "command", "url", "in-process"]
 
 @dataclass(eq=False)
 class ServerEntry:
-    """A server of a cassette: what it offers, and the settings that decide how it is used.
+    """A server of a cassette: its tools, resources and prompts, and the settings that decide how it is used.
 
     Args:
         way: How it was reached.
@@ -139,7 +139,7 @@ class ModelEntry:
 
 @dataclass(eq=False)
 class Cassette:
-    """A recording of what models and servers answered.
+    """A recording of the answers of models and servers.
 
     Args:
         interactions: The requests with their answers, in the order in which they began.
@@ -155,7 +155,7 @@ class Cassette:
 
     @property
     def turns(self) -> list[dict[str, Plain]]:
-        """What the person sent, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`, `selection`, `options`."""
+        """The person's requests, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`, `selection`, `options`."""
         return [each.request for each in self.interactions if each.kind == "turn"]
 
     @classmethod
@@ -165,7 +165,7 @@ class Cassette:
         tools: Iterable[ToolSpec] = (),
         head: ConversationHead | None = None,
     ) -> Cassette:
-        """Return the cassette of turns that were not recorded, from their traces.
+        """Build the cassette of turns that were not recorded, from their traces.
 
         Results that were too large for the model are in traces, and so in this cassette, only as far as the model read them.
 
@@ -199,7 +199,7 @@ class Cassette:
         return cls(interactions, servers, models, session)
 
     def to_json(self, secrets: Iterable[str] = ()) -> str:
-        """Return the document, as text that is easy to read and to compare.
+        """Format the document as text that is easy to read and to compare.
 
         Args:
             secrets: Values to mask, wherever they occur.
@@ -221,7 +221,7 @@ class Cassette:
         return f"{pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
 
     def to_element(self, secrets: Iterable[str] = ()) -> str:
-        """Return the cassette as an element of an HTML file, which `load` reads again.
+        """Format the cassette as an element of an HTML file, which `load` reads again.
 
         Args:
             secrets: Values to mask, wherever they occur.
@@ -309,7 +309,7 @@ class Definitions:
         self._keys: dict[str, str] = {}
 
     def key(self, definition: Mapping[str, Plain]) -> str:
-        """Return the key of a definition; add it if it is new."""
+        """Compute the key of a definition; add it if it is new."""
         text = json.dumps(definition, sort_keys=True, default=str)
         if text not in self._keys:
             name, number = str(definition["name"]), 1
@@ -400,7 +400,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
 
 
 def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
-    """Return what the next request usually begins with: the messages of a request, and its answer as requests have it."""
+    """Predict how the next request usually begins: the messages of a request, and its answer as requests have it."""
     if not response:
         return messages
     answer = {name: value for name, value in _without_ids(response["message"]).items() if value != ""}
@@ -408,13 +408,13 @@ def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
 
 
 def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Return an answer without the ids of its calls."""
+    """Copy an answer without the ids of its calls."""
     calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
     return {**message, **({"calls": calls} if calls else {})}
 
 
 def _has_handles(interactions: Iterable[Interaction]) -> bool:
-    """Return whether a model read the handle of a large result."""
+    """Check whether a model read the handle of a large result."""
     messages = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
     texts = (message.get("content") for message in messages if message.get("role") == "tool")
     return any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
@@ -425,7 +425,7 @@ def _name_of(key: str) -> str:
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
-    """Return the interactions of a turn, from its trace, in the order in which they began.
+    """Build the interactions of a turn, from its trace, in the order in which they began.
 
     Args:
         turn: The turn.
@@ -477,7 +477,7 @@ def _ms(seconds: float) -> int:
 
 
 def _fields(entry: Any) -> dict[str, Plain]:
-    """Return the fields of an entry that are not the default, apart from tools."""
+    """Collect the fields of an entry that are not the default, apart from tools."""
     defaults = ModelEntry("", "", "") if isinstance(entry, ModelEntry) else type(entry)()
     values = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "tools"}
     return {

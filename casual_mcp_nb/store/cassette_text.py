@@ -22,7 +22,7 @@ MAX_LINE = 120
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Return a JSON value with secrets masked, in keys and numbers too, and as text what JSON lacks or is nested too deep.
+    """Mask the secrets in a JSON value, in keys and numbers too, and convert values that JSON lacks or nests too deep to text.
 
     Args:
         value: The value.
@@ -50,7 +50,7 @@ def _scrubbed(value: Plain, mask: Mask, depth: int = MAX_DEPTH) -> Plain:
 
 
 def pretty(value: Plain, indent: str = "") -> str:
-    """Return JSON with short lists and objects, and lists of numbers, on one line."""
+    """Format JSON with short lists and objects, and lists of numbers, on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
     if not isinstance(value, dict | list) or not value or numbers or len(text) + len(indent) <= MAX_LINE:
@@ -84,7 +84,7 @@ class _Element(HTMLParser):
 
 
 def element_of(data: bytes, file: Path) -> bytes:
-    """Return the text of the element with the cassette in an HTML file.
+    """Extract the text of the element with the cassette from an HTML file.
 
     Raises:
         CassetteError: There is none.

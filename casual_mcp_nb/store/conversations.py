@@ -50,7 +50,7 @@ _COLUMNS = "id, title, status, created, changed, head, turns, tokens, estimated,
 
 
 def store_path() -> Path:
-    """Return the file in which conversations are saved by default: in the user's data folder."""
+    """Find the file in which conversations are saved by default: in the user's data folder."""
     from platformdirs import user_data_path
 
     return user_data_path("casual_mcp_nb", appauthor=False) / "conversations.db"
@@ -103,7 +103,7 @@ class SavedTurns:
         self.store.request(self)
 
     def write(self, connection: sqlite3.Connection) -> int | None:
-        """Write what is not saved yet, in the transaction of a connection.
+        """Write the unsaved part, in the transaction of a connection.
 
         Returns:
             The count of writes of the conversation, for `written` after the commit; None if there was nothing to write.
@@ -129,7 +129,7 @@ class SavedTurns:
         return self._write_head(connection, summed)
 
     def written(self, writes: int | None) -> None:
-        """Take note that what `write` wrote is on file."""
+        """Take note that the data `write` wrote is on file."""
         self._writes, self._stale = writes if writes is not None else self._writes, False
 
     def rolled_back(self) -> None:
@@ -199,7 +199,7 @@ class SavedTurns:
         return True
 
     def _write_head(self, connection: sqlite3.Connection, summed: bool) -> int:
-        """Write what has changed beside the turns; return the count of writes.
+        """Write the changes beside the turns, and count the writes.
 
         Args:
             connection: The connection.
@@ -231,7 +231,7 @@ class SavedTurns:
 
 
 class ConversationStore:
-    """Saved conversations in an SQLite file. What is saved is written by a separate thread; all else blocks shortly.
+    """Saved conversations in an SQLite file. A separate thread writes them; all else blocks shortly.
 
     Use it as a context manager, or call `close`; it opens again where it is used after that. A session closes the one that it
     uses, and the end of the process those that are left.
@@ -256,13 +256,13 @@ class ConversationStore:
 
     @classmethod
     def at(cls, path: str | Path) -> ConversationStore:
-        """Return the store of a file, the same one for each session of this process."""
+        """Open the store of a file, the same one for each session of this process."""
         file = Path(path).expanduser().absolute()
         with _opening:
             return _open.setdefault(file, cls(file))
 
     def close(self) -> None:
-        """Write what is left, and close the file: all of it is in the one file then, unless another process has it open."""
+        """Write the remaining data, and close the file: it is then complete by itself, unless another process has it open."""
         self.flush()
         if self._pid != os.getpid():
             return
@@ -316,7 +316,7 @@ class ConversationStore:
             await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
-        """Return saved conversations, the last changed ones first.
+        """Find saved conversations, the last changed ones first.
 
         Args:
             words: A text in the title, the messages or the results; empty for all.
@@ -347,7 +347,7 @@ class ConversationStore:
         return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
 
     def get(self, id: str) -> StoredConversation:
-        """Return what is known of a saved conversation.
+        """Look up the summary of a saved conversation.
 
         Args:
             id: Its id, or the beginning of it.
@@ -365,7 +365,7 @@ class ConversationStore:
         return _stored(rows[0])
 
     def load(self, id: str) -> Conversation:
-        """Return a saved conversation, repaired where that is needed; see `Conversation.from_json`.
+        """Load a saved conversation, repaired where that is needed; see `Conversation.from_json`.
 
         Raises:
             UnknownNameError: There is none of that id.
@@ -374,7 +374,7 @@ class ConversationStore:
         return self._read(self.get(id).id)[0]
 
     def open(self, id: str, saved: SavedTurns) -> Conversation:
-        """Return a saved conversation as `load` does, and have its next turns saved with it.
+        """Load a saved conversation as `load` does, and have its next turns saved with it.
 
         Args:
             id: Its id, or the beginning of it.
@@ -448,7 +448,7 @@ class ConversationStore:
         return self.get(whole)
 
     def _read(self, id: str) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-        """Return a conversation with what saving needs: writes, saved events and next number of each turn, a writer."""
+        """Read a conversation with the data that saving needs: writes, saved events and next number of each turn, a writer."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:

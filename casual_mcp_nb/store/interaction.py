@@ -31,7 +31,7 @@ Plain = Any
 
 @dataclass(eq=False)
 class Interaction:
-    """A request, and what it was answered with.
+    """A request and its answer.
 
     Args:
         kind: Whom it went to, and what it wants.
@@ -50,7 +50,7 @@ class Interaction:
     pace: list[int] = field(default_factory=list)
 
     def answer(self) -> Any:
-        """Return the answer as a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
+        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
 
         Raises:
             CasualMcpError: The request was answered with that error.
@@ -61,7 +61,7 @@ class Interaction:
 
 
 def plain_message(message: ChatMessage) -> dict[str, Plain]:
-    """Return a message as a cassette has it in requests: without ids, and of images only what they are."""
+    """Convert a message to a cassette's form in requests: without ids, and of images only their type and size."""
     plain: dict[str, Plain] = {"role": message.role}
     if message.role == "tool":
         plain["tool"] = message.name
@@ -107,7 +107,7 @@ def _compact(value: Plain) -> str:
 
 
 def arguments_text(call: Mapping[str, Plain]) -> str:
-    """Return the arguments of a call in a cassette as the model wrote them."""
+    """Format the arguments of a call in a cassette as the model wrote them."""
     if "arguments" not in call:
         return str(call["text"])
     return _compact(call["arguments"]) if call.get("compact") else _spaced(call["arguments"])
@@ -116,7 +116,7 @@ def arguments_text(call: Mapping[str, Plain]) -> str:
 def model_request(
     model: str, messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Plain]], found: Iterable[Mapping[str, Plain]]
 ) -> dict[str, Plain]:
-    """Return a request to a model as plain values.
+    """Convert a request to a model to plain values.
 
     Args:
         model: The model's name.
@@ -131,7 +131,7 @@ def model_request(
 
 
 def model_response(response: ModelResponse) -> dict[str, Plain]:
-    """Return the answer of a model as plain values, without what only its provider can read."""
+    """Convert the answer of a model to plain values, without the parts that only its provider can read."""
     plain: dict[str, Plain] = {"message": plain_message(response.message)}
     if response.message.content == "":
         plain["message"]["content"] = ""
@@ -147,7 +147,7 @@ def model_response(response: ModelResponse) -> dict[str, Plain]:
 
 
 def checked_event(event: Plain) -> Plain:
-    """Return an event if it is one that a cassette can have.
+    """Check that an event is one that a cassette can have.
 
     Raises:
         ValueError: It is not.
@@ -164,7 +164,7 @@ def checked_event(event: Plain) -> Plain:
 
 
 def plain_error(error: CasualMcpError) -> dict[str, Plain]:
-    """Return an error as plain values."""
+    """Convert an error to plain values."""
     plain: dict[str, Plain] = {"kind": type(error).__name__, "message": str(error)}
     usual = read_error(plain, type(error))
     for name in _ERROR_FIELDS:
@@ -183,7 +183,7 @@ _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    """Return an error from plain values; one that is not an error of servers, models or limits is of the default kind."""
+    """Convert plain values to an error; one that is not an error of servers, models or limits is of the default kind."""
     kind = getattr(errors, str(plain["kind"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
         kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
@@ -197,7 +197,7 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 
 def plain_result(result: ToolResult) -> dict[str, Plain]:
-    """Return the result of a call as plain values; a payload stays in the kernel."""
+    """Convert the result of a call to plain values; a payload stays in the kernel."""
     plain: dict[str, Plain] = {"content": plain_parts(result.content)}
     if result.structured is not None:
         plain["structured"] = result.structured
@@ -209,7 +209,7 @@ def plain_result(result: ToolResult) -> dict[str, Plain]:
 
 
 def plain_parts(parts: Iterable[ContentPart]) -> list[dict[str, Plain]]:
-    """Return contents as plain values, their bytes as base64."""
+    """Convert contents to plain values, their bytes as base64."""
     return [
         {"kind": part.kind}
         | {name: value for name in ("text", "mime_type", "uri") if (value := getattr(part, name))}
@@ -219,7 +219,7 @@ def plain_parts(parts: Iterable[ContentPart]) -> list[dict[str, Plain]]:
 
 
 def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:
-    """Return resources or prompts as plain values, without their server."""
+    """Convert resources or prompts to plain values, without their server."""
     return [{name: value for name, value in dumped(type(offer), offer).items() if name != "server"} for offer in offers]
 
 
@@ -298,7 +298,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Return a message of the person from a turn of a cassette."""
+    """Convert a message in a turn of a cassette to one of the person."""
     from casual_llm.messages import AssistantMessage, SystemMessage, UserMessage
 
     kinds: Mapping[str, Any] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
@@ -307,7 +307,7 @@ def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
 
 
 def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Return a message of a request to a model, without an id; in place of an image, what it was."""
+    """Convert a message of a request to a model, without an id; an image becomes a note."""
     from casual_llm.messages import ToolResultMessage, UserMessage
 
     if plain["role"] == "assistant":
@@ -320,7 +320,7 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
 
 
 def checked_message(plain: Any) -> dict[str, Plain]:
-    """Return a message of a request if it is one.
+    """Check that a message of a request is one.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: It is not.
@@ -333,7 +333,7 @@ def checked_message(plain: Any) -> dict[str, Plain]:
 
 
 def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
-    """Return what the person sent, if that is what it is.
+    """Check that a turn's request is one.
 
     Raises:
         ValueError: It is not.
@@ -346,7 +346,7 @@ def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
 
 
 def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:
-    """Return what the person sent as plain values.
+    """Convert the person's request to plain values.
 
     Args:
         started: How the turn started.
@@ -360,7 +360,7 @@ def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, P
 
 
 def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:
-    """Return a report of progress as an event of a cassette."""
+    """Convert a report of progress to an event of a cassette."""
     fields = {"progress": progress, "total": total, "text": text}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -373,7 +373,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def validated(kind: Any, fields: Any) -> Any:
-    """Return a value of a kind from its fields; unknown ones are left out."""
+    """Build a value of a kind from its fields; unknown ones are left out."""
     if not isinstance(fields, Mapping):
         raise ValueError("Not an object.")
     known = kind.__dataclass_fields__
@@ -381,7 +381,7 @@ def validated(kind: Any, fields: Any) -> Any:
 
 
 def dumped(kind: Any, value: Any) -> dict[str, Plain]:
-    """Return the fields of a value of a kind that are not the default, as plain values."""
+    """Convert the fields of a value of a kind that are not the default to plain values."""
     try:
         fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
     except ValueError:
@@ -391,16 +391,16 @@ def dumped(kind: Any, value: Any) -> dict[str, Plain]:
 
 
 def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
-    """Return a tool as plain values, without its server."""
+    """Convert a tool to plain values, without its server."""
     fields = dumped(ToolSpec, tool)
     return {name: value for name, value in fields.items() if name not in ("server", "wire_name")}
 
 
 def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools of a server from plain values."""
+    """Convert plain values to the tools of a server."""
     return tuple(validated(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
 
 
 def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:
-    """Return the tools of a server as plain values."""
+    """Convert the tools of a server to plain values."""
     return [plain_tool(tool) for tool in tools]

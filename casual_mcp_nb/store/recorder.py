@@ -1,4 +1,4 @@
-"""Record a cassette: what models and servers answer, while a session runs."""
+"""Record a cassette: the answers of models and servers, while a session runs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OPTIONS = (
 
 
 def entry_of(server: Any) -> ServerEntry:
-    """Return what a cassette has of a server, as it is now."""
+    """Build a cassette's entry for a server, as it is now."""
     return entry_from(server.config, server.status, server.tools, server.instructions)
 
 
 def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str) -> ServerEntry:
-    """Return what a cassette has of a server.
+    """Build a cassette's entry for a server.
 
     Args:
         config: Its entry in the config; None for one that was added without one.
@@ -119,7 +119,7 @@ class Recording:
 
 
 class Recorder:
-    """Records what a session asks models and servers, and what they answer.
+    """The recording of a session's requests to models and servers, and their answers.
 
     Args:
         session: The session.
@@ -162,7 +162,7 @@ class Recorder:
         options: Mapping[str, Plain],
         servers: Iterable[str],
     ) -> None:
-        """Record what the person sent, and what differs from the session as it was when the recording began.
+        """Record the person's request, and the settings that differ from the session when the recording began.
 
         Args:
             started: How the turn started.
@@ -186,14 +186,14 @@ class Recorder:
         self._interactions.append(Interaction("turn", request))
 
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
-        """Record what a server says while it runs a call."""
+        """Record a message of a server while it runs a call."""
         for recording in self._running:
             if recording.interaction.kind == "call" and recording.interaction.request["server"] == server:
                 recording.event(event)
                 return
 
     def saw(self, server: Any) -> None:
-        """Record what a server offers now, if that has changed.
+        """Record a server's tools, resources and prompts as they are now, if they have changed.
 
         What it offers before its first call belongs to the server, and a change after that to the last call.
         """
@@ -211,17 +211,17 @@ class Recorder:
         last.pace.insert(len(last.events) - 1, last.pace[-1] if last.pace else 0)
 
     def cassette(self) -> Cassette:
-        """Return the cassette as it is now; requests that were not answered yet are not in it."""
+        """Build the cassette as it is now; requests that were not answered yet are not in it."""
         return Cassette(list(self._finished()), dict(map(self._as_it_is, self._servers)), dict(self.models), self._session)
 
     def _entry(self, server: Any) -> ServerEntry:
-        """Return what a server is now, and whether it came only after a model had been asked."""
+        """Build the entry of a server as it is now, marked if the server came only after a model had been asked."""
         entry, before = entry_of(server), self._servers.get(server.name)
         entry.added = before.added if before else any(each.kind == "model" for each in self._interactions)
         return entry
 
     def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
-        """Return an entry with what a server says about itself once it is connected, also one that has no tools."""
+        """Update an entry from its server once that is connected, also one that has no tools."""
         entry, now = self._servers[name], entry_of(self._live[name])
         if self._live[name].status.state not in ("ready", "failed"):
             # It has not been connected, or not any more.

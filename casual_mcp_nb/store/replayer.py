@@ -1,4 +1,4 @@
-"""Play a cassette: answer requests to models and servers with what was recorded."""
+"""Play a cassette: answer requests to models and servers with the recorded answers."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ class Replayer:
         return list(self._unplayed.values())
 
     def model_name(self, name: str, model: str) -> str:
-        """Return the name under which a model was recorded: its own, or that of another one with the same provider's name."""
+        """Find the name under which a model was recorded: its own, or that of another one with the same provider's name."""
         if name in self.models:
             return name
         return next((recorded for recorded, entry in self.models.items() if entry.model == model), name)
 
     def has(self, kind: Kind, **request: str) -> bool:
-        """Return whether there is an interaction of a kind, whose request has these values."""
+        """Check whether there is an interaction of a kind, whose request has these values."""
         return any(each.kind == kind and request.items() <= each.request.items() for each in self.cassette.interactions)
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
-        """Return the interaction that answers a request, which counts as played; None if there is none."""
+        """Find the interaction that answers a request, which counts as played; None if there is none."""
         key = self._key(kind, scrubbed(dict(request), self._secrets()))
         left = self._left.get(key)
         if left:
@@ -202,7 +202,7 @@ def _text_of(interaction: Interaction) -> str:
 
 
 def _first_difference(recorded: Mapping[str, Plain], live: Mapping[str, Plain]) -> tuple[str, str]:
-    """Return the first part of a request that differs, in words, and a diff of it."""
+    """Describe the first part of a request that differs, and a diff of it."""
     if recorded.get("model") != live.get("model"):
         return "it goes to another model", _diff(str(recorded.get("model")), str(live.get("model")))
     if recorded.get("system") != live.get("system"):
@@ -249,7 +249,7 @@ def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequenc
 
 
 def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> Interaction:
-    """Return the recorded request whose arguments are most like those of a request."""
+    """Find the recorded request whose arguments are most like those of a request."""
     arguments = _text(request["arguments"])[:500]
     return max(
         recorded[:MAX_COMPARED],
@@ -258,7 +258,7 @@ def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> I
 
 
 def _names(recorded: Iterable[str]) -> str:
-    """Return what was recorded instead, in words."""
+    """List the recorded names, in words."""
     names = list(dict.fromkeys(recorded))
     if not names:
         return "nothing like it was recorded"
@@ -272,7 +272,7 @@ def _role(message: Mapping[str, Plain]) -> str:
 
 
 def _text(value: Plain) -> str:
-    """Return a value as text to compare by lines."""
+    """Format a value as text to compare by lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(item, Mapping) and set(item) == {"role", "content"} for item in value):
@@ -283,7 +283,7 @@ def _text(value: Plain) -> str:
 
 
 def _diff(recorded: str, live: str) -> str:
-    """Return the first lines that differ, as of a diff, cut and without characters that a terminal would obey."""
+    """Format the first lines of a diff, cut and without characters that a terminal would obey."""
     before, now = recorded.splitlines(), live.splitlines()
     same = 0
     while same < min(len(before), len(now)) and before[same] == now[same]:

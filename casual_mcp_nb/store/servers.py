@@ -27,7 +27,7 @@ MAX_LOG_LINES = 500
 
 
 class RecordedServer:
-    """A server whose answers are recorded. What is not recorded goes to the server itself.
+    """A server whose answers are recorded. Requests that are not recorded are passed to the server itself.
 
     Args:
         server: The server.
@@ -105,12 +105,12 @@ class RecordedResources:
         return answer
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return its resources, see `ServerResources`."""
+        """List its resources, see `ServerResources`."""
         listed: tuple[Resource, ...] = await self._recorded("resources", {}, self._resources.resources(), plain_offers)
         return listed
 
     async def prompts(self) -> tuple[ServerPrompt, ...]:
-        """Return its prompts."""
+        """List its prompts."""
         listed: tuple[ServerPrompt, ...] = await self._recorded("prompts", {}, self._resources.prompts(), plain_offers)
         return listed
 
@@ -122,7 +122,7 @@ class RecordedResources:
         return contents
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Return the messages of a prompt."""
+        """Fetch the messages of a prompt."""
 
         def plain(given: PromptMessages) -> Plain:
             messages = [{"role": each.role, "content": plain_parts([each.content])[0]} for each in given.messages]
@@ -135,7 +135,7 @@ class RecordedResources:
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
     ) -> Completions:
-        """Return what the server suggests for an argument."""
+        """Ask the server to suggest values for an argument."""
 
         def plain(completions: Completions) -> Plain:
             return {"values": list(completions.values), "total": completions.total, "more": completions.more}
@@ -226,7 +226,7 @@ class ReplayedServer:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Return the recorded result of a call.
+        """Play the recorded result of a call.
 
         Raises:
             CassetteMismatchError: It was not recorded.
@@ -253,7 +253,7 @@ class ReplayedServer:
         return result
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools."""
+        """List the tools."""
         self.fresh = True
         return self.tools
 
@@ -271,7 +271,7 @@ class ReplayedServer:
         """Do nothing."""
 
     def read_log(self) -> ServerLog:
-        """Return the log messages that were replayed."""
+        """List the log messages that were replayed."""
         return ServerLog(self.name, tuple(self._log))
 
     def read_messages(self, tool: str | None = None) -> Messages:
@@ -307,13 +307,13 @@ class ReplayedResources:
             raise ResourceError(f"The {kind} of server {shown(self._server)} were not recorded.", server=self._server) from None
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return its resources."""
+        """List its resources."""
         listed: tuple[Resource, ...] = await self._listed("resources")
         self.known = listed, self.known[1]
         return listed
 
     async def prompts(self) -> tuple[ServerPrompt, ...]:
-        """Return its prompts."""
+        """List its prompts."""
         listed: tuple[ServerPrompt, ...] = await self._listed("prompts")
         self.known = self.known[0], listed
         return listed
@@ -324,7 +324,7 @@ class ReplayedResources:
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Return the messages of a prompt."""
+        """Play the messages of a prompt."""
         request = {"server": self._server, "name": name, "arguments": dict(arguments)}
         messages, description = await self._replayer.play("prompt", request)
         return PromptMessages(self._server, name, dict(arguments), messages, description)
@@ -332,14 +332,14 @@ class ReplayedResources:
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
     ) -> Completions:
-        """Return what was suggested for an argument; nothing if that was not recorded."""
+        """Play the suggestions for an argument; none if they were not recorded."""
         request = {"server": self._server, **_completion_request(offer, argument, text, others)}
         interaction = self._replayer.find("completion", request)
         completions: Completions = interaction.answer() if interaction else Completions()
         return completions
 
     async def subscribe(self, uri: str) -> None:
-        """Do what was recorded; no change is reported.
+        """Play the recorded subscription; no change is reported.
 
         Raises:
             ResourceError: It was not recorded, or the server refused it.
@@ -363,14 +363,14 @@ class ReplayedResources:
         """Do nothing."""
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
-        """Return the URI of a template for the values of its parameters."""
+        """Expand a template to the URI for the values of its parameters."""
         from mcp.shared.uri_template import UriTemplate
 
         texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}
         return UriTemplate.parse(template.uri).expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
-        """Return whether a URI is one of a template's."""
+        """Check whether a URI is one of a template's."""
         from mcp.shared.uri_template import UriTemplate
 
         return UriTemplate.parse(template.uri).match(uri) is not None

@@ -1,4 +1,4 @@
-"""What was said, as the conventions write it: JSON with messages of parts, masked and bounded."""
+"""The messages as the conventions write them: JSON with messages of parts, masked and bounded."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Content:
     mask: Callable[[str], str]
 
     def text(self, text: str) -> str:
-        """Return a text; of a long one the beginning. It is masked first: half a secret would not be recognized."""
+        """Cut a long text to its beginning. It is masked first: half a secret would not be recognized."""
         masked = self.mask(text)
         return masked if len(masked) <= MAX_TEXT else f"{masked[:MAX_TEXT]} [...]"
 
     def messages(self, messages: Sequence[ChatMessage], finish_reason: str | None = None) -> str:
-        """Return messages as JSON, without system messages.
+        """Format messages as JSON, without system messages.
 
         Args:
             messages: The messages.
@@ -45,16 +45,16 @@ class Content:
         return _fitting([{**self._message(message), **ended} for message in kept])
 
     def instructions(self, messages: Iterable[ChatMessage]) -> str:
-        """Return the system messages as JSON."""
+        """Format the system messages as JSON."""
         return _fitting([part for message in messages if message.role == "system" for part in self._texts(message.content)])
 
     def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
-        """Return the definitions of tools as JSON."""
+        """Format the definitions of tools as JSON."""
         described = ({**definition, "description": self.text(definition["description"])} for definition in definitions)
         return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
 
     def arguments(self, arguments: dict[str, Any] | str) -> str:
-        """Return the arguments of a call as JSON, or their text where that is not JSON."""
+        """Format the arguments of a call as JSON, or their text where that is not JSON."""
         return self.text(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str))
 
     def _message(self, message: ChatMessage) -> dict[str, Any]:
@@ -68,14 +68,14 @@ class Content:
         return {"role": message.role, "parts": parts}
 
     def _texts(self, content: Any) -> list[dict[str, Any]]:
-        """Return the parts of a content; of an image only that there is one."""
+        """Convert the parts of a content; an image is only mentioned."""
         parts = [content] if isinstance(content, str) else content or ()
         texts = [part if isinstance(part, str) else part.text if part.type == "text" else f"[{part.type}]" for part in parts]
         return [{"type": "text", "content": self.text(text)} for text in texts if text]
 
 
 def _fitting(items: list[Any]) -> str:
-    """Return a list as JSON, without its first items where it is too long."""
+    """Format a list as JSON, without its first items where it is too long."""
     written = [json.dumps(item, ensure_ascii=False, default=str) for item in items]
     size = sum(map(len, written))
     while written and size > MAX_JSON:

@@ -1,4 +1,4 @@
-"""The spans of one turn, and the metrics of what it did.
+"""The spans and metrics of one turn.
 
 The names are those of https://github.com/open-telemetry/semantic-conventions-genai: `gen_ai.*`, and `mcp.*` on calls that
 servers run. What the conventions have no name for begins with `casual_mcp_nb.`.
@@ -68,7 +68,7 @@ class Instruments:
 
     @classmethod
     def of(cls, meter: Meter) -> Self:
-        """Return the instruments of a meter."""
+        """Create the instruments of a meter."""
 
         def durations(name: str, text: str) -> Histogram:
             return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=_DURATIONS)
@@ -88,7 +88,7 @@ class Instruments:
 
 @dataclass(frozen=True)
 class Recording:
-    """Where spans and metrics go, and what they hold.
+    """The destination of spans and metrics, and the content that they include.
 
     Args:
         tracer: Makes the spans.
@@ -340,7 +340,7 @@ class TurnSpans:
 
 
 def _counts(usage: TokenUsage | None) -> dict[str, int]:
-    """Return the counts of a model call that are known, by the attributes' names."""
+    """Collect the known counts of a model call, by the attributes' names."""
     if usage is None:
         return {}
     counts = {

@@ -61,7 +61,7 @@ class OpenTelemetry:
         secrets: Callable[[], Collection[str]] = tuple,
         conversation_id: Callable[[], str | None] = lambda: None,
     ) -> TurnListener:
-        """Return a listener for the events of turns.
+        """Create a listener for the events of turns.
 
         Args:
             model_of: Returns a model of the config by its name, for the provider's name of it.

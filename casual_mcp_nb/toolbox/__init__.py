@@ -1,1 +1,1 @@
-"""Functions of a notebook as tools: what a model reads of them, what is filled in for them, where they run."""
+"""Functions of a notebook as tools: the definitions a model reads, the injected values, the thread they run on."""

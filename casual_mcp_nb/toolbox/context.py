@@ -1,4 +1,4 @@
-"""What a function that runs as a tool can tell and ask, and call."""
+"""The context of a function that runs as a tool: logging, questions, and calls of other tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOPPED = "The turn was stopped."
 
 
 class CallScope(Protocol):
-    """What a call hands to the function that it runs.
+    """The scope that a call hands to the function that it runs.
 
     Attributes:
         values: The conversation's context.
@@ -41,7 +41,7 @@ class FunctionRunner(Protocol):
     """Runs functions where their objects live, and waits there for the nested calls that they make."""
 
     async def __call__(self, call: Callable[[], Any], is_async: bool) -> Any:
-        """Run a function without arguments, and return what it returns; with `is_async` that is awaited."""
+        """Run a function without arguments; with `is_async` its result is awaited."""
         ...
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:

@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @runtime_checkable
 class Tool(Protocol):
-    """A tool as an object: what a model reads of it, and what runs."""
+    """A tool as an object: the definition that a model reads, and the function that runs."""
 
     name: str
     description: str
@@ -51,7 +51,7 @@ class NotebookTool:
     parameters: Parameters | None = None
 
     def spec_beside(self, names: Collection[str]) -> ToolSpec:
-        """Return what a model reads of it where the context of the conversation has values of these names."""
+        """Build the definition that a model reads where the context of the conversation has values of these names."""
         if self.parameters is None or not self.parameters.named(names):
             return self.spec
         return replace(self.spec, input_schema=self.parameters.schema_beside(names))
@@ -68,7 +68,7 @@ def read_tool(
     policy: Approval | None = None,
     context: Collection[str] = (),
 ) -> NotebookTool:
-    """Return a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
+    """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
 
     Args:
         target: The function or object. Of a class with `execute`, or with `__call__` and no required arguments, an object is
@@ -112,14 +112,14 @@ def read_tool(
 
 
 def is_async(target: Any) -> bool:
-    """Return whether a function, or an object that is called, is async, as a coroutine or as a generator."""
+    """Check whether a function, or an object that is called, is async, as a coroutine or as a generator."""
     function = unwrapped(target)
     called = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
     return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
 
 
 def _is_made_first(kind: type) -> bool:
-    """Return whether a class is a tool by the object that it makes."""
+    """Check whether a class is a tool by the object that it makes."""
     if callable(getattr(kind, "execute", None)):
         return True
     if "__call__" not in dir(kind):
@@ -149,7 +149,7 @@ def _object_tool(
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """Return the input schema of a person's own tool.
+    """Check the input schema of a person's own tool.
 
     Raises:
         UsageError: It cannot be sent to a model.

@@ -72,7 +72,7 @@ class Mocks:
         return mock
 
     def with_stubs(self, stubs: Mapping[str, Stub]) -> Mocks:
-        """Return the stubs of one turn, which come before those that the session has at the time of a call."""
+        """Combine these with the stubs of one turn, which come before those that the session has at the time of a call."""
         mocks = Mocks(self._run, self)
         mocks.add(stubs)
         return mocks
@@ -81,7 +81,7 @@ class Mocks:
         self._mocks = [other for other in self._mocks if other is not mock]
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
-        """Return the stub of a tool in a list; an empty one if it has none."""
+        """List the stub of a tool; an empty list if it has none."""
         own = (
             (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
         )
@@ -92,7 +92,7 @@ class Mocks:
         return self._others.stub_for(tool) if self._others is not None else []
 
     async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
-        """Return the result that a stub gives; what a function raises is a result that is an error."""
+        """Answer a call with a stub; an exception of a function is a result that is an error."""
         try:
             if stub is ...:
                 value = example(tool.output_schema) if tool.output_schema else EXAMPLE
@@ -116,7 +116,7 @@ _BY_FORMAT = {
 
 
 def example(schema: Any) -> Any:
-    """Return a small value that fits a JSON schema, as far as its types, choices, defaults and required properties say.
+    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties say.
 
     Args:
         schema: The schema; references in it are resolved.

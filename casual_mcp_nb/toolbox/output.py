@@ -1,4 +1,4 @@
-"""What a function returned, as a tool's result: text and images for the model, the value itself for the person."""
+"""A function's return value as a tool's result: text and images for the model, the value itself for the person."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bo
 
 
 class _Unread(NamedTuple):
-    """What a plain function returned that only a loop can read."""
+    """A plain function's return value that only a loop can read."""
 
     value: Any
 
@@ -95,7 +95,7 @@ def _check_count(items: list[Any]) -> None:
 
 
 def result_of(value: Any) -> ToolResult:
-    """Return what a function returned as the result of a tool, with what displays show of its payload."""
+    """Convert a function's return value to the result of a tool, with previews of its payload for displays."""
     if isinstance(value, Generator | map | filter | zip):
         value = _items(value)
     result = _result_of(value)
@@ -112,7 +112,7 @@ def result_of(value: Any) -> ToolResult:
 
 
 def _result_of(value: Any) -> ToolResult:
-    """Return what a function returned as the result of a tool.
+    """Convert a function's return value to the result of a tool.
 
     Tables become their first rows with their shape, figures and images become PNG, and are the payload too; axes become
     their figure. All else becomes text or JSON; what has no JSON form becomes its `repr`, and is the payload.
@@ -148,7 +148,7 @@ def _is_rich(value: Any) -> bool:
 
 
 def _table(table: Any) -> str:
-    """Return the beginning of a DataFrame (pandas, polars, …) as text, below its shape."""
+    """Format the beginning of a DataFrame (pandas, polars, …) as text, below its shape."""
     rows, columns = table.shape[0], len(table.columns)
     head = table.head(MAX_ROWS)
     if columns > MAX_COLUMNS:
@@ -160,7 +160,7 @@ def _table(table: Any) -> str:
 
 
 def _rows(table: Any) -> TableRows | None:
-    """Return all rows of a table; None where the text has them all, and where they are too many or have no JSON form."""
+    """Convert all rows of a table; None where the text has them all, and where they are too many or have no JSON form."""
     rows, columns = table.shape[0], len(table.columns)
     if (rows <= MAX_ROWS and columns <= MAX_COLUMNS) or rows * columns > MAX_CELLS:
         return None

@@ -70,7 +70,7 @@ class Filled:
         return self.default is inspect.Parameter.empty
 
     def default_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what to pass where the model leaves it out; nothing where the function has a default itself.
+        """Collect the values to pass where the model leaves them out; none where the function has a default itself.
 
         Args:
             values: The values of the parameters before it, for a factory that reads them.
@@ -89,7 +89,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is known about the parameters of a function.
+    """The parameters of a function.
 
     Args:
         signature: Its signature.
@@ -111,11 +111,11 @@ class Parameters:
         return self.schema_beside(())
 
     def named(self, names: Collection[str]) -> set[str]:
-        """Return what a model would call the parameters of these names."""
+        """Find a model's names for the parameters of these names."""
         return {name for name, each in self.filled.items() if each.name in names}
 
     def schema_beside(self, context: Collection[str]) -> dict[str, Any]:
-        """Return this schema without the parameters that the context of the conversation fills.
+        """Copy this schema without the parameters that the context of the conversation fills.
 
         Args:
             context: The names of its values.
@@ -137,7 +137,7 @@ class Parameters:
         return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """Return a call's arguments, checked and converted to the types of the parameters.
+        """Check a call's arguments and convert them to the types of the parameters.
 
         Args:
             arguments: What the model wrote.
@@ -202,7 +202,7 @@ def read_parameters(
     descriptions: Mapping[str, str],
     context: Collection[str] = (),
 ) -> Parameters:
-    """Return the parameters of a function that is to be a tool.
+    """Read the parameters of a function that is to be a tool.
 
     Args:
         function: The function, or a method that is bound.
@@ -265,7 +265,7 @@ def read_parameters(
 
 
 def unwrapped(function: Any) -> Any:
-    """Return the function of which another one is a `functools.partial`, or itself."""
+    """Unwrap a `functools.partial` to its function; any other function is returned as it is."""
     while isinstance(function, partial):
         function = function.func
     return function
@@ -291,7 +291,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _keys(hint: Any, parameter: str, inject: Mapping[str, Any]) -> set[str]:
-    """Return the keys by which a parameter is injected: by its mark, by its name in `inject`, or not at all."""
+    """Find the keys by which a parameter is injected: by its mark, by its name in `inject`, or not at all."""
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Inject) or mark is Inject]
     keys = {(mark.key if isinstance(mark, Inject) else "") or parameter for mark in marks}
     return keys | ({parameter} if parameter in inject else set())
@@ -327,7 +327,7 @@ def _adapter(hint: Any, name: str, parameter: str) -> TypeAdapter[Any]:
 
 
 def _field(hint: Any, parameter: inspect.Parameter) -> tuple[str, Any]:
-    """Return the name that a model uses for a parameter, and its default: its whole `Field` if it has one."""
+    """Find the name that a model uses for a parameter, and its default: its whole `Field` if it has one."""
     if isinstance(parameter.default, FieldInfo):
         field = FieldInfo.from_annotated_attribute(hint, parameter.default)
     elif any(isinstance(mark, FieldInfo) for mark in getattr(hint, "__metadata__", ())):
@@ -344,7 +344,7 @@ def _field(hint: Any, parameter: inspect.Parameter) -> tuple[str, Any]:
 
 
 def _plain(field: FieldInfo) -> Any:
-    """Return the annotation of a field without its name and default, which belong to the parameter."""
+    """Copy the annotation of a field without its name and default, which belong to the parameter."""
     about = Field(
         title=field.title,
         description=field.description,

@@ -1,4 +1,4 @@
-"""What displays show of a payload, made where the function ran: tables as rows, figures as pictures, other values as text."""
+"""Previews of a payload, made where the function ran: tables as rows, figures as pictures, other values as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_DOTS_PER_INCH = 100
 
 
 def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[PayloadPreview, ...]:
-    """Return what displays show of a payload; several, for a list of tables and figures.
+    """Build the previews of a payload; several, for a list of tables and figures.
 
     Args:
         payload: The payload.
@@ -37,17 +37,17 @@ def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[Pay
 
 
 def is_table(value: Any) -> bool:
-    """Return whether a value is a DataFrame, of pandas, polars or another library."""
+    """Check whether a value is a DataFrame, of pandas, polars or another library."""
     return hasattr(value, "shape") and hasattr(value, "head") and hasattr(value, "columns")
 
 
 def can_save(value: Any) -> bool:
-    """Return whether a value is a matplotlib figure or a Pillow image."""
+    """Check whether a value is a matplotlib figure or a Pillow image."""
     return callable(getattr(value, "savefig", None)) or type(value).__module__.startswith("PIL.")
 
 
 def figure_of(value: Any) -> Any:
-    """Return the figure or image to draw for a value: itself, or of axes, an array of axes or another artist their figure.
+    """Find the figure or image to draw for a value: itself, or of axes, an array of axes or another artist their figure.
 
     None for anything else.
     """
@@ -82,7 +82,7 @@ def _table(table: Any) -> PayloadPreview:
 
 
 def _index(head: Any) -> tuple[str, list[Any] | None]:
-    """Return the name and the values of an index; None where it only numbers the rows."""
+    """Read the name and the values of an index; None where it only numbers the rows."""
     index = getattr(head, "index", None)
     if index is None or callable(index) or type(index).__name__ == "RangeIndex":
         return "", None

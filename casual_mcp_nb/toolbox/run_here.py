@@ -51,7 +51,7 @@ run_here = RunHere()
 
 
 async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
-    """Have another thread run a function, and return what it returns. Where the wait is cancelled before, it is not run.
+    """Have another thread run a function. Where the wait is cancelled before, it is not run.
 
     An interrupt of the function passes, and is for that thread.
 

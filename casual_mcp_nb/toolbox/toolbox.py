@@ -95,7 +95,7 @@ class Toolbox:
             self._update()
 
     def spec_of(self, tool: NotebookTool) -> ToolSpec:
-        """Return what models read of a tool now."""
+        """Build the current definition of a tool."""
         return tool.spec_beside({*self._context, *self._of_turns})
 
     def add(self, tool: NotebookTool) -> None:
@@ -131,7 +131,7 @@ class Toolbox:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool; what it raises becomes a result that is an error, and its traceback goes to the log.
+        """Call a tool; an exception becomes a result that is an error, and its traceback goes to the log.
 
         Raises:
             ToolCallError: It was removed, or the arguments are not valid.
@@ -168,7 +168,7 @@ class Toolbox:
         self._on_log(level, text)
 
     def read_log(self) -> ServerLog:
-        """Return the lines that tools logged, and the tracebacks of those that failed."""
+        """Read the lines that tools logged, and the tracebacks of those that failed."""
         return ServerLog(self.name, tuple(self._log), self._logged - len(self._log))
 
     def read_messages(self, tool: str | None = None) -> Messages:
@@ -181,7 +181,7 @@ class Toolbox:
     ensure = reconnect = close = connect
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools."""
+        """List the tools."""
         return self.tools
 
     def abandon(self) -> None:
@@ -189,7 +189,7 @@ class Toolbox:
 
 
 def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) -> Callable[..., None]:
-    """Return a function for any thread that has a loop call this one."""
+    """Create a function for any thread that has a loop call this one."""
 
     def post(*args: Any) -> None:
         # A function can outlive the loop of its turn.
@@ -200,12 +200,12 @@ def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) ->
 
 
 def failed(error: Exception) -> ToolResult:
-    """Return the result of a function that raised an error, as a model reads it."""
+    """Build the result of a function that raised an error, as a model reads it."""
     return ToolResult((ContentPart("text", error_text(error)),), is_error=True)
 
 
 def error_text(error: Exception) -> str:
-    """Return what a model reads of an error that a person's code raised."""
+    """Format an error of a person's code for the model."""
     try:
         text = str(error)
     except Exception:
@@ -214,12 +214,12 @@ def error_text(error: Exception) -> str:
 
 
 def short_traceback(error: Exception) -> str:
-    """Return the traceback of an error that a person's code raised, without our own frames."""
+    """Format the traceback of an error that a person's code raised, without our own frames."""
     return "".join(traceback.format_exception(_without_ours(error)))
 
 
 def _without_ours(error: BaseException) -> BaseException:
-    """Return an error whose traceback begins with the person's function: the way there is ours."""
+    """Remove our frames from an error's traceback, so that it begins with the person's function."""
     frames = error.__traceback__
     while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
         frames = frames.tb_next

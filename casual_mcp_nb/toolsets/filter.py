@@ -1,4 +1,4 @@
-"""Pure functions on toolsets: find one, check it, apply it, report what is missing."""
+"""Pure functions on toolsets: find one, check it, apply it, report missing servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 
 
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
-    """Return the tools that a toolset includes.
+    """Filter the tools to those that a toolset includes.
 
     Args:
         tools: All tools.
@@ -66,7 +66,7 @@ def check_tool_set(
 
 
 def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
-    """Return the servers that a toolset names and that do not exist, each with the closest names.
+    """Find the servers that a toolset names and that do not exist, each with the closest names.
 
     Args:
         tool_set: The toolset.
@@ -76,7 +76,7 @@ def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[s
 
 
 def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:
-    """Return a notice for each server whose tools are missing because it is not connected, with the reason.
+    """Build a notice for each server whose tools are missing because it is not connected, with the reason.
 
     Args:
         tool_set: The toolset whose servers count, or None for all.
@@ -89,7 +89,7 @@ def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, Server
 def resolve_tool_set(
     value: str | ToolSetConfig | Mapping[str, Any] | None, tool_sets: Mapping[str, ToolSetConfig]
 ) -> ToolSetConfig | None:
-    """Return the toolset for a value.
+    """Resolve the toolset for a value.
 
     Args:
         value: A toolset's name, a toolset, a mapping with `servers`, or None for all tools.
@@ -122,7 +122,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
 
 
 def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
-    """Return the tools of one server that its entry in a toolset includes."""
+    """Yield the tools of one server that its entry in a toolset includes."""
     if isinstance(spec, bool):
         yield from owned if spec else ()
         return
@@ -133,7 +133,7 @@ def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
 
 
 def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """Return the tools of one server that a name means: the exact match, else all possible ones."""
+    """Find the tools of one server that a name means: the exact match, else all possible ones."""
     possible = [tool for tool in owned if name == tool.wire_name or name in tool.aliases]
     return [tool for tool in possible if tool.name == name] or possible
 
@@ -166,7 +166,7 @@ def _missing(status: ServerStatus) -> Notice:
 
 
 def _wrong_parts(error: ValidationError) -> str:
-    """Return what is wrong, one phrase per part; pydantic reports a union as one error per member."""
+    """Describe the errors, one phrase per part; pydantic reports a union as one error per member."""
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
         where = [str(step) for step in problem["loc"][:2]]

@@ -33,7 +33,7 @@ class NumberedValues:
         self._kept: list[Any] = []
 
     def number(self, value: Any) -> int:
-        """Return the number of a message or a definition; add it if it is new."""
+        """Number a message or a definition; add it if it is new."""
         number = self._by_object.get(id(value))
         if number is None:
             row = value if isinstance(value, Mapping) else value.model_dump(mode="json")
@@ -46,7 +46,7 @@ class NumberedValues:
         return number
 
     def spans(self, values: Iterable[Any]) -> list[Span]:
-        """Return the numbers of values as spans; even a long history needs only a few."""
+        """Number values, as spans; even a long history needs only a few."""
         spans: list[Span] = []
         known = self._by_object
         for value in values:
@@ -99,7 +99,7 @@ def read_message(row: Any) -> ChatMessage:
 
 @cache
 def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
-    """Return the message classes by role, those with more required fields first."""
+    """List the message classes by role, those with more required fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
     from casual_mcp_nb.types.provider_state import StatefulAssistantMessage, ToolOutcomeMessage
@@ -124,7 +124,7 @@ def _named(kind: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def _open(kind: type[BaseModel]) -> type[BaseModel]:
-    """Return a variant of a message class that keeps unknown fields."""
+    """Create a variant of a message class that keeps unknown fields."""
     from pydantic import ConfigDict
 
     return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})

@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def added_turns(messages: Sequence[ChatMessage], before: Iterable[ChatMessage] = ()) -> list[Turn]:
-    """Return messages as turns: each begins with a person's message, and no model is asked in any.
+    """Convert messages to turns: each begins with a person's message, and no model is asked in any.
 
     Args:
         messages: The messages.

@@ -44,7 +44,7 @@ class AuditRecord(Displayable):
     result_size: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as plain values, for JSON."""
+        """Convert the record to plain values, for JSON."""
         permission = self.permission
         return {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
@@ -81,7 +81,7 @@ class Audit(DisplayableList[AuditRecord]):
         return self.records
 
     def to_jsonl(self) -> str:
-        """Return the list as JSON, one call per line."""
+        """Format the list as JSON, one call per line."""
         return "".join(f"{json.dumps(record.as_dict())}\n" for record in self.records)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:

@@ -51,7 +51,7 @@ class Written:
 
 
 def held(value: Any) -> Any:
-    """Return a value so that tracebacks with local variables do not show it."""
+    """Wrap a value so that tracebacks with local variables do not show it."""
     return SecretStr(value) if isinstance(value, str) else value
 
 
@@ -101,7 +101,7 @@ class BaseConfig(BaseModel):
             self._origin = context
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Return the fields as pydantic does; secrets stay `SecretStr`, in JSON as the class says.
+        """Dump the fields as pydantic does; secrets stay `SecretStr`, in JSON as the class says.
 
         Args:
             options: Those of pydantic.
@@ -112,7 +112,7 @@ class BaseConfig(BaseModel):
         return _complete(super().model_dump, options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """Return the fields as JSON that `load_config` reads.
+        """Dump the fields as JSON that `load_config` reads.
 
         Args:
             options: Those of pydantic.
@@ -132,7 +132,7 @@ class BaseConfig(BaseModel):
         return data
 
     def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[Place]]:
-        """Return what was dumped with values as written in the file, and the places of secrets that would be lost."""
+        """Restore the values as written in the file in a dump, and list the places of secrets that would be lost."""
         option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
         in_json, origin = info.mode == "json", self._origin
         changes: dict[Place, Any] = {}
@@ -164,7 +164,7 @@ class BaseConfig(BaseModel):
 
 
 def value_at(thing: Any, place: Place) -> Any:
-    """Return the value at a place of a section, or of what was dumped of it; None if there is none."""
+    """Find the value at a place of a section, or of its dump; None if there is none."""
     for step in place:
         if isinstance(thing, BaseModel):
             thing = getattr(thing, str(step), None)
@@ -185,7 +185,7 @@ def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
 
 
 def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
-    """Return a dumped value with other values at some places; None removes what is there."""
+    """Replace values at some places of a dumped value; None removes the value there."""
     if at in changes:
         return changes[at]
     if isinstance(value, dict):
@@ -201,7 +201,7 @@ _lost: ContextVar[list[Place] | None] = ContextVar("lost", default=None)
 
 
 def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
-    """Return a dump, or raise an error if it lacks secrets. No local variable holds one then: it has masks in their place."""
+    """Check that a dump has all its secrets. No local variable holds one then: it has masks in their place."""
     lost: list[Place] = []
     token = _lost.set(lost)
     try:
@@ -263,11 +263,11 @@ class RemoteConfig(BaseConfig):
         return redacted(value, self._secrets()) if isinstance(value, str) else value
 
     def secrets(self) -> Secrets:
-        """Return every value to mask in text, except those too short or too common to distinguish from other text."""
+        """Collect every value to mask in text, except those too short or too common to distinguish from other text."""
         return Secrets(filter(can_be_masked, self._secrets()))
 
     def high_confidence_secrets(self) -> Secrets:
-        """Return those of `secrets` that are not just settings.
+        """Collect those of `secrets` that are not just settings.
 
         They are also masked in tool results, where a time zone or a year from `env` may legitimately appear.
         """
@@ -299,7 +299,7 @@ def _header_name(name: str) -> str:
 
 
 def header_problem(value: str) -> str | None:
-    """Return why a string cannot be the value of an HTTP header, or None; the reason does not contain the string.
+    """Find the reason why a string cannot be the value of an HTTP header, or None; it does not contain the string.
 
     The HTTP libraries would also refuse it, but in the middle of a request, and with the string in the message.
     """

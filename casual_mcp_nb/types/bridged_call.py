@@ -24,7 +24,7 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Return the call that a model meant, also one through `call_tool`; that itself where it names no tool.
+    """Parse the call that a model meant, also one through `call_tool`; that itself where it names no tool.
 
     Args:
         name: The name in its answer.
@@ -35,7 +35,7 @@ def read_call(name: str, text: str | None) -> NamedCall:
 
 
 def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
-    """Return the call that was meant, as `read_call` does.
+    """Parse the call that was meant, as `read_call` does.
 
     Args:
         name: The name.

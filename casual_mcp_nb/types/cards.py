@@ -14,12 +14,12 @@ _CARD = re.compile(rf"{_MARKER.pattern}(?:\n(?!\n).*)*", re.MULTILINE)
 
 
 def unmarked(content: str) -> str:
-    """Return a text in which nothing marks a tool as loaded."""
+    """Change a text so that nothing in it marks a tool as loaded."""
     return _MARKER.sub(r" ## \1", f"\n\n{content}")[2:]
 
 
 def unloaded(content: str, name: str) -> str:
-    """Return an answer in which a tool is marked as unloaded by the person instead.
+    """Mark a tool in an answer as unloaded by the person instead.
 
     Args:
         content: The answer.
@@ -35,7 +35,7 @@ def loaded_in(content: str) -> list[str]:
 
 
 def without_cards(content: str, names: Collection[str]) -> str:
-    """Return an answer in which only the marker lines are left of these tools' cards: their definitions say the rest.
+    """Cut these tools' cards in an answer to their marker lines: the definitions have the rest.
 
     Args:
         content: The answer.

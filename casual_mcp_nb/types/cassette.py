@@ -1,4 +1,4 @@
-"""What a session does with a cassette."""
+"""The state of a session's cassette."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 
 @dataclass(frozen=True)
 class CassetteState:
-    """What a session does with a cassette now.
+    """The state of a session's cassette: recording, replaying or none.
 
     Args:
         path: The file.

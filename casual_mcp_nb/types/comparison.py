@@ -1,4 +1,4 @@
-"""Comparisons: the same prompts answered in several ways, and what each way took."""
+"""Comparisons: the same prompts answered in several ways, and the cost of each way."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REUSED_WEIGHT = 0.1
 
 @dataclass(frozen=True)
 class Way:
-    """One way to answer a prompt. What is None is as the session has it.
+    """One way to answer a prompt. A field that is None is as the session has it.
 
     Args:
         name: Its name, from what differs between the ways.
@@ -120,7 +120,7 @@ class ComparedRun:
         return None if self.tokens_in_full is None else self.tokens_in_full + (self.tokens_reused or 0)
 
     def measured(self) -> ComparedRun:
-        """Return it with the figures of its turn as they are now."""
+        """Copy it with the figures of its turn as they are now."""
         turn = self.turn
         if turn is None or not turn.trace.of(TurnStarted):
             return self
@@ -151,7 +151,7 @@ class ComparedRun:
         )
 
     def row(self) -> dict[str, Any]:
-        """Return its figures as plain values."""
+        """Collect its figures as plain values."""
         way = self.way
         return {
             "way": way.name,
@@ -241,7 +241,7 @@ class WayResult:
         return currencies.pop() if len(currencies) == 1 else None
 
     def figure(self, name: FigureName) -> Figure | None:
-        """Return a figure of the runs that are done; None if there are none, or it is unknown for one of them."""
+        """Compute a figure of the runs that are done; None if there are none, or it is unknown for one of them."""
         values = [run.cost.amount if name == "cost" and run.cost else getattr(run, name) for run in self.done]
         if not values or None in values or (name == "cost" and self.currency is None):
             return None
@@ -249,14 +249,14 @@ class WayResult:
 
     @property
     def weighted_tokens(self) -> float | None:
-        """Mean input tokens of a run, those that are reused counted as a tenth: what ways without prices are ranked by."""
+        """Mean input tokens of a run, those that are reused counted as a tenth: the rank of ways without prices."""
         full, reused = self.figure("tokens_in_full"), self.figure("tokens_reused")
         return None if full is None or reused is None else full.mean + REUSED_WEIGHT * reused.mean
 
 
 @dataclass(frozen=True)
 class DiscoveryEffect:
-    """What deferring does in one way, beside the same way with every tool loaded.
+    """The effect of deferring in one way, beside the same way with every tool loaded.
 
     Args:
         on: The way with discovery.
@@ -330,7 +330,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
         return next((run for run in self.runs if run.status == "running"), None)
 
     def of_prompt(self, prompt: str) -> Comparison:
-        """Return the part about one prompt."""
+        """Select the part about one prompt."""
         runs = tuple(run for run in self.runs if run.prompt == prompt)
         return dataclasses.replace(self, runs=runs, prompts=(prompt,))
 
@@ -358,7 +358,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
 
     @property
     def discovery_effects(self) -> tuple[DiscoveryEffect, ...]:
-        """What deferring does in each way with discovery in which something was deferred."""
+        """The effect of deferring in each way with discovery in which something was deferred."""
         results = self.comparable
         effects = []
         for result in results:
@@ -376,7 +376,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
         return tuple(effects)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a list of rows, one per run, for a DataFrame or a CSV file."""
+        """Build a list of rows, one per run, for a DataFrame or a CSV file."""
         return [run.row() for run in self.runs]
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -418,7 +418,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
 
 
 def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, str | None]:
-    """Return what a run of a way costs, and the currency, None for `weighted_tokens`: costs only if all ways have one.
+    """Compute the price of a way's run, and the currency, None for `weighted_tokens`: costs only if all ways have one.
 
     Args:
         result: The way.
@@ -432,14 +432,14 @@ def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, 
 
 
 def _share(result: WayResult) -> float:
-    """Return the share of right runs; where nothing was checked, of those that did not fail."""
+    """Compute the share of right runs; where nothing was checked, of those that did not fail."""
     if result.checked:
         return (result.right or 0) / result.checked
     return len(result.done) / (len(result.done) + result.failed)
 
 
 def _is_counterpart(other: WayResult, way: Way) -> bool:
-    """Return whether a way is the same but without discovery, where strategy and delivery do not matter."""
+    """Check whether a way is the same but without discovery, where strategy and delivery do not matter."""
     same = (other.way.model, other.way.tool_set) == (way.model, way.tool_set)
     return same and not any(run.discovery for run in other.done)
 
@@ -453,5 +453,5 @@ def _reused(steps: tuple[StepStats, ...]) -> tuple[int | None, Origin]:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value for a cell of a CSV file, in which a spreadsheet must not see a formula: answers are a model's words."""
+    """Escape a value for a cell of a CSV file, in which a spreadsheet must not see a formula: answers are a model's words."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

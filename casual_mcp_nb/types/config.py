@@ -76,7 +76,7 @@ class ClientConfig(RemoteConfig):
         return self._origin.key_variable
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
-        """Return this client with a key from an environment variable."""
+        """Copy this client with a key from an environment variable."""
         client = self.model_copy(update={"api_key": SecretStr(key)})
         written = {**self._origin.written, ("api_key",): Written(None, SecretStr(key))}
         client._origin = replace(self._origin, key_variable=variable, written=written)
@@ -199,7 +199,7 @@ class Config(BaseConfig):
     @model_validator(mode="before")
     @classmethod
     def _of_casual_mcp(cls, data: Any) -> Any:
-        """Accept what casual-mcp's own `model_dump` writes: no discovery is None there, and one key has no effect."""
+        """Accept the output of casual-mcp's own `model_dump`: no discovery is None there, and one key has no effect."""
         if not isinstance(data, Mapping):
             return data
         unset = {"namespace_tools", *(["tool_discovery"] if data.get("tool_discovery") is None else [])}
@@ -229,7 +229,7 @@ class Config(BaseConfig):
         return self._origin.notes
 
     def variables_of(self, section: str, name: str) -> tuple[str, ...]:
-        """Return the names of the environment variables whose values were inserted into an entry.
+        """List the environment variables whose values were inserted into an entry.
 
         Args:
             section: `clients`, `models` or `servers`.
@@ -238,7 +238,7 @@ class Config(BaseConfig):
         return self._origin.variables.get((section, name), ())
 
     def secrets(self) -> Secrets:
-        """Return every value to mask in text.
+        """Collect every value to mask in text.
 
         These are keys, headers, servers' environments, credentials in URLs, and values that variables inserted into commands,
         arguments and URLs. Values too short or too common to distinguish from other text are left out.
@@ -246,7 +246,7 @@ class Config(BaseConfig):
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Return those of `secrets` that are not just settings of servers; they are also masked in tool results."""
+        """Collect those of `secrets` that are not just settings of servers; they are also masked in tool results."""
         return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
     def _reached(self) -> list[RemoteConfig]:
@@ -254,7 +254,7 @@ class Config(BaseConfig):
 
 
 def unknown_clients(clients: Collection[str], models: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Return the key paths of models that name a client which does not exist, each with the reason.
+    """Yield the key paths of models that name a client which does not exist, each with the reason.
 
     The servers that toolsets name are checked when these are used: some exist only in the process.
 

@@ -53,13 +53,13 @@ class Conversation(Sequence[Turn], Displayable):
         return sum((turn.stats for turn in self), ChatStats())
 
     def as_in_a_file(self) -> Conversation:
-        """Return the conversation as files have it: of what stays in the kernel, only what it is."""
+        """Copy the conversation in the form for files: values that stay in the kernel are only described."""
         conversation = Conversation(Turn(Trace(map(as_in_a_file, turn.trace))) for turn in self)
         conversation.repairs = self.repairs
         return conversation
 
     def to_json(self) -> str:
-        """Return the whole conversation as JSON that `from_json` can load."""
+        """Format the whole conversation as JSON that `from_json` can load."""
         from casual_mcp_nb.types.record import dump_traces
 
         return dump_traces((turn.trace for turn in self), self._unread)
@@ -101,7 +101,7 @@ class Conversation(Sequence[Turn], Displayable):
 
 
 def _ended(trace: Trace) -> Trace:
-    """Return the trace of a saved turn, marked as ended."""
+    """Mark the trace of a saved turn as ended."""
     if not trace.of(TurnFinished):
         trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
     return trace

@@ -1,4 +1,4 @@
-"""Counts in words, for what is shown and for the reprs of values."""
+"""Counts in words, for displays and the reprs of values."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class ToolDiagnosis(Displayable):
         return self[self.ends_at or "called"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Convert it to plain values, for JSON."""
         return {
             "server": self.tool.server,
             "tool": self.tool.tool,
@@ -160,7 +160,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis]):
         return self.listed.state == "stopped" or any(tool.stopped for tool in self.tools)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Convert it to plain values, for JSON."""
         return {
             "server": self.server,
             "stopped": self.stopped,

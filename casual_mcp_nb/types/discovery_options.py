@@ -74,7 +74,7 @@ class DiscoveryOptions(BaseModel):
     auto_threshold: float = Field(default=5, gt=0, le=100)
 
     def discovery_options(self) -> dict[str, object]:
-        """Return the options by name."""
+        """Collect the options by name."""
         return {name: getattr(self, name) for name in DiscoveryOptions.model_fields}
 
 

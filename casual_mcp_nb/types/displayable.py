@@ -13,19 +13,19 @@ class Display(Protocol):
     """Renders displayable values."""
 
     def mimebundle(self, noun: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return `text/plain`, `text/markdown` and `text/html` of a value, or only those that are requested."""
+        """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are requested."""
         ...
 
     def page(self, noun: Any, title: str, /) -> str:
-        """Return a value as a whole HTML document."""
+        """Render a value as a whole HTML document."""
         ...
 
     def frame_of(self, value: Any, /) -> Any:
-        """Return a value that is a table as a pandas DataFrame."""
+        """Convert a value that is a table to a pandas DataFrame."""
         ...
 
     def figure_of(self, stats: Any, /) -> Any:
-        """Return stats as a matplotlib figure."""
+        """Plot stats as a matplotlib figure."""
         ...
 
 
@@ -43,7 +43,7 @@ def draw_with(load: Callable[[], Display]) -> None:
 
 
 def display() -> Display:
-    """Return the renderer, which the package sets on import."""
+    """Get the renderer, which the package sets on import."""
     assert _load is not None
     return _load()
 

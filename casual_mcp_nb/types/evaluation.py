@@ -114,7 +114,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
         return f"<Evaluation: {', '.join(self)} over {count(self.cases, 'case')}>"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a list of rows, one per strategy, for a DataFrame or a CSV file."""
+        """Build a list of rows, one per strategy, for a DataFrame or a CSV file."""
         return [
             {
                 "strategy": score.name,
@@ -168,12 +168,12 @@ class Lint(DisplayableList[LintFinding]):
         return f"<Lint: {count(len(self), 'finding')} in {count(self.tools, 'tool')}>"
 
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
-        """Return the findings grouped by kind."""
+        """Group the findings by kind."""
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
         return {kind: tuple(finding for finding in self.findings if finding.kind == kind) for kind in kinds}
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a list of rows, one per finding, for a DataFrame or a CSV file."""
+        """Build a list of rows, one per finding, for a DataFrame or a CSV file."""
         return [
             {
                 "kind": finding.kind,

@@ -212,7 +212,7 @@ PrefixCause = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PrefixChanged(Displayable):
-    """A request no longer begins with the whole request before it: what comes after the change is billed in full again.
+    """A request no longer begins with the whole request before it: the part after the change is billed in full again.
 
     Args:
         step: The step of the request.
@@ -508,7 +508,7 @@ class TurnFinished(Displayable):
 
 
 def as_in_a_file(event: Event) -> Event:
-    """Return an event as files have it: of payloads and large results, only what they are."""
+    """Convert an event to the form for files: payloads and large results are only described."""
     if not isinstance(event, ToolFinished):
         return event
     result = event.result

@@ -15,7 +15,7 @@ MAX_CAUSE = 300
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The fields of an error, for programs; None for what does not concern it.
+    """The fields of an error, for programs; None for those that do not concern it.
 
     Args:
         kind: What went wrong, such as `rate_limit`: see `CasualMcpError.kind`.
@@ -42,13 +42,13 @@ class Failure:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
-        """Return the fields that have a value, for JSON."""
+        """Collect the fields that have a value, for JSON."""
         named = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in named.items() if value is not None and value != {}}
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
-    """Return the fields of an error; None for one that is not of this package."""
+    """Read the fields of an error; None for one that is not of this package."""
     if not isinstance(error, CasualMcpError):
         return None
     names = [name for name in Failure.__slots__ if hasattr(error, name)]
@@ -63,13 +63,13 @@ class MaskedError(Exception):
 
     @classmethod
     def of(cls, error: BaseException, masked: str) -> MaskedError:
-        """Return the substitute for an error whose masked text this is."""
+        """Create the substitute for an error whose masked text this is."""
         line = " ".join(masked.split())
         return cls(f"{type(error).__name__}: {line[:MAX_CAUSE]}{'…' if len(line) > MAX_CAUSE else ''}")
 
 
 def masked_error(error: E, secrets: Collection[str]) -> E:
-    """Return an error of the same kind with secrets masked in its message and fields; the error itself if it has none.
+    """Mask secrets in an error's message and fields, as an error of the same kind; the error itself if it has none.
 
     Args:
         error: The error.

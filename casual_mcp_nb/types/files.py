@@ -78,11 +78,11 @@ def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[Bi
 
 
 class NotPrivateError(ValueError):
-    """A file that others can read or replace. The message says how, and what to do."""
+    """A file that others can read or replace. The message explains how, and how to repair it."""
 
 
 def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
-    """Return the beginning of a file that nobody but this user can have written.
+    """Read the beginning of a file that nobody but this user can have written.
 
     Args:
         path: The file.
@@ -108,7 +108,7 @@ def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | 
 def why_not_private(
     path: Path, *, secret: bool = True, within: Path | None = None, status: os.stat_result | None = None
 ) -> str | None:
-    """Return how others can read or replace a file, with the line that repairs it; None if they cannot.
+    """Find how others can read or replace a file, with the line that repairs it; None if they cannot.
 
     Args:
         path: The file.

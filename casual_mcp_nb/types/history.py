@@ -14,7 +14,7 @@ NEW_ID = "Gave a new id to {} with an empty or duplicate one."
 
 
 def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
-    """Return messages that every provider accepts as a history.
+    """Repair messages so that every provider accepts them as a history.
 
     A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
     placeholder, and a result without a call is dropped.
@@ -39,7 +39,7 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
 
 
 def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
-    """Return the call ids of messages that need no repair, as nearly all do; None where one does."""
+    """Collect the call ids of messages that need no repair, as nearly all do; None where one does."""
     ids: set[str] = set()
     waiting: list[str] = []
     for message in messages:
@@ -63,7 +63,7 @@ def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def unique_id(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, or an unused id derived from it, and mark it as used."""
+    """Choose `wanted`, or an unused id derived from it, and mark it as used."""
     unique = wanted
     while not unique or unique in taken:
         unique = f"{wanted or 'call'}_{len(taken) + 1}" if unique in ("", wanted) else f"{unique}_"
@@ -118,14 +118,14 @@ class _Repair:
         entry.results[index] = message
 
     def messages(self) -> list[ChatMessage]:
-        """Return all messages, with each call followed by its result."""
+        """List all messages, with each call followed by its result."""
         messages: list[ChatMessage] = []
         for entry in self._entries:
             messages += entry.messages() if isinstance(entry, _Calls) else [entry]
         return messages
 
     def counts(self) -> dict[str, int]:
-        """Return the number of repairs of each kind, by its sentence."""
+        """Count the repairs of each kind, by its sentence."""
         missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
         return {
             NEW_ID: self._renamed,
@@ -144,7 +144,7 @@ class _Calls:
         self.results: dict[int, ToolResultMessage] = {}
 
     def messages(self) -> list[Any]:
-        """Return the message and a result for each of its calls, in their order."""
+        """List the message and a result for each of its calls, in their order."""
         from casual_llm.messages import ToolResultMessage
 
         calls = self.message.tool_calls or []

@@ -1,4 +1,4 @@
-"""What the tools of a config cost in tokens, server by server and tool by tool, and what deferring them would save."""
+"""The token cost of a config's tools, server by server and tool by tool, and the saving by deferring them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from casual_mcp_nb.types.tool import ToolName
 
 @dataclass(frozen=True)
 class ToolTokens:
-    """What one tool costs.
+    """The cost of one tool.
 
     Args:
         tool: The tool.
@@ -27,7 +27,7 @@ class ToolTokens:
 
 @dataclass(frozen=True)
 class ServerTokens:
-    """What the tools of one server cost.
+    """The cost of one server's tools.
 
     Args:
         server: The server.
@@ -53,7 +53,7 @@ class ServerTokens:
 
 @dataclass(frozen=True)
 class HostAudit(DisplayableList[ServerTokens]):
-    """What a config of an MCP host costs in each request, and what deferring all of its tools would save.
+    """The cost of an MCP host's config in each request, and the saving by deferring all of its tools.
 
     Args:
         source: The config's file.
@@ -90,7 +90,7 @@ class HostAudit(DisplayableList[ServerTokens]):
         return tuple(server for server in self.servers if server.error is not None)
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with one row per tool.
+        """Build a pandas DataFrame with one row per tool.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -98,7 +98,7 @@ class HostAudit(DisplayableList[ServerTokens]):
         return display().frame_of(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Convert it to plain values, for JSON."""
         return {
             "source": self.source,
             "tokens": self.tokens,

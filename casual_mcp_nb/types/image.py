@@ -39,14 +39,14 @@ class Picture:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type of PNG, JPEG, GIF or WebP from the first bytes; None for anything else."""
+    """Detect the media type of PNG, JPEG, GIF or WebP by the first bytes; None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
 
 
 def images_of(result: ToolResult) -> list[bytes]:
-    """Return the images in a tool's result that can be sent to a model.
+    """Find the images in a tool's result that can be sent to a model.
 
     Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each;
     the text of the result has a note about the others.
@@ -60,7 +60,7 @@ def images_of(result: ToolResult) -> list[bytes]:
 
 
 def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
-    """Return the images in messages, in order."""
+    """Find the images in messages, in order."""
     contents = [message.content for message in messages if isinstance(message.content, list)]
     return [_picture(part) for content in contents for part in content if part.type == "image"]
 

@@ -1,4 +1,4 @@
-"""A tool's result that is too large for the model: what is known of it, and the whole for the person."""
+"""A tool's result that is too large for the model: its description, and the whole for the person."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def size_in_words(size: int) -> str:
 
 
 def value_of(text: str) -> Any:
-    """Return what a text holds: a pandas DataFrame for a table, a list or dict for other JSON, else the text.
+    """Parse a text: as a pandas DataFrame for a table, a list or dict for other JSON, else the text.
 
     Without pandas, a table is a list of dicts.
     """

@@ -45,7 +45,7 @@ class ModelOptions(TypedDict, total=False):
 
 
 def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
-    """Return the options of a TypedDict that a line can contain: the name and syntax of each, by flag."""
+    """Find the options of a TypedDict that a line can contain: the name and syntax of each, by flag."""
     flags = {
         option: annotation.__metadata__[0]
         for option, annotation in in_order(options).items()
@@ -55,6 +55,6 @@ def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
 
 
 def in_order(options: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a TypedDict: options of the turn come before those passed to the model."""
+    """Order the annotations of a TypedDict: options of the turn come before those passed to the model."""
     names = sorted(options.__annotations__, key=lambda name: name in ModelOptions.__annotations__)
     return {name: options.__annotations__[name] for name in names}

@@ -1,4 +1,4 @@
-"""Limits on what comes in: how deeply values are nested, and how many there are.
+"""Limits on input: how deeply values are nested, and how many there are.
 
 Too deeply nested values cannot be sent, shown or saved, because JSON encoders recurse. Each value costs whoever reads it up to
 a microsecond in a parser and up to a hundred in an SDK, all of it on the event loop, so bytes alone are not a limit.
@@ -27,7 +27,7 @@ _NESTED = (dict, list, tuple)
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Return whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself.
+    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself.
 
     Args:
         value: Any JSON value.
@@ -46,7 +46,7 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
 
 
 def is_large(value: Any, limit: int = 10_000) -> bool:
-    """Return whether a value has too many parts, or too long a string, to traverse quickly.
+    """Check whether a value has too many parts, or too long a string, to traverse quickly.
 
     Args:
         value: Any JSON value.
@@ -86,7 +86,7 @@ class ValueCount:
 
 
 def parts_in(message: ChatMessage) -> int:
-    """Return how many parts and tool calls a message has."""
+    """Count the parts and tool calls of a message."""
     calls = (message.role == "assistant" and message.tool_calls) or ()
     return len(calls) + (len(message.content) if isinstance(message.content, list) else 0)
 
@@ -127,7 +127,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
 
 def problem_of(text: str) -> str:
-    """Return what is wrong with arguments that `parse_arguments` could not use, as the predicate of a sentence."""
+    """Describe the problem with arguments that `parse_arguments` could not use, as the predicate of a sentence."""
     try:
         is_object = isinstance(json.loads(text), dict)
     except RecursionError:

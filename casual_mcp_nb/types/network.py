@@ -1,4 +1,4 @@
-"""What an IP address or a host is: on the public internet, or this computer. Every room asks here."""
+"""Checks of IP addresses and hosts: on the public internet, or this computer. Every module asks here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/12
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address belongs to the public internet, whatever this Python knows of it.
+    """Check whether an IP address belongs to the public internet, whatever this Python knows of it.
 
     Args:
         address: The address; a zone (`%eth0`) is allowed.
@@ -49,7 +49,7 @@ def is_public(address: str) -> bool:
 
 
 def is_this_computer(host: str) -> bool:
-    """Return whether a host is `localhost` or a loopback address, which no other computer can reach.
+    """Check whether a host is `localhost` or a loopback address, which no other computer can reach.
 
     Args:
         host: The name or the IP address.
@@ -62,6 +62,6 @@ def is_this_computer(host: str) -> bool:
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address; an IPv4 address in the form of an IPv6 one (`::ffff:10.0.0.1`) as what it is."""
+    """Parse an address; an IPv4 address in the form of an IPv6 one (`::ffff:10.0.0.1`) becomes plain IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -69,7 +69,7 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """Return the options of one call.
+        """Collect the options of one call.
 
         Args:
             options: Values by the names of `ModelOptions`; None means not given.
@@ -88,12 +88,12 @@ class RequestOptions(RemoteConfig):
         raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
 
     def given(self) -> dict[str, Any]:
-        """Return the options that are not None, by name; headers as secrets."""
+        """Collect the options that are not None, by name; headers as secrets."""
         values = self.__dict__
         return {name: value for name in OPTION_NAMES if (value := values[name]) is not None}
 
     def shown(self) -> dict[str, Any]:
-        """Return the given options as plain JSON for a record, without headers and values of variables."""
+        """Collect the given options as plain JSON for a record, without headers and values of variables."""
         if self is NO_OPTIONS:
             return {}
         given = self.given()
@@ -101,7 +101,7 @@ class RequestOptions(RemoteConfig):
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
-        """Return these options overridden by those of `other`; bodies and headers are merged."""
+        """Override these options by those of `other`; bodies and headers are merged."""
         if other is NO_OPTIONS:
             return self
         changes = other.given()
@@ -117,12 +117,12 @@ class RequestOptions(RemoteConfig):
         return merged
 
     def without(self, names: Iterable[str]) -> RequestOptions:
-        """Return these options without some."""
+        """Copy these options without some."""
         left_out = dict.fromkeys(names)
         return self.model_copy(update=left_out) if left_out else self
 
     def headers(self) -> dict[str, str]:
-        """Return the extra headers with their values."""
+        """Reveal the extra headers with their values."""
         return {name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()}
 
     def _secrets(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a function of the notebook returned for the person, as displays show it."""
+"""Previews of the payload that a function of the notebook returned for the person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PayloadPreview:
-    """How a payload is shown; the payload itself stays in the kernel. Files have only what it is.
+    """A preview of a payload; the payload itself stays in the kernel. Files have only its description.
 
     Args:
         what: What it is, such as `DataFrame, 1,200 rows, 5 columns`.
@@ -27,10 +27,10 @@ class PayloadPreview:
 
     @property
     def is_shown(self) -> bool:
-        """Whether there is more than what it is."""
+        """Whether there is more than the description."""
         return bool(self.columns or self.picture or self.text)
 
 
 def in_a_file(preview: PayloadPreview) -> PayloadPreview:
-    """Return what of a preview goes into a file."""
+    """Reduce a preview to the part that is saved in a file."""
     return PayloadPreview(preview.what)

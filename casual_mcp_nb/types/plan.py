@@ -1,4 +1,4 @@
-"""What a model would call: planned calls, which a person reads, edits and runs."""
+"""Planned calls: those a model would make, which a person reads, edits and runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PlannedCall(Displayable):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with it as it is now, by the schema of the tool; empty if nothing is."""
+        """The problems of its arguments as they are now, by the schema of the tool; empty if there are none."""
         if self.tool is None:
             return ("There is no such tool.",)
         if isinstance(self.arguments, str):
@@ -80,7 +80,7 @@ class ToolCalls(DisplayableList[ToolCall]):
 
 
 class PlannedCalls(DisplayableList[PlannedCall]):
-    """What a model would call to answer a prompt; nothing of it was run, except searches for tools.
+    """The calls that a model would make to answer a prompt; none of them was run, except searches for tools.
 
     Args:
         turn: The turn of planning: its searches, requests and tokens. It is not part of the conversation.
@@ -113,7 +113,7 @@ class PlannedCalls(DisplayableList[PlannedCall]):
 
     @property
     def answer(self) -> str:
-        """What the model wrote beside the calls, or instead of any."""
+        """The model's text beside the calls, or instead of any."""
         return self.turn.answer
 
     def run(self, *indices: int) -> ToolCalls:

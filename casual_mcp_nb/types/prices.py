@@ -64,7 +64,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
-        """Return the cost of a call; None if its tokens are unknown.
+        """Compute the cost of a call; None if its tokens are unknown.
 
         Args:
             usage: Its tokens.
@@ -93,12 +93,12 @@ PriceTable = Annotated[dict[str, Price], AfterValidator(_in_one_currency)]
 
 
 def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
-    """Return the price under the first of these names that has one, or None."""
+    """Look up the price under the first of these names that has one, or None."""
     return next((prices[name] for name in names if name in prices), None)
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """Return the total cost of answered calls; None if none has a cost, or if their currencies differ."""
+    """Add up the cost of answered calls; None if none has a cost, or if their currencies differ."""
     priced = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in priced}) != 1:
         return None

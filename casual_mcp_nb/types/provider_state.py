@@ -55,7 +55,7 @@ class ToolOutcomeMessage(ToolResultMessage):
 def result_message(
     name: str, call_id: str, text: str, *, failed: bool = False, result: ToolResult | None = None
 ) -> ToolResultMessage:
-    """Return the message that gives a model the result of a call.
+    """Build the message that gives a model the result of a call.
 
     Args:
         name: The tool's name as the model wrote it.

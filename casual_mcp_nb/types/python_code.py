@@ -11,7 +11,7 @@ from casual_mcp_nb.types.tool import ToolName
 
 
 def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
-    """Return a tool call as Python code: `session.call_tool("math:add", a=1, b=2)`.
+    """Write a tool call as Python code: `session.call_tool("math:add", a=1, b=2)`.
 
     Args:
         tool: The tool.
@@ -24,7 +24,7 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
 
 
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Return the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
+    """Write the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
 
     Args:
         uri: The URI or the URI template.
@@ -35,7 +35,7 @@ def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, st
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Return a prompt as Python code: `session.prompt("demo:greet", name="Ada")`; arguments as of `read_code`."""
+    """Write a prompt as Python code: `session.prompt("demo:greet", name="Ada")`; for arguments see `read_code`."""
     return f"session.prompt({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
 
 

@@ -78,7 +78,7 @@ R = TypeVar("R", bound=Recorded)
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
-    """Return traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`.
+    """Format traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`.
 
     Args:
         traces: One for each turn.
@@ -102,7 +102,7 @@ class EventWriter:
         self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)
 
     def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
-        """Return an event as JSON, and the messages and definitions that are new in it, each with its number and as JSON."""
+        """Format an event as JSON, and the messages and definitions that are new in it, each with its number."""
         tables = self._messages, self._tools
         known = [len(table.rows) for table in tables]
         text = _json(_written(event, *tables))
@@ -114,7 +114,7 @@ class EventWriter:
 
 
 def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
-    """Return the document of `dump_traces` from its parts as JSON.
+    """Build the document of `dump_traces` from its parts as JSON.
 
     Args:
         messages: The messages.
@@ -280,7 +280,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return `value` with anything nested deeper than `depth` as text."""
+    """Convert anything in `value` that is nested deeper than `depth` to text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **changed)
@@ -298,7 +298,7 @@ def _checked(value: Any, kind: type[Any]) -> Any:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """Return a document, or a part of one, as JSON."""
+    """Format a document, or a part of one, as JSON."""
     from pydantic_core import to_json
 
     # Ten times as fast as `json`, whose indenting encoder is in Python.
@@ -320,7 +320,7 @@ _NOT_JSON = (b"NaN", b"Infinity")
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with only strings and numbers that UTF-8 JSON can represent."""
+    """Reduce `value` to strings and numbers that UTF-8 JSON can represent."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -25,7 +25,7 @@ from casual_mcp_nb.types.trace import Trace, Turn
 
 
 def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
-    """Return a turn that goes only as far as another one is to be repeated.
+    """Cut a turn to the part that is to be repeated.
 
     Args:
         turn: The turn.

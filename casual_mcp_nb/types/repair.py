@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
-    """Return the traces of a conversation with unique call ids, also in the events of each call.
+    """Give the traces of a conversation unique call ids, also in the events of each call.
 
     Messages that the person added are repaired by `repaired`; a model's call without a result gets one in `Turn.messages`
     anyway.

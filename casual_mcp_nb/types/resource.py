@@ -1,4 +1,4 @@
-"""Resources and prompts of MCP servers: what servers list, what reading gives, subscriptions."""
+"""Resources and prompts of MCP servers: listings, contents, subscriptions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ O = TypeVar("O", bound=_Offered)  # noqa: E741 (what is offered)
 
 
 class _Offers(DisplayableList[O], Generic[O]):
-    """What servers offer, in the order of the config.
+    """The resources or prompts of servers, in the order of the config.
 
     Args:
         offers: All of them.
@@ -138,7 +138,7 @@ class _Offers(DisplayableList[O], Generic[O]):
         return {server: tuple(offers) for server, offers in servers.items()}
 
     def named(self, name: str, server: str | None = None) -> O:
-        """Return the one with a name.
+        """Find the one with a name.
 
         Args:
             name: `server:name`, or a name that only one server has.
@@ -171,7 +171,7 @@ class Resources(_Offers[Resource]):
     noun = "resource"
 
     def of_server(self, name: str) -> Resources:
-        """Return those of one server."""
+        """Select those of one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
         return Resources(tuple(resource for resource in self if resource.server == name), problems, listed=self.listed)
 
@@ -185,14 +185,14 @@ class Prompts(_Offers[ServerPrompt]):
     noun = "prompt"
 
     def of_server(self, name: str) -> Prompts:
-        """Return those of one server."""
+        """Select those of one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
         return Prompts(tuple(prompt for prompt in self if prompt.server == name), problems, listed=self.listed)
 
 
 @dataclass(frozen=True)
 class ResourceContents(Displayable):
-    """What a resource contains.
+    """The contents of a resource.
 
     Args:
         server: The server that it was read from.
@@ -233,14 +233,14 @@ class ResourceContents(Displayable):
 
 
 def is_json(mime_type: str | None) -> bool:
-    """Return whether a media type is JSON, or a format that is written in it."""
+    """Check whether a media type is JSON, or a format that is written in it."""
     kind = (mime_type or "").partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """A message of a prompt: who would say it, `user` or `assistant`, and what."""
+    """A message of a prompt: its role, `user` or `assistant`, and its content."""
 
     role: str
     content: ContentPart
@@ -280,7 +280,7 @@ class PromptMessages(Displayable):
 
 @dataclass(frozen=True)
 class Completions(DisplayableList[str]):
-    """What a server suggests for an argument.
+    """A server's suggestions for an argument.
 
     Args:
         values: The suggestions, best first.

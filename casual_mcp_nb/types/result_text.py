@@ -29,7 +29,7 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 
 
 def bare_result(text: str, name: str) -> str:
-    """Return the text of a result without the prefix of `format_result`.
+    """Remove the prefix of `format_result` from the text of a result.
 
     Args:
         text: The result's text in the conversation.
@@ -39,5 +39,5 @@ def bare_result(text: str, name: str) -> str:
 
 
 def says_failed(text: str) -> bool:
-    """Return whether a result's text reports a failure: it begins with `Error`."""
+    """Check whether a result's text reports a failure: it begins with `Error`."""
     return text.lstrip().casefold().startswith("error")

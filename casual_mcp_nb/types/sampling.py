@@ -1,4 +1,4 @@
-"""What a server asks a model to answer (sampling, deprecated in MCP since 2026-07-28), and the answer."""
+"""A server's request to a model (sampling, deprecated in MCP since 2026-07-28), and the answer."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Explanation(Displayable):
     spelling: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def word(self, term: str) -> str:
-        """Return the whole word of a term."""
+        """Complete a term to its whole word."""
         return self.spelling.get(term, term)
 
     @property
@@ -81,7 +81,7 @@ class Explanation(Displayable):
 
 
 def ordinal(number: int) -> str:
-    """Return a place in words: `1st`, `2nd`, `13th`."""
+    """Format a rank in words: `1st`, `2nd`, `13th`."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
 
@@ -104,7 +104,7 @@ class SearchHit:
 
     @property
     def pair(self) -> tuple[str, ToolSpec]:
-        """The server and the tool, which is what a search of casual-mcp returns."""
+        """The server and the tool, as a search of casual-mcp returns them."""
         return self.tool.server, self.tool
 
     def __iter__(self) -> Iterator[str | ToolSpec]:

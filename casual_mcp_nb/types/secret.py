@@ -67,7 +67,7 @@ class Secrets(Set[str]):
         return "<secrets>"
 
     def union(self, *others: Iterable[str]) -> Secrets:
-        """Return the union with other values."""
+        """Unite these with other values."""
         return Secrets(self._values.union(*others))
 
 
@@ -105,7 +105,7 @@ class Mask:
         return "<mask>"
 
     def __call__(self, text: str) -> str:
-        """Return a text with every secret replaced by `MASK`."""
+        """Replace every secret in a text by `MASK`."""
         if self._wanted:
             for form in self._possible(text):
                 if form in text:
@@ -113,11 +113,11 @@ class Mask:
         return text
 
     def is_in(self, text: str) -> bool:
-        """Return whether a text has a secret in it."""
+        """Check whether a text has a secret in it."""
         return bool(self._wanted) and any(form in text for form in self._possible(text))
 
     def _possible(self, text: str) -> tuple[str, ...]:
-        """Return the forms that can be in a text, by the characters in it."""
+        """Select the forms that can be in a text, by the characters in it."""
         has_run = bool(self._run) and self._run in text.encode("ascii", "replace").translate(_RUNS)
         found = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
         if found not in self._needs:
@@ -135,12 +135,12 @@ _MIN_RUN = 8
 
 
 def holds_mask(text: str) -> bool:
-    """Return whether a text has the replacement for a secret in it; a longer row of asterisks is something else."""
+    """Check whether a text has the replacement for a secret in it; a longer row of asterisks is something else."""
     return _MASKED.search(text) is not None
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Return `text` with each of the secrets replaced by `MASK`, also where it is encoded.
+    """Replace each of the secrets in `text` by `MASK`, also where it is encoded.
 
     Args:
         text: Any text.
@@ -150,7 +150,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def mask_of(secrets: Iterable[str]) -> Mask:
-    """Return the mask of some secrets, which is kept for the next call with the same ones."""
+    """Create the mask of some secrets, which is kept for the next call with the same ones."""
     return _mask_of(frozenset(secrets))
 
 
@@ -161,7 +161,7 @@ def _mask_of(secrets: frozenset[str]) -> Mask:
 
 @lru_cache(maxsize=1024)
 def _forms(value: str) -> tuple[tuple[str, str], ...]:
-    """Return the forms in which a value occurs in text, each with the character without which it cannot."""
+    """List the forms in which a value occurs in text, each with the character without which it cannot."""
     forms: dict[str, str] = {}
     written = dict.fromkeys((*_escaped_in_json(value), *_in_urls(value), *_in_html(value)))
     # Structured values are searched as JSON, which escapes once more.
@@ -200,7 +200,7 @@ def _in_html(value: str) -> Iterator[str]:
 
 
 def _as_runs(data: bytes) -> Iterator[str]:
-    """Yield bytes in hexadecimal, and those characters of their base64 that do not depend on what is before and after them."""
+    """Yield bytes in hexadecimal, and those characters of their base64 that do not depend on their neighbours."""
     yield from (data.hex(), data.hex().upper())
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode()
@@ -209,12 +209,12 @@ def _as_runs(data: bytes) -> Iterator[str]:
 
 
 def can_be_masked(value: str) -> bool:
-    """Return whether `value` is long and unusual enough to mask in any text."""
+    """Check whether `value` is long and unusual enough to mask in any text."""
     return len(value) >= _SHORTEST and value.lower() not in COMMON
 
 
 def certain(name: str, value: str) -> bool:
-    """Return whether a value is a secret beyond doubt, rather than a setting such as a time zone.
+    """Check whether a value is a secret beyond doubt, rather than a setting such as a time zone.
 
     That follows from its name, or from its being long, with letters and digits, and neither a path nor a URL.
     """
@@ -222,12 +222,12 @@ def certain(name: str, value: str) -> bool:
 
 
 def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
-    """Return the values of the secrets that are not None."""
+    """Reveal the values of the secrets that are not None."""
     return {secret.get_secret_value() for secret in secrets if secret is not None}
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """Return the secrets in a URL: the password, keys and tokens in its query, and anything that looks random.
+    """Find the secrets in a URL: the password, keys and tokens in its query, and anything that looks random.
 
     Each is returned verbatim, decoded, and as a request encodes user and password.
     """
@@ -249,7 +249,7 @@ def url_secrets(url: str | None) -> set[str]:
 
 
 def header_secrets(value: str) -> set[str]:
-    """Return the forms of a secret header value: whole, without the scheme, and decoded from `Basic`."""
+    """List the forms of a secret header value: whole, without the scheme, and decoded from `Basic`."""
     words = value.split()
     secrets = {value, *words[-1:]}
     if len(words) == 2 and words[0].lower() == "basic":
@@ -262,7 +262,7 @@ def header_secrets(value: str) -> set[str]:
 
 
 def with_tokens(values: Iterable[str]) -> set[str]:
-    """Return the secret values of headers and their secret parts: "Bearer x" as a whole, and x."""
+    """List the secret values of headers and their secret parts: "Bearer x" as a whole, and x."""
     return {part for value in values if value.strip() for part in header_secrets(value)}
 
 
@@ -303,14 +303,14 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _is_key(option: str, value: str) -> bool:
-    """Return whether a short option's value is a key; with `-k` even a short one, unless it is a word, number or path."""
+    """Check whether a short option's value is a key; with `-k` even a short one, unless it is a word, number or path."""
     if _LOOKS_SECRET.fullmatch(value):
         return True
     return option == "-k" and not re.fullmatch(r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL)
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
-    """Return the value of a `NAME=value` or header argument whose name says that it is secret."""
+    """Yield the value of a `NAME=value` or header argument whose name says that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
     match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
@@ -318,5 +318,5 @@ def _assigned(before: str, arg: str) -> Iterator[str]:
 
 
 def random_parts(path: str) -> list[str]:
-    """Return the parts of a path that look like tokens: long, with digits and letters."""
+    """Find the parts of a path that look like tokens: long, with digits and letters."""
     return _RANDOM.findall(path)

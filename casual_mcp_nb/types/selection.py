@@ -99,7 +99,7 @@ class ToolsOff(MutableSet[str]):
 
 
 class Selection(Displayable, DiscoveryOptions):
-    """What the model sees. Assign to a field, or to an entry of `servers`; changes apply from the next turn.
+    """The tools that the model sees. Assign to a field, or to an entry of `servers`; changes apply from the next turn.
 
     Assigning an unknown name or a value out of range raises a `UsageError`. Tool names can be checked once their server has
     listed them. The fields of `DiscoveryOptions` are also fields of a selection.
@@ -231,11 +231,11 @@ class Selection(Displayable, DiscoveryOptions):
                 setattr(self, name, getattr(new, name))
 
     def snapshot(self) -> Selection:
-        """Return an independent copy."""
+        """Create an independent copy."""
         return Selection.model_validate(self.model_dump())
 
     def key(self) -> str:
-        """Return a string that is the same for equal selections: the cache key of compiled views."""
+        """Compute a string that is the same for equal selections: the cache key of compiled views."""
         # Each turn calls this, and pydantic looks for a private attribute everywhere else first.
         private = self.__pydantic_private__ or {}
         changes, key = private["_keyed"]
@@ -305,7 +305,7 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
-    """Return the error for an invalid value of a field."""
+    """Build the error for an invalid value of a field."""
     value = values.get(field)
     if field == "strategy":
         return UnknownNameError("strategy", str(value), get_args(Strategy))

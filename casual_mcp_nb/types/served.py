@@ -1,4 +1,4 @@
-"""What of a session is served to other programs."""
+"""The parts of a session that are served to other programs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class ServedTools(Displayable):
 
     @property
     def host_config(self) -> dict[str, Any]:
-        """What belongs into the config of another MCP host; the token is left for the person to fill in."""
+        """The entry for the config of another MCP host; the token is left for the person to fill in."""
         headers = {"headers": {"Authorization": "Bearer …"}} if self.has_token else {}
         return {"mcpServers": {"casual-mcp-nb": {"type": "http", "url": self.url, **headers}}}

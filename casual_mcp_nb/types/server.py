@@ -1,4 +1,4 @@
-"""Config of an MCP server: how to reach it and what to use of it."""
+"""Config of an MCP server: how to reach it and which of its tools to use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_TOOLS = "*"
 
 
 def checked_approval(value: Any) -> Any:
-    """Return a policy, or a mapping of tool names to policies, unchanged.
+    """Check a policy, or a mapping of tool names to policies.
 
     Raises:
         ValueError: It is neither; the message names the valid words and, in a mapping, the tool.
@@ -120,7 +120,7 @@ class ServerConfig(RemoteConfig):
         return self
 
     def offers(self, tool: str) -> bool:
-        """Return whether `include_tools` and `exclude_tools` allow a tool of this server.
+        """Check whether `include_tools` and `exclude_tools` allow a tool of this server.
 
         Args:
             tool: Its own name.
@@ -158,7 +158,7 @@ _TRANSPORTS: dict[str, tuple[Transport, ...]] = {
 
 
 def server_problem(fields: Mapping[str, Any]) -> str | None:
-    """Return why a server's fields conflict, or None; the reason never contains values."""
+    """Find the reason why a server's fields conflict, or None; it never contains values."""
     given = [way for way in _TRANSPORTS if fields.get(way)]
     if len(given) != 1:
         return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"

@@ -1,4 +1,4 @@
-"""A service at an address: its limits, and what it says of itself."""
+"""A service at an address: its limits and its status."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ServeLimits:
 
 @dataclass(frozen=True)
 class ServiceStatus(Displayable):
-    """What is served at an address.
+    """The status of a service at an address.
 
     Args:
         url: The address.

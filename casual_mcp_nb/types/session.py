@@ -106,7 +106,7 @@ class Servers(DisplayableMapping[ServerStatus]):
 
 
 def not_connected(servers: Sequence[str]) -> str:
-    """Return that servers are not connected yet, and how to connect them."""
+    """Format a notice that servers are not connected yet, and how to connect them."""
     names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (", …" if len(servers) > _MAX_NAMES else "")
     return in_words_of(f"Not connected yet: {names}. To connect: session.connect()")
 
@@ -156,12 +156,12 @@ class Tools(Sequence[ToolSpec], Displayable):
         return len(self.catalog)
 
     def of_server(self, name: str) -> Tools:
-        """Return the tools of one server."""
+        """Select the tools of one server."""
         unconnected = tuple(each for each in self.unconnected if each == name)
         return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:
-        """Return the mode of a tool."""
+        """Look up the mode of a tool."""
         return self.modes.get(tool.tool_name, "loaded")
 
     def __repr__(self) -> str:
@@ -273,7 +273,7 @@ class Clients(DisplayableList[ClientRow]):
 
 @dataclass(frozen=True)
 class ExplorerSnapshot(Displayable):
-    """A static snapshot of an explorer: what the model sees, and its cost.
+    """A static snapshot of an explorer: the tools that the model sees, and their cost.
 
     Args:
         servers: The servers with their state.

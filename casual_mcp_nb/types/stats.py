@@ -53,7 +53,7 @@ class TokenUsageStats:
         return self.prompt_tokens + self.completion_tokens
 
     def model_dump(self) -> dict[str, int | None]:
-        """Return the counts as a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""
+        """Convert the counts to a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""
         return {name: getattr(self, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
 
     def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
@@ -87,7 +87,7 @@ class ToolCallStats:
         return sum(self.by_tool.values())
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the counts as a dict, as casual-mcp does: `by_tool`, `by_server`, `total`."""
+        """Convert the counts to a dict, as casual-mcp does: `by_tool`, `by_server`, `total`."""
         return {"by_tool": dict(self.by_tool), "by_server": dict(self.by_server), "total": self.total}
 
     def __add__(self, other: ToolCallStats) -> ToolCallStats:
@@ -112,7 +112,7 @@ class DiscoveryStats:
     called: Mapping[str, int] = field(default_factory=dict)
 
     def model_dump(self) -> dict[str, int]:
-        """Return the counts as a dict, as casual-mcp does: `tools_discovered`, `search_calls`."""
+        """Convert the counts to a dict, as casual-mcp does: `tools_discovered`, `search_calls`."""
         return {"tools_discovered": self.tools_discovered, "search_calls": self.search_calls}
 
     def __add__(self, other: DiscoveryStats) -> DiscoveryStats:
@@ -190,7 +190,7 @@ class ChatStats(Displayable):
 
     @property
     def reused_tokens(self) -> int:
-        """What the requests repeat from the request before each of them, estimated: a provider's cache can hold that."""
+        """Estimated tokens that the requests repeat from the one before each of them: a provider's cache can hold those."""
         return sum(step.reused or 0 for step in self.steps)
 
     @property
@@ -207,7 +207,7 @@ class ChatStats(Displayable):
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the counts as a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`, `discovery`."""
+        """Convert the counts to a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`, `discovery`."""
         return {
             "tokens": self.tokens.model_dump(),
             "tool_calls": self.tool_calls.model_dump(),
@@ -216,7 +216,7 @@ class ChatStats(Displayable):
         }
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with one row per model call.
+        """Build a pandas DataFrame with one row per model call.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -224,7 +224,7 @@ class ChatStats(Displayable):
         return display().frame_of(self)
 
     def plot(self) -> Any:
-        """Return a matplotlib figure with each request's tokens by part, as stacked bars.
+        """Plot each request's tokens by part, as stacked bars of a matplotlib figure.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -281,13 +281,13 @@ def _tool_key(event: ToolStarted) -> str:
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
-    """Return `later` with its turns renumbered to follow those of `steps`."""
+    """Renumber the turns of `later` to follow those of `steps`."""
     turns = steps[-1].turn + 1 if steps else 0
     return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
-    """Compute the stats of each step. `undeferred_tokens` excludes what searches added to later requests."""
+    """Compute the stats of each step. `undeferred_tokens` excludes the tools that searches added to later requests."""
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
     answers = {event.step: event for event in events if isinstance(event, StepFinished)}
     calls: dict[int, list[ToolFinished]] = {}

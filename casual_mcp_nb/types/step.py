@@ -103,13 +103,13 @@ class ToolCall(Displayable):
 
     @property
     def edited(self) -> bool:
-        """Whether the person edited the result before the model read it; `result` is what it read, `unedited` what came."""
+        """Whether the person edited the result before the model read it; `unedited` is the original."""
         # A search's result is changed when what it found is unloaded.
         return self.unedited is not None and self.search is None
 
     @property
     def value(self) -> Any:
-        """The whole result as a Python value, as the tool returned it, even if the person edited what the model read.
+        """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
 
         Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
         generator the list of what it yielded. Of another tool, made at each access: a pandas DataFrame for a table (a list of
@@ -220,7 +220,7 @@ class Step(Displayable):
 
 
 def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
-    """Return the messages from the first one that differs from the earlier request, and the system prompt if it changed."""
+    """List the messages from the first one that differs from the earlier request, and the system prompt if it changed."""
     system, messages = _parts(request)
     old_system, old = _parts(before)
     old = old[max(request.left_out - before.left_out, 0) :]
@@ -320,7 +320,7 @@ def messages_of(
     edited: Mapping[str, str],
     sent: Mapping[str, ChatMessage] = _NONE,
 ) -> list[ChatMessage]:
-    """Return an answer and the results of its calls as messages of the conversation.
+    """Convert an answer and the results of its calls to messages of the conversation.
 
     Args:
         answer: The answer.
@@ -346,7 +346,7 @@ def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | 
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, which is a string, a list of parts, or None."""
+    """Extract the text of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "\n".join(part.text for part in content if part.type == "text")
     return content or ""

@@ -1,4 +1,4 @@
-"""Saved conversations: what is known of each without reading its turns."""
+"""Saved conversations: a summary of each without reading its turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ForkedFrom:
 
 @dataclass(frozen=True)
 class ConversationHead:
-    """What a conversation was set up with; what happened in it is in its turns.
+    """The settings of a conversation; its events are in its turns.
 
     Args:
         model: Name of the model in the config.
@@ -97,7 +97,7 @@ class StoredConversations(DisplayableList[StoredConversation]):
     find: Callable[[], StoredConversations] | None = field(default=None, repr=False, compare=False)
 
     def read(self) -> StoredConversations:
-        """Return them as they were when they were first read."""
+        """Read them as they were when they were first read."""
         return self._read if self.find is not None else self
 
     @cached_property

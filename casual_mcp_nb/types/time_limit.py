@@ -1,4 +1,4 @@
-"""Time limits on what usually ends long before them: one timer of the event loop serves them all."""
+"""Time limits on work that usually ends long before them: one timer of the event loop serves them all."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _pieces(text: str) -> int:
 
 
 def sampled(text: str, count: Callable[[str], int]) -> float:
-    """Return how many tokens a text has: counted, up to 200,000 characters; of a longer one, from a sample.
+    """Count the tokens of a text: exactly, up to 200,000 characters; of a longer one, from a sample.
 
     The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. Of
     text that is alike throughout, or in stretches of a twentieth of it, the number is within 5% of a count of the whole. Of a
@@ -114,7 +114,7 @@ def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """Why a provider could not reuse from its cache what a request shares with the one before.
+    """A provider's reason for not reusing from its cache the part that a request shares with the one before.
 
     Args:
         reason: The provider's word for it, such as `tools_changed`.
@@ -127,7 +127,7 @@ class CacheMiss:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What one call of a model cost.
+    """The tokens of one model call.
 
     `None` means unknown, which is never written as 0.
 
@@ -183,7 +183,7 @@ class TokenParts:
         return self.tools + self.manifest
 
     def as_dict(self) -> dict[str, int]:
-        """Return the parts by name, in the order in which they are sent."""
+        """Collect the parts by name, in the order in which they are sent."""
         return {
             "system": self.system,
             "manifest": self.manifest,
@@ -193,19 +193,19 @@ class TokenParts:
         }
 
     def __add__(self, other: TokenParts) -> TokenParts:
-        """Return the sum of both; `estimated` if either is."""
+        """Add up both; `estimated` if either is."""
         mine, theirs = self.as_dict(), other.as_dict()
         origin: Origin = "reported" if self.origin == other.origin == "reported" else "estimated"
         return TokenParts(**{name: mine[name] + theirs[name] for name in mine}, origin=origin)
 
     def as_counted(self, usage: TokenUsage | None) -> TokenParts:
-        """Return the parts scaled to the provider's count of the request, if there is one."""
+        """Scale the parts to the provider's count of the request, if there is one."""
         if usage is None or usage.prompt_tokens is None or usage.origin != "reported":
             return self
         return self.scaled_to(usage.prompt_tokens)
 
     def scaled_to(self, reported: int) -> TokenParts:
-        """Return the parts scaled to add up to `reported`, the provider's count; the largest absorbs the rounding."""
+        """Scale the parts to add up to `reported`, the provider's count; the largest absorbs the rounding."""
         parts = self.as_dict()
         total = self.total
         if total == 0:

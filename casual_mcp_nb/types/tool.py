@@ -42,7 +42,7 @@ class ToolName:
 
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
-    """Return a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+    """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
 
     Args:
         name: The tool.
@@ -162,7 +162,7 @@ class ToolSpec(Displayable):
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """What the definition leaves out, in words; usually nothing."""
+        """The parts that the definition leaves out, in words; usually none."""
         return self._defined[1]
 
     @cached_property
@@ -187,7 +187,7 @@ class ToolSpec(Displayable):
 
     @property
     def said(self) -> dict[str, Any]:
-        """What the server says about this tool, apart from its name."""
+        """The server's statements about this tool, apart from its name."""
         return {
             "title": self.title,
             "description": self.description,
@@ -248,7 +248,7 @@ def _said_lines(tool: ToolSpec) -> list[str]:
 
 
 def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
-    """Return the tools of each server, in the order given."""
+    """Group the tools by server, in the order given."""
     groups: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         groups[tool.server].append(tool)
@@ -264,13 +264,13 @@ class ToolCatalog(Protocol):
     """
 
     def __len__(self) -> int:
-        """Return how many tools there are."""
+        """Count the tools."""
 
     def __iter__(self) -> Iterator[ToolSpec]:
         """Yield every tool, in the same order each time."""
 
     def get(self, name: str | ToolName, /) -> ToolSpec | None:
-        """Return the tool with this wire name, or `server:tool`; None if there is none."""
+        """Find the tool with this wire name, or `server:tool`; None if there is none."""
 
 
 class Catalog(Sequence[ToolSpec]):
@@ -334,22 +334,22 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """Return the tool with this name in any of the forms of `resolve`; None if there is none or more than one."""
+        """Find the tool with this name in any of the forms of `resolve`; None if there is none or more than one."""
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
     def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
-        """Return the tools with this name in a form of `resolve`: one for a wire name, else all that share it."""
+        """Find the tools with this name in a form of `resolve`: one for a wire name, else all that share it."""
         if isinstance(name, str) and name in self.by_wire_name:
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
 
     def named(self, name: str) -> bool:
-        """Return whether there is at least one tool of this name."""
+        """Check whether there is at least one tool of this name."""
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
-        """Return the tool that a name refers to.
+        """Find the tool that a name refers to.
 
         Args:
             name: The wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
@@ -370,7 +370,7 @@ class Catalog(Sequence[ToolSpec]):
         )
 
     def _suggestion(self, name: str) -> str:
-        """Return the tools with the closest names, one name for each."""
+        """Suggest the tools with the closest names, one name for each."""
         spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
         nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])

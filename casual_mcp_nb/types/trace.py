@@ -76,7 +76,7 @@ class Trace:
         return iter(tuple(self._events))
 
     def since(self, count: int) -> list[Event]:
-        """Return the events after the first `count`."""
+        """List the events after the first `count`."""
         return self._events[count:]
 
     @property
@@ -85,15 +85,15 @@ class Trace:
         return max((event.at for event in self._events), default=0.0)
 
     def all_of(self, kind: type[E]) -> Sequence[E]:
-        """Return the events of one kind, in order, without a copy: it grows with the trace."""
+        """List the events of one kind, in order, without a copy: it grows with the trace."""
         return self._by_kind.get(kind, ())
 
     def of(self, kind: type[E]) -> list[E]:
-        """Return the events of one kind, in order."""
+        """List the events of one kind, in order."""
         return list(self._by_kind.get(kind, ()))
 
     def to_json(self) -> str:
-        """Return all events as JSON that `from_json` can load."""
+        """Format all events as JSON that `from_json` can load."""
         return dump_traces([self])
 
     @classmethod
@@ -174,7 +174,7 @@ class Turn(Displayable):
 
     @property
     def person_waits(self) -> PersonWaits:
-        """When it waited for the person, and what the person is asked now."""
+        """The times in which it waited for the person, and the open question."""
         asked = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
         return person_waits(self.trace) if asked else PersonWaits()
 
@@ -267,7 +267,7 @@ class Turn(Displayable):
 
     @property
     def payloads(self) -> list[Any]:
-        """What functions of the notebook returned for the person, in order; empty in a saved conversation."""
+        """The values that functions of the notebook returned for the person, in order; empty in a saved conversation."""
         return [call.payload for call in self.tool_calls if call.payload is not None]
 
     @property
@@ -292,7 +292,7 @@ class Turn(Displayable):
 
     @property
     def prefix_changes(self) -> list[PrefixChanged]:
-        """The requests that no longer began with the whole request before them, each with what changed."""
+        """The requests that no longer began with the whole request before them, each with the change."""
         return self.trace.of(PrefixChanged)
 
     @property

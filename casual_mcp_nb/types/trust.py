@@ -1,4 +1,4 @@
-"""What a config would start and where keys would go, and whether the person has accepted that."""
+"""The programs a config would start and the hosts its keys would go to, and whether the person has accepted them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrustEntry(Displayable):
 
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry]):
-    """What a config would start and where keys would go.
+    """The programs that a config would start and the hosts its keys would go to.
 
     Args:
         source: The config's file; empty for a config made in Python.
@@ -72,21 +72,21 @@ class Trust(DisplayableList[TrustEntry]):
 
 
 def title_of(entry: TrustEntry) -> str:
-    """Return what an entry is, and whether it was accepted."""
+    """Describe an entry: its kind, and whether it was accepted."""
     state = f"changed: {', '.join(entry.changed)}" if entry.changed else entry.state
     return f"{entry.kind} {exact(entry.name)} ({state})"
 
 
 def lines_of(entry: TrustEntry) -> str:
-    """Return the facts of an entry, one per line; what has changed is marked with `*`."""
+    """Format the facts of an entry, one per line; changes are marked with `*`."""
     return "\n".join(f"{'*' if label in entry.changed else ' '} {label:12} {text}" for label, text in entry.facts)
 
 
 def exact(text: str) -> str:
-    """Return a text that cannot be mistaken for another one: as it is if it is plain ASCII on one line, else as JSON."""
+    """Format a text so that it cannot be mistaken for another one: as it is if it is plain ASCII on one line, else as JSON."""
     return text if _PLAIN.fullmatch(text) and text == text.strip() else json.dumps(text)
 
 
 def exact_word(text: str) -> str:
-    """Return a word of a command so that it is clear where it ends, see `exact`."""
+    """Format a word of a command so that it is clear where it ends, see `exact`."""
     return text if " " not in text and exact(text) == text else json.dumps(text)

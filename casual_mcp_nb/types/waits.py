@@ -42,11 +42,11 @@ class PersonWaits:
         return frozenset(each.call_id for each in self.asked if isinstance(each, ApprovalAsked))
 
     def within(self, start: float, end: float) -> float:
-        """Return how long the turn waited between two times, in seconds since it began."""
+        """Compute how long the turn waited between two times, in seconds since it began."""
         return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self.spans)
 
     def taken(self, start: float, end: float) -> float:
-        """Return how long something took from `start` to `end`: without the time in which it waited for the person."""
+        """Compute how long something took from `start` to `end`: without the time in which it waited for the person."""
         return max(0.0, end - start - self.within(start, end))
 
 
@@ -63,7 +63,7 @@ def person_waits(events: Iterable[Event]) -> PersonWaits:
 
 
 class _State:
-    """What runs, and what the person is asked, at the time of the last event."""
+    """The running work and the open question at the time of the last event."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -105,7 +105,7 @@ class _State:
                 self._asked.clear()
 
     def result(self) -> PersonWaits:
-        """Return when it waited."""
+        """Compute the times in which it waited."""
         spans = [*self._spans, *([(self._at, math.inf)] if self._waits() else [])]
         waiting = frozenset(self._waiting()) if self._asked else frozenset()
         return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._asked.values()))

@@ -13,7 +13,7 @@ from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Quest
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
-    """Return a question as JSON: what a person must know to answer, with nothing cut."""
+    """Convert a question to JSON: everything that a person needs to answer, with nothing cut."""
     row: dict[str, Any] = {"order": order, "kind": question.kind, "channel": question.channel}
     if question.server is not None:
         row["server"] = one_line(question.server)

@@ -29,7 +29,7 @@ class Attached:
 
 
 def with_attached(prompt: str, images: Sequence[Attached]) -> Prompt:
-    """Return a prompt with the attached images.
+    """Add the attached images to a prompt.
 
     Raises:
         UsageError: One of them is too large, or is not an image that models take.

@@ -10,7 +10,7 @@ STATIC = Path(__file__).parent / "static"
 
 @cache
 def bundle_of(name: str) -> tuple[str, str]:
-    """Return the ES module and the style sheet of a front end.
+    """Read the ES module and the style sheet of a front end.
 
     Args:
         name: The file in `static/`, without extension.

@@ -1,4 +1,4 @@
-"""Python that does the same as what a person did on a page; to be copied into a cell."""
+"""Python that does the same as a person's action on a page; to be copied into a cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_LINE = 100
 
 
 def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
-    """Return the call of `Session.chat` that sends a message.
+    """Write the call of `Session.chat` that sends a message.
 
     Args:
         prompt: The text.
@@ -23,7 +23,7 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
 
 def call_code(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the call of `Session.call_tool` that calls a tool.
+    """Write the call of `Session.call_tool` that calls a tool.
 
     Args:
         tool: Its name, as `server:tool`.
@@ -33,7 +33,7 @@ def call_code(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a JSON value as a Python literal; a text that hides something is escaped."""
+    """Write a JSON value as a Python literal; a text that hides something is escaped."""
     match value:
         case str():
             return _text(value)

@@ -18,7 +18,7 @@ Copied = Literal["answer", "python", "arguments", "result", "call_python"]
 
 
 def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any]) -> str:
-    """Return a text of a turn, whole.
+    """Extract a text of a turn, whole.
 
     Args:
         turn: The turn.

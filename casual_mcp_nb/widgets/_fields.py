@@ -1,4 +1,4 @@
-"""A form from a JSON Schema, and arguments from what was filled in. The schema comes from a server and can be anything."""
+"""A form from a JSON Schema, and arguments from its fields. The schema comes from a server and can be anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("string", "integer", "number", "boolean")
 
 
 def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
-    """Return a field for each parameter of a tool.
+    """Build a field for each parameter of a tool.
 
     Returns:
         For each `name`, `type` in words, `required`, `description`, and `kind`: `string`, `integer`, `number`, `boolean`,
@@ -32,7 +32,7 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of a call, from the text in each field; a field that is left empty is left out.
+    """Parse the arguments of a call from the text in each field; a field that is left empty is left out.
 
     Raises:
         UsageError: A text is not valid for its field, or a required field is empty; all such fields are named.

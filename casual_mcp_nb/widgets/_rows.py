@@ -41,7 +41,7 @@ RESTRICTED = {"app only": "a", "task only": "k"}
 
 
 def rows_of(catalog: Catalog) -> Rows:
-    """Return the tools of each server as `[name, wire name, tokens, badges, summary]`, without empty values at the end."""
+    """List the tools of each server as `[name, wire name, tokens, badges, summary]`, without empty values at the end."""
     return {server: [_row(tool) for tool in tools] for server, tools in catalog.by_server.items()}
 
 
@@ -54,7 +54,7 @@ def _row(tool: ToolSpec) -> list[Any]:
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
-    """Return a letter for each tool of each server, in the order of the rows.
+    """Build a letter for each tool of each server, in the order of the rows.
 
     Args:
         view: What the selection makes of the catalog.
@@ -83,7 +83,7 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
 
 
 def server_row(status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]) -> dict[str, Any]:
-    """Return one server as JSON; `mode` is the chosen mode, `effective` the one that results.
+    """Convert a server to JSON; `mode` is the chosen mode, `effective` the one that results.
 
     Args:
         status: The server's state.
@@ -110,14 +110,14 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 
 
 def not_connected(status: ServerStatus) -> ConnectError:
-    """Return a short error: the whole reason is shown with the server."""
+    """Shorten the error of a server: its whole reason is shown with the server."""
     reason = (status.stderr_tail.strip() or status.error or "no reason was given").splitlines()[-1]
     text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _MAX_ALERT)}"
     return ConnectError(text, server=status.name)
 
 
 def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
-    """Return one tool as JSON: names, description, claims, price, form fields of the parameters, schemas as text.
+    """Convert a tool to JSON: names, description, claims, price, form fields of the parameters, schemas as text.
 
     Args:
         tool: The tool.
@@ -143,7 +143,7 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
 
 
 def call_row(made: DirectCall) -> dict[str, Any]:
-    """Return a call that the person made, without its result; `arguments` is JSON as text."""
+    """Convert a call that the person made, without its result; `arguments` is JSON as text."""
     call = made.call
     return {
         "id": made.id,
@@ -156,7 +156,7 @@ def call_row(made: DirectCall) -> dict[str, Any]:
 
 
 def audit_rows(audit: Audit) -> list[dict[str, Any]]:
-    """Return the last calls of a session, the newest first."""
+    """List the last calls of a session, the newest first."""
     first_number = audit.dropped + len(audit)
     return [
         {
@@ -178,7 +178,7 @@ def _text(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def budget_of(view: ToolView) -> dict[str, Any]:
-    """Return what the first request costs, in estimated tokens.
+    """Count the estimated tokens of the first request, by part.
 
     Returns:
         `total`; `servers`: the loaded tools of each; `finder`: the search tool, or those for browsing; `manifest`.
@@ -192,7 +192,7 @@ def budget_of(view: ToolView) -> dict[str, Any]:
 
 
 def undeferred_budget_of(view: ToolView) -> dict[str, Any]:
-    """Return what the first request would cost if every tool were loaded."""
+    """Count the estimated tokens that the first request would have if every tool were loaded."""
     return {"total": view.undeferred_tokens, "servers": _by_server((*view.loaded, *view.deferred)), "finder": 0, "manifest": 0}
 
 

@@ -70,7 +70,7 @@ TIERS = (
 
 
 def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
-    """Return a conversation as plain values for the player, without what stays in the kernel.
+    """Convert a conversation to plain values for the player, without values that stay in the kernel.
 
     Args:
         conversation: The conversation.

@@ -39,7 +39,7 @@ class ToolsState(State):
 
     @property
     def view(self) -> ToolView:
-        """What the model sees of them; without a toolset if the selection names one that does not exist."""
+        """The model's view of them; without a toolset if the selection names one that does not exist."""
         return self._compiled(self._tools.selection)[0]
 
     @property
@@ -73,12 +73,12 @@ class ToolsState(State):
         )
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
-        """Return what the model sees under a selection, and what is wrong with the selection."""
+        """Compile the view under a selection, and describe the selection's error if it has one."""
         view = self._tools.current_view(selection)
         return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
-        """Return the tools that were excluded one by one."""
+        """Find the tools that were excluded one by one."""
         return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
 
     def _look(self) -> None:

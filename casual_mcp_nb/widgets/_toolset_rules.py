@@ -1,4 +1,4 @@
-"""Toolsets made from what is ticked."""
+"""Toolsets made from the ticked tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rule = bool | tuple[str, ...] | ExcludeSpec
 
 
 def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
-    """Return the shortest rule that includes exactly the tools `included` of a server.
+    """Find the shortest rule that includes exactly the tools `included` of a server.
 
     A tool that the server adds later is included only by the rules "all" and "all but some".
     """
@@ -25,7 +25,7 @@ def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
 
 
 def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog) -> ToolSetConfig:
-    """Return a toolset that includes these tools too."""
+    """Add these tools to a toolset."""
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} | {tool.tool_name for tool in tools}
     changed = {tool.server for tool in tools}
     rules = {server: rule_for(catalog.by_server[server], included) for server in changed}
@@ -35,7 +35,7 @@ def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Ca
 def toolset_from_selection(
     selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
 ) -> ToolSetConfig:
-    """Return one toolset that includes what the toolset, the servers and the single tools of a selection do together.
+    """Combine the toolset, the servers and the single tools of a selection into one toolset.
 
     Args:
         selection: What the person chose.

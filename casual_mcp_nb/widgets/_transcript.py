@@ -91,12 +91,12 @@ class Transcript:
                 self.said = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """Return the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
+        """Build the rows of the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
         last = list(enumerate(turns, 1))[-MAX_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in last}
 
     def key(self, turn: Turn) -> str:
-        """Return the key by which the front end knows a turn."""
+        """Build the key by which the front end knows a turn."""
         if turn not in self._keys:
             self._keys[turn] = f"t{next(self._numbers)}"
         return self._keys[turn]
@@ -109,7 +109,7 @@ class Transcript:
         return row if before is None else {**row, "before": before}
 
     def _addresses(self, turn: Turn) -> list[str]:
-        """Return, for each image of the prompt, its address; empty where its bytes are there."""
+        """List, for each image of the prompt, its address; empty where its bytes are there."""
         if turn not in self._images:
             # They are decoded for that, so it is done once.
             self._images[turn] = [picture.address for picture in pictures_of(turn.started.messages)]

@@ -11,7 +11,7 @@ from casual_mcp_nb.widgets.state import SessionParts
 
 
 def unaccepted(session: SessionParts) -> dict[str, Any] | None:
-    """Return what was kept from starting, whole; None if nothing was."""
+    """List the entries kept from starting, whole; None if there are none."""
     report = session.tool_service.unaccepted
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 

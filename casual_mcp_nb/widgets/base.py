@@ -27,7 +27,7 @@ _NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyte
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON merge patch that turns `old` into `new`; empty if they are the same.
+    """Compute the JSON merge patch that turns `old` into `new`; empty if they are the same.
 
     Source: RFC 7396. In such patches null means absent, so a value of None is treated as one that is not there.
     """
@@ -45,7 +45,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 
 def without_none(value: Any) -> Any:
-    """Return a value as the front end knows it, where what is None is absent: there, null would be taken for 0."""
+    """Remove the fields that are None from a value for the front end: there, null would be taken for 0."""
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
@@ -81,7 +81,7 @@ def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
 
 
 class SessionWidget(anywidget.AnyWidget):
-    """Shows states of a session and carries out what the person does with them.
+    """A view of states of a session, which carries out the person's actions.
 
     A page that opens it gets the whole state first, and after that only changes. What the person does arrives as a call of a
     command of a state, runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state
@@ -130,7 +130,7 @@ class SessionWidget(anywidget.AnyWidget):
             self.close()
 
     def static(self) -> Any:
-        """Return the noun that is shown instead where no kernel runs."""
+        """Build the value that is shown instead where no kernel runs."""
         return self.session
 
     def freeze(self) -> None:

@@ -66,7 +66,7 @@ class ConversationState(State):
             self._redraw()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that the panel shows."""
+        """Collect the whole state of the panel."""
         session, turns = self.session, self._turns.runner.turns
         rows = self._transcript.rows(turns)
         tool_set, fixed = session.tool_service.selection.tool_set, self._options.get("model")
@@ -102,14 +102,14 @@ class ConversationState(State):
             self.session.engine.submit(self._connect())
 
     def _models(self) -> list[list[str]]:
-        """Return each model with what a person reads."""
+        """List each model with its label."""
         config = self.session.config
         offline = [name for name, model in config.models.items() if config.clients[model.client].provider == "offline"]
         labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
         return [[name, labels.get(name, name)] for name in config.models]
 
     def _examples(self) -> list[str]:
-        """Return questions to begin with, for the bundled servers that are there."""
+        """List questions to begin with, for the bundled servers that are there."""
         servers = self.session.config.servers.values()
         return [BUNDLED[server.bundled].example for server in servers if server.bundled and BUNDLED[server.bundled].example]
 
@@ -170,7 +170,7 @@ class ConversationState(State):
 
     @command
     async def request(self, turn: str, step: int) -> str:
-        """Return exactly what a step sent to the model, as HTML. In Python: `session.turns[i].steps[j].request`.
+        """Render a step's exact request to the model as HTML. In Python: `session.turns[i].steps[j].request`.
 
         Args:
             turn: The turn's key in the transcript.
@@ -186,7 +186,7 @@ class ConversationState(State):
 
     @command
     async def coming_request(self, question: str) -> str:
-        """Return exactly what the coming step would send, as HTML. In Python: `session.questions[0].request`.
+        """Render the coming step's exact request as HTML. In Python: `session.questions[0].request`.
 
         Args:
             question: The id of the question of a paused step.
@@ -201,7 +201,7 @@ class ConversationState(State):
 
     @command
     async def image(self, turn: str, index: int) -> str:
-        """Return an image of a turn's prompt, as a `data:` address.
+        """Encode an image of a turn's prompt as a `data:` address.
 
         Args:
             turn: The turn's key in the transcript.
@@ -219,7 +219,7 @@ class ConversationState(State):
 
     @command
     def copy(self, turn: str, what: Copied, call: str | None = None) -> str:
-        """Return a text of a turn to be copied.
+        """Extract a text of a turn to be copied.
 
         Args:
             turn: The turn's key in the transcript.
@@ -233,7 +233,7 @@ class ConversationState(State):
         return copied(whole, what, call, self._differences(whole))
 
     def _differences(self, turn: Turn) -> dict[str, Any]:
-        """Return the options of a turn that the next `chat` would not have by itself."""
+        """Collect the options of a turn that the next `chat` would not have by itself."""
         started, selection = turn.started, self.session.tool_service.selection
         own = self._options if turn in self._own else {}
         options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
@@ -245,7 +245,7 @@ class ConversationState(State):
 
     @command
     def audit(self) -> list[dict[str, Any]]:
-        """Return the last calls of the session, the newest first; `session.audit` has them all."""
+        """List the last calls of the session, the newest first; `session.audit` has them all."""
         return audit_rows(self.session.tool_service.audit)
 
     @command
@@ -354,6 +354,6 @@ class ConversationState(State):
 
 
 def _label(attachment: ResourceContents | PromptMessages) -> str:
-    """Return what names an attachment in the panel."""
+    """Build the label of an attachment in the panel."""
     name = attachment.uri if isinstance(attachment, ResourceContents) else attachment.name
     return f"{first(attachment.server, MAX_NAME)}: {first(name, MAX_NAME)}"

@@ -22,7 +22,7 @@ MAX_TOOLS = 100
 
 
 class ConversationsState(State):
-    """The saved conversations, read once somebody looks, and what can be done with them.
+    """The saved conversations, read once somebody looks, and the actions on them.
 
     Args:
         session: The session.
@@ -37,7 +37,7 @@ class ConversationsState(State):
         self.follow(session.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return whether and where conversations are saved, which tools this one has loaded, and what a cassette does."""
+        """Collect whether and where conversations are saved, the tools this one has loaded, and the state of the cassette."""
         if self._loaded is None:
             # The whole conversation is read for that, and a running turn is drawn many times.
             self._loaded = self._turns.runner.discovered
@@ -54,7 +54,7 @@ class ConversationsState(State):
 
     @command
     async def found(self, query: str = "", archived: bool = False) -> dict[str, Any]:
-        """Return the last conversations with a text in them. In Python: `session.store.find`.
+        """Find the last conversations with a text in them. In Python: `session.store.find`.
 
         Args:
             query: The text; empty for all.
@@ -69,7 +69,7 @@ class ConversationsState(State):
 
     @command
     async def open(self, id: str) -> list[str]:
-        """Continue a conversation, and return what of its set-up is not available. In Python: `session.resume`."""
+        """Continue a conversation, and list the settings of it that are not available. In Python: `session.resume`."""
         _, problems = await asyncio.to_thread(self._turns.resume, id)
         return problems
 

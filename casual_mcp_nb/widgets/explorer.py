@@ -1,4 +1,4 @@
-"""The explorer: everything that the model sees, what it costs, and how it is found."""
+"""The explorer: everything that the model sees, its cost, and how it is found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from casual_mcp_nb.widgets.state import SessionParts
 
 
 class Explorer(SessionWidget):
-    """What servers offer and what it costs: tools, the manifest, the budget, the toolsets, the search, resources and prompts.
+    """Tools, resources and prompts of servers with their cost: the manifest, the budget, the toolsets, the search.
 
     Args:
         session: The session; servers that are not connected yet are connected in the background.
@@ -26,5 +26,5 @@ class Explorer(SessionWidget):
         super().__init__(session, selection=self.selection, search=self.search, resources=self.resources)
 
     def static(self) -> ExplorerSnapshot:
-        """Return the servers, the budget, the toolsets and the manifest, as they are now."""
+        """Build a snapshot of the servers, the budget, the toolsets and the manifest."""
         return self.selection.exploration

@@ -46,12 +46,12 @@ class Panel(SessionWidget):
         )
 
     def static(self) -> Conversation:
-        """Return the conversation as it is now."""
+        """Get the conversation as it is now."""
         return self.session.turn_service.runner.conversation
 
 
 class TokenMeter(SessionWidget):
-    """What each step and turn used, as bars. In Python: `session.stats`.
+    """The tokens of each step and turn, as bars. In Python: `session.stats`.
 
     Args:
         session: The session.
@@ -64,5 +64,5 @@ class TokenMeter(SessionWidget):
         super().__init__(session, tokens=self.tokens)
 
     def static(self) -> ChatStats:
-        """Return the counts as they are now."""
+        """Get the counts as they are now."""
         return self.session.turn_service.runner.stats

@@ -58,7 +58,7 @@ def player_page(
     cassette: Cassette | None = None,
     secrets: Iterable[str] = (),
 ) -> str:
-    """Return a conversation as an HTML page that steps through it, searches as its model does, and is a cassette.
+    """Build an HTML page of a conversation that steps through it, searches as its model does, and is a cassette.
 
     Args:
         conversation: The conversation; what stays in the kernel is left out.
@@ -82,7 +82,7 @@ def player_page(
 
 
 def _search(view: ToolView | None) -> dict[str, Any]:
-    """Return the search of a session: the index that its model searches, or why the page has none."""
+    """Embed the search of a session: the index that its model searches, or the reason why the page has none."""
     index = None if view is None else view.index if view.deferred else view.whole_index
     if view is None or index is None or not len(index):
         return {"tools": [], "cut": 0, "deferred": False, "note": "No tools were connected when this page was made."}
@@ -106,11 +106,11 @@ def _tool(tool: ToolSpec) -> list[str]:
 
 
 def _embedded(value: Any) -> str:
-    """Return JSON that cannot end the element that it is in."""
+    """Format JSON that cannot end the element that it is in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return text.encode("utf-8", "replace").decode()
 
 
 def _hash(text: str) -> str:
-    """Return what a content security policy names an inline script or style by."""
+    """Compute the hash by which a content security policy names an inline script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""The state behind the tab of resources and prompts: what servers offer, read and filled in, ready for the next message."""
+"""The state behind the tab of resources and prompts: listings, contents and attachments for the next message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Literal["resource", "prompt"]
 
 
 class ResourcesState(State):
-    """Lists what servers offer once somebody looks, reads it, and keeps what is chosen for the next message of a panel.
+    """The listings of servers once somebody looks, their contents, and the attachments for the next message of a panel.
 
     Args:
         session: The session.
@@ -41,7 +41,7 @@ class ResourcesState(State):
         self.follow(session.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how much there is, what was followed, and what goes with the next message."""
+        """Count the resources and prompts, with those that are followed and the attachments of the next message."""
         return {
             "version": self._version,
             "resources": len(self._resources),
@@ -55,7 +55,7 @@ class ResourcesState(State):
 
     @command
     async def offers(self, query: str = "") -> dict[str, Any]:
-        """Return the rows whose server, name, title, URI or description has all words of a query.
+        """Find the rows whose server, name, title, URI or description has all words of a query.
 
         The first time, the servers that are connected list what they offer; from then on changes are followed.
 
@@ -95,7 +95,7 @@ class ResourcesState(State):
 
     @command
     async def complete(self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]) -> list[str]:
-        """Return what the server suggests for an argument, given what is written so far. In Python: `session.complete`."""
+        """Ask the server to suggest values for an argument, given the others so far. In Python: `session.complete`."""
         others = {key: value for key, value in values.items() if key != argument and value}
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
@@ -105,7 +105,7 @@ class ResourcesState(State):
 
     @command
     def code_of(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
-        """Return the same as a line of Python."""
+        """Write the same as a line of Python."""
         given = {key: value for key, value in values.items() if value}
         return prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
 
@@ -128,7 +128,7 @@ class ResourcesState(State):
             self.session.engine.submit(self._update())
 
     async def _update(self) -> None:
-        """List again what has changed; servers that are not connected are not waited for."""
+        """Update the lists that have changed; servers that are not connected are not waited for."""
         self._update_again = self._updating
         if self._updating:
             return

@@ -1,4 +1,4 @@
-"""The state behind the search box: results as the person types, why each was found, and what the limit leaves out."""
+"""The state behind the search box: results as the person types, why each was found, and the results below the limit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class SearchState(ToolsState):
 
     @property
     def results(self) -> SearchResults:
-        """What the last query found; nothing before the first one."""
+        """The results of the last query; empty before the first one."""
         index, query, cut = self._last or (ToolSearchIndex(()), "", self.view.selection.max_search_results)
         return index.find(query, cut)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how many tools can be searched, deferred ones and all that are included, and the limit of a search."""
+        """Count the tools that can be searched, deferred ones and all that are included, with the limit of a search."""
         view = self.view
         return {
             "deferred": len(view.deferred),
@@ -63,7 +63,7 @@ class SearchState(ToolsState):
 
     @command
     async def terms(self, query: str, whole: bool = False) -> dict[str, Any]:
-        """Return the words of a query that matched each tool; this takes longer than the search.
+        """List the words of a query that matched each tool; this takes longer than the search.
 
         Returns:
             The `query`, and `terms`: for each name on the wire the words, the most important first.
@@ -106,7 +106,7 @@ class SearchState(ToolsState):
 
 
 def _shown(cut: int) -> int:
-    """Return how many tools are shown for a limit."""
+    """Compute how many tools are shown for a limit."""
     return min(cut + BEHIND_THE_CUT, MAX_SHOWN)
 
 
@@ -128,7 +128,7 @@ def _hit(hit: SearchHit, best: float) -> dict[str, Any]:
 
 
 def _terms(explanation: Explanation) -> list[str]:
-    """Return the words of the query that matched a tool, whole, the most important first."""
+    """List the words of the query that matched a tool, whole, the most important first."""
     weights: dict[str, float] = {}
     for share in explanation.shares:
         # A part of the score that is not a word of the query has a name of several words.

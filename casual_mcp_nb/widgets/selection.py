@@ -1,4 +1,4 @@
-"""The state behind the explorer: what the model sees and what it costs, and the commands that change it."""
+"""The state behind the explorer: the model's tools and their cost, and the commands that change them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SelectionState(ToolsState):
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as JSON; prices are estimated tokens."""
+        """Collect all of it as JSON; prices are estimated tokens."""
         selection = self._tools.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
@@ -141,7 +141,7 @@ class SelectionState(ToolsState):
 
     @command
     def draft(self) -> dict[str, Any]:
-        """Return what toolset, servers and single tools include together, as a toolset: `description` and `servers`."""
+        """Combine toolset, servers and single tools into a toolset: `description` and `servers`."""
         selection, catalog = self._tools.selection, self.catalog
         tool_set = self._tools.resolve_tool_set(selection.tool_set)
         return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
@@ -201,7 +201,7 @@ class SelectionState(ToolsState):
 
     @command
     async def tool(self, name: str) -> dict[str, Any]:
-        """Return all that is known about a tool.
+        """Collect all details of a tool.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -243,7 +243,7 @@ class SelectionState(ToolsState):
 
     @command
     def code_of(self, name: str, filled: dict[str, str]) -> str:
-        """Return the call that `try_tool` would make, as Python.
+        """Write the call that `try_tool` would make, as Python.
 
         Raises:
             UsageError: A text is not valid for its field.
@@ -253,7 +253,7 @@ class SelectionState(ToolsState):
 
     @command
     def calls(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Return the last calls that the person made, the newest first, without their results.
+        """List the last calls that the person made, the newest first, without their results.
 
         Args:
             name: Only those of this tool; None for all.
@@ -265,7 +265,7 @@ class SelectionState(ToolsState):
 
     @command
     async def call_html(self, id: str) -> str:
-        """Return one of these calls as it is displayed, with its result.
+        """Render one of these calls as it is displayed, with its result.
 
         Raises:
             UnknownNameError: It is not recorded any more.
@@ -301,7 +301,7 @@ class SelectionState(ToolsState):
 
     @command
     def server_log(self, server: str) -> dict[str, Any]:
-        """Return the end of a server's log.
+        """Read the end of a server's log.
 
         Returns:
             `lines`: for each `at` (seconds since 1970), `level` and `text`, the newest last; `dropped`: how many came before.
@@ -317,7 +317,7 @@ class SelectionState(ToolsState):
 
     @command
     async def messages(self, server: str, tool: str | None = None) -> list[dict[str, Any]]:
-        """Return the last JSON-RPC messages to and from a server, the newest last.
+        """List the last JSON-RPC messages to and from a server, the newest last.
 
         Args:
             server: The server.
@@ -381,7 +381,7 @@ class SelectionState(ToolsState):
         return {**state, "selected": selection.tool_set} if selection.tool_set is not None else state
 
     def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
-        """Return how many tools a toolset includes, counted once."""
+        """Count how many tools a toolset includes, each once."""
         cached = self._sizes.get(name)
         if cached is None or cached[0] is not catalog or cached[1] is not tool_set:
             cached = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))

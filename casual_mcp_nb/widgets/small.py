@@ -23,7 +23,7 @@ class ToolsetPicker(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> ToolSets:
-        """Return the toolsets as they are now."""
+        """Get the toolsets as they are now."""
         return self.selection.tool_sets
 
 
@@ -40,7 +40,7 @@ class ServerToggles(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> Servers:
-        """Return the servers as they are now."""
+        """Get the servers as they are now."""
         return self.selection.servers
 
 
@@ -54,7 +54,7 @@ class ManifestView(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> Manifest:
-        """Return the manifest as it is now."""
+        """Get the manifest as it is now."""
         return self.selection.manifest
 
 
@@ -68,5 +68,5 @@ class SearchBox(SessionWidget):
         super().__init__(session, search=self.search)
 
     def static(self) -> SearchResults:
-        """Return the results of the last query."""
+        """Get the results of the last query."""
         return self.search.results

@@ -1,4 +1,4 @@
-"""What a widget shows and what can be done with it: plain Python over a session, without a front end."""
+"""The state of a widget and the actions on it: plain Python over a session, without a front end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class SessionParts(Protocol):
-    """What widgets use of a session: its parts."""
+    """The parts of a session that widgets use."""
 
     config: Config
     engine: EngineThread
@@ -45,7 +45,7 @@ class SessionParts(Protocol):
 
 
 class State:
-    """The base of what widgets show.
+    """The base of the states that widgets show.
 
     Args:
         session: The session.
@@ -66,7 +66,7 @@ class State:
         cls.commands = frozenset(name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that is shown, as JSON; None means absent. Tables are dicts by row, so that patches stay small."""
+        """Collect the whole state as JSON; None means absent. Tables are dicts by row, so that patches stay small."""
         return {}
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:

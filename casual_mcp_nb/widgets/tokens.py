@@ -1,4 +1,4 @@
-"""The state behind the token meter: what each model call used, step by step and turn by turn."""
+"""The state behind the token meter: the tokens of each model call, step by step and turn by turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokensState(State):
         self.follow(session.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return rows by turn and step, from 1, the sums, and the names of the parts of a request."""
+        """Collect rows by turn and step, from 1, the sums, and the names of the parts of a request."""
         stats = [self._stats(turn) for turn in self.session.turn_service.runner.turns]
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {

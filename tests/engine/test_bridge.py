@@ -1,4 +1,4 @@
-"""The bridge: what a search found is called through `call_tool`, and the tools of the requests never change."""
+"""The bridge: tools found by search are called through `call_tool`, and the tools of the requests never change."""
 
 from __future__ import annotations
 

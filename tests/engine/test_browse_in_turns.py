@@ -1,4 +1,4 @@
-"""Browsing over turns, and what the first call costs with and without deferral."""
+"""Browsing over turns, and the cost of the first call with and without deferral."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the calls that a model makes: empty results, names, nesting, how many there are, the same failure again."""
+"""The outcome of a model's calls: empty results, names, nesting, how many there are, the same failure again."""
 
 from __future__ import annotations
 

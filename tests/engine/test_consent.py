@@ -1,4 +1,4 @@
-"""Which calls wait for a person: by policy, by what a server claims, and by what was answered before."""
+"""Calls that wait for a person: by policy, by a server's claims, and by earlier answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = [each["name"] for each in TOOLS]
 
 
 class Person:
-    """Answers what it is asked, and remembers it."""
+    """A person who answers questions and remembers them."""
 
     def __init__(self, answer: Any = True) -> None:
         self.answer = answer
@@ -44,7 +44,7 @@ class Person:
         return self.answer(request) if callable(self.answer) else self.answer
 
     def reasons(self) -> list[tuple[str, str]]:
-        """What it was asked since the last time, and why."""
+        """List the questions since the last time, with their reasons."""
         told, self.asked = self.asked, []
         return [(request.tool.name, request.reason) for request in told]
 

@@ -1,4 +1,4 @@
-"""Long conversations: whole exchanges that the model can read, the newest always, and an event about what is left out."""
+"""Long conversations: whole exchanges that the model can read, the newest always, and an event about omitted ones."""
 
 from __future__ import annotations
 

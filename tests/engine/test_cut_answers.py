@@ -24,7 +24,7 @@ TOOL = "notes__write"
 
 
 def cut(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], arguments: str | None = None) -> Any:
-    """An answer that the provider cut; `arguments` is what of the arguments of its last call there is."""
+    """Build an answer that the provider cut; `arguments` is the part of its last call's arguments that arrived."""
     body = answer(provider, text, *calls)
     if provider == "openai":
         body["choices"][0]["finish_reason"] = "length"
@@ -45,7 +45,7 @@ def cut(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], argumen
 
 
 class Notes(FastMCP[Any]):
-    """A server that notes what is written."""
+    """A server that records each written note."""
 
     def __init__(self) -> None:
         super().__init__("notes")

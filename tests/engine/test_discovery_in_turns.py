@@ -1,4 +1,4 @@
-"""Deferred tools over turns: search, load, call, and what stays loaded."""
+"""Deferred tools over turns: search, load, call, and the tools that remain loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pausing before a call of the model, and changing what it reads next."""
+"""Pausing before a model call, and changing the next request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 
 def edits(*of_steps: Sequence[MessageEdit] | None) -> Any:
-    """A gate that gives these edits, and notes what it was shown."""
+    """Build a gate that makes these edits, and records its requests."""
     shown: list[Request] = []
 
     async def gate(step: int, request: Request) -> Sequence[MessageEdit] | None:

@@ -1,4 +1,4 @@
-"""Results that are too large for the model: what it reads of them, how it goes on, and the whole for the person."""
+"""Results that are too large for the model: the part that it reads, how it continues, and the whole for the person."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ SILENT = {
 
 
 class Small(ScriptedHttp):
-    """A provider with a small window, which counts a token for four letters and refuses what is larger.
+    """A provider with a small window, which counts a token for four letters and refuses larger requests.
 
     Args:
         provider: Its wire format.

@@ -1,4 +1,4 @@
-"""Tools that the provider adds to the conversation: what the engine passes on, records and counts, and what a refusal does."""
+"""Tools that the provider adds to the conversation: the engine's requests, records and counts, and refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 
 class Deferring(ChatModel):
-    """A scripted model of a provider that loads deferred tools itself, and keeps what it was given of them."""
+    """A scripted model of a provider that loads deferred tools itself, and records the definitions it receives."""
 
     defers_natively = True  # type: ignore[assignment]
     given: list[list[str] | None]

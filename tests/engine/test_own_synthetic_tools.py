@@ -1,4 +1,4 @@
-"""A person's own synthetic tools: offered, bounded, guarded, and able to load only what a turn permits."""
+"""A person's custom synthetic tools: offered, bounded, guarded, and able to load only tools that a turn permits."""
 
 from __future__ import annotations
 

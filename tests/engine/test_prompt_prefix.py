@@ -1,4 +1,4 @@
-"""What each request repeats from the one before, and the event that says what broke it."""
+"""The part of each request that repeats the one before, and the event that names the cause where it ends."""
 
 from __future__ import annotations
 

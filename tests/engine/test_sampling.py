@@ -35,7 +35,7 @@ def asks(text: str = "<b>How many?</b>", **more: Any) -> dict[str, Any]:
 
 
 class Person:
-    """Answers what is asked, and remembers it."""
+    """A person who answers questions and remembers them."""
 
     def __init__(self, answer: Any = True) -> None:
         self.answer = answer

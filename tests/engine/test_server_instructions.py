@@ -1,4 +1,4 @@
-"""What servers say about their use, in the system prompt."""
+"""Instructions of servers in the system prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strict setting: every call asks, a changed tool is blocked, and what nobody can approve is denied."""
+"""The strict setting: every call asks, a changed tool is blocked, and calls that nobody can approve are denied."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def config(provider: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def sent_to(provider: Obedient) -> str:
-    """Return the system prompt of the last request."""
+    """Read the system prompt of the last request."""
     first = provider.seen[-1].body["messages"][0]
     return str(first["content"]) if first["role"] == "system" else ""
 

@@ -1,4 +1,4 @@
-"""The estimate of whole turns, from what the model sees."""
+"""The estimate of whole turns, from the model's view."""
 
 from __future__ import annotations
 

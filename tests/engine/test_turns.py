@@ -27,7 +27,7 @@ from casual_mcp_nb.types.trace import Trace, Turn
 
 
 class Server:
-    """An in-memory server with tools that do what the tests need, and a note of every call that reached it."""
+    """An in-memory server with tools that the tests need, and a record of every call that reached it."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""What a turn need not do again when nothing has changed."""
+"""Work that a turn need not repeat when nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package imports is declared, and what its tools are told about exists."""
+"""The imports of the package are declared, and the names given to its tools exist."""
 
 from __future__ import annotations
 

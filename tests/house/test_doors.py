@@ -1,4 +1,4 @@
-"""Each door names what can be done there: no magic in a script or a shell, no Python in a shell, neither over HTTP."""
+"""Each door names actions possible there: no magic in a script or a shell, no Python in a shell, neither over HTTP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOREIGN: dict[Door, list[re.Pattern[str]]] = {
 
 @cache
 def hints() -> dict[str, list[str]]:
-    """Return what follows `hint=`, and the advice of checks, by file; what is filled in is a word."""
+    """Collect the arguments of `hint=`, and the advice of checks, by file; filled-in parts are a word."""
     found: dict[str, list[str]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         # The hints of magics are for notebooks only.

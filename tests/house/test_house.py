@@ -1,4 +1,4 @@
-"""What holds for the whole house."""
+"""Rules of the whole package."""
 
 from __future__ import annotations
 

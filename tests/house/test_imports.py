@@ -1,4 +1,4 @@
-"""Importing the package imports little: what a session needs is imported when there is one."""
+"""Importing the package imports little: the modules of a session are imported when there is one."""
 
 import os
 import subprocess

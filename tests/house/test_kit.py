@@ -1,4 +1,4 @@
-"""What the tests lean on holds: each rule of a provider refuses what breaks it, and each search finds what is there."""
+"""The foundations of the tests: each rule of a provider refuses requests that break it, and each search finds its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this package uses of libraries beyond what they document: one place that says what, why, and what happens without it.
+"""This package's use of libraries beyond their documentation: one place that lists it, its reason and its fallback.
 
 CI runs this test and those of `tests/connections` and `tests/providers` with the lowest and with the newest releases that
 `pyproject.toml` allows.

@@ -1,4 +1,4 @@
-"""The guard over the event loops sees what holds one, names it, and is not alarmed by a busy machine."""
+"""The guard over the event loops sees calls that hold one, names them, and is not alarmed by a busy machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def code(body: str, path: str = PACKAGE + "culprit.py", **names: Any) -> Callabl
 
 
 def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
-    """What the guard says of a function that is called on an engine thread."""
+    """Run a function on an engine thread, and collect the guard's reports."""
     engine = EngineThread()
     try:
         engine.submit(asyncio.to_thread(int))[0].result()
@@ -85,7 +85,7 @@ def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
 
 
 def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:
-    """What a thread has collected is not taken for that of a later one, which the system gives the same number."""
+    """A thread's collections are not taken for those of a later one, which the system gives the same number."""
 
     class Node:
         pass

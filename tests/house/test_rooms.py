@@ -1,4 +1,4 @@
-"""The rooms of the package: no circle of imports, no arrow up, and a diagram that shows what is."""
+"""The rooms of the package: no circle of imports, no arrow up, and a diagram that is up to date."""
 
 from __future__ import annotations
 

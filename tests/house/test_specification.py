@@ -1,4 +1,4 @@
-"""The table of what there is names tests that exist, each room of tests, and decisions that exist."""
+"""The specification's table names tests that exist, each room of tests, and decisions that exist."""
 
 from __future__ import annotations
 

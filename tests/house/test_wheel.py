@@ -59,7 +59,7 @@ def outside(wheel: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path) -> Path:
-    """A clean environment with the wheel and what pip installs with it, without any extra."""
+    """A clean environment with the wheel and its required dependencies, without any extra."""
     base = ROOT / ".third-party" / "base"
     python = "Lib" if os.name == "nt" else f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = base / python / "site-packages"

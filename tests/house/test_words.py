@@ -105,7 +105,7 @@ def python_passages(source: str) -> Iterator[Passage]:
 
 
 def passages(path: Path) -> Iterator[Passage]:
-    """Yield what people read in a file."""
+    """Yield the texts in a file that people read."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         yield from python_passages(source)

@@ -1,4 +1,4 @@
-"""Waiting for what a session asks the person."""
+"""Waiting for the questions of a session."""
 
 from __future__ import annotations
 

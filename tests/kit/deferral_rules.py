@@ -1,4 +1,4 @@
-"""What providers refuse in requests with deferred tools that they load themselves, as of November 2026."""
+"""The providers' rules for requests with deferred tools that they load themselves, as of November 2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A FastMCP server of this process that does what servers can do: ask, report progress, draw, change its tools."""
+"""A FastMCP server of this process that uses every ability of servers: ask, report progress, draw, change its tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQV
 
 
 class Desk:
-    """The server, and what happens at it.
+    """The server and its events.
 
     Attributes:
         server: The server.

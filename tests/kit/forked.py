@@ -74,7 +74,7 @@ class Forked:
 
 
 def limit_of(item: pytest.Item) -> float:
-    """How many seconds a test may take."""
+    """Read how many seconds a test may take."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark else LIMIT_SECONDS
 
@@ -116,7 +116,7 @@ def _report(item: pytest.Item, config: pytest.Config, write: int) -> None:
 
 
 def _read_all(descriptor: int, seconds: float) -> bytes:
-    """What comes up to the end of a pipe; nothing where that takes longer."""
+    """Read a pipe to its end; nothing where that takes longer."""
     end = time.monotonic() + seconds
     parts: list[bytes] = []
     with os.fdopen(descriptor, "rb", buffering=0) as pipe:

@@ -1,4 +1,4 @@
-"""Damaged values: what a file, a body or a message is when somebody wrote it by hand, or to break its reader.
+"""Damaged values: a file, a body or a message as somebody wrote it by hand, or to break its reader.
 
 `mutations` changes a JSON value, and `broken` its text. Both depend on nothing but their seed.
 """
@@ -56,7 +56,7 @@ def mutations(value: Any, seed: int, count: int) -> Iterator[Any]:
 
 
 def broken(text: str, seed: int, count: int) -> Iterator[bytes]:
-    """Yield damaged copies of a text: cut short, with bytes left out, doubled or changed, or with what is no UTF-8 in it.
+    """Yield damaged copies of a text: cut short, with bytes left out, doubled or changed, or with invalid UTF-8 in it.
 
     Args:
         text: The text.
@@ -84,7 +84,7 @@ def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, random.Random], Any], chance: random.Random) -> Any:
-    """Return a copy in which what is at a path is changed; the rest is shared. What an earlier change removed is skipped."""
+    """Copy a value with a change at a path; the rest is shared."""
     if not path:
         after = change(value, chance)
         return None if after is MISSING else after

@@ -31,14 +31,14 @@ KERNELS_WITH_OPENAI = [
 
 @dataclass
 class Ran:
-    """What a cell came to: the status of its reply, its outputs as they stood at the end, and the messages as they came."""
+    """The outcome of a cell: the status of its reply, its outputs as they were at the end, and the messages as they came."""
 
     status: str
     outputs: list[dict[str, Any]]
     messages: list[dict[str, Any]]
 
     def text(self, kind: str = "text/plain") -> str:
-        """All outputs of one kind, and what was printed."""
+        """Join all outputs of one kind, and the printed text."""
         text, before = "", None
         for output in self.outputs:
             # What is printed can come in pieces, cut anywhere.
@@ -81,7 +81,7 @@ class Kernel:
         return self.wait(message_id)
 
     def printed(self, code: str) -> str:
-        """Run a cell that must go well, and return what it printed or showed as text."""
+        """Run a cell that must succeed, and read its printed or displayed text."""
         ran = self.run(code)
         assert ran.status == "ok", ran.text()
         return ran.text().strip()
@@ -135,7 +135,7 @@ class Kernel:
 
 
 def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The outputs as a front end shows them: a display with an id holds what it was updated to last."""
+    """Collect the outputs as a front end shows them: a display with an id holds its last update."""
     last = {
         message["content"]["transient"]["display_id"]: message["content"]["data"]
         for message in messages

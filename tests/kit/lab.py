@@ -44,7 +44,7 @@ class Lab:
     environment: dict[str, str]
 
     def address(self, notebook: str) -> str:
-        """Where a notebook is opened, in a workspace of its own."""
+        """Build the address where a notebook is opened, in a separate workspace."""
         return f"{self.url}/lab/workspaces/{Path(notebook).stem}/tree/{notebook}?token=test&reset"
 
     def trust(self, notebook: str) -> None:

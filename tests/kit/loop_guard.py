@@ -80,7 +80,7 @@ class _Callback:
 
 
 class LoopGuard:
-    """Watches from `start` to `stop`; `take` gives what was seen since it was last called.
+    """The guard over event loops: it watches from `start` to `stop`, and `take` lists the reports since its last call.
 
     Args:
         limit: How long a callback may hold its loop, in seconds.
@@ -135,7 +135,7 @@ class LoopGuard:
         asyncio.Handle._run = self._original  # type: ignore[method-assign]
 
     def take(self) -> list[Held]:
-        """What was held since the last time, the longest first; a callback that is still running is not among it."""
+        """List the reports since the last time, the longest first; a callback that is still running is not among them."""
         held, self._held = self._held, []
         self.longest = 0.0
         return sorted(held, key=lambda each: -each.seconds)
@@ -206,7 +206,7 @@ class LoopGuard:
         callback.seen_cpu, callback.seen_at = cpu, now
 
     def _clocks(self, frames: dict[int, FrameType]) -> dict[int, float]:
-        """What each thread has computed so far, without the collector."""
+        """Read how long each thread has computed so far, without the collector."""
         clocks = {ident: cpu for ident in frames if (cpu := _computed(ident)) is not None}
         # One that collects just now has computed until it began to.
         return {ident: self._collects_since.get(ident, cpu) - self._collecting.get(ident, 0.0) for ident, cpu in clocks.items()}
@@ -232,7 +232,7 @@ class LoopGuard:
 
 
 def _sleeps(ident: int) -> bool:
-    """Whether a thread sleeps, rather than wants the processor and is not given it; True where that cannot be told."""
+    """Check whether a thread sleeps, rather than waits for the processor; True where that cannot be determined."""
     native = next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
     try:
         stat = Path(f"/proc/self/task/{native}/stat").read_text()
@@ -269,7 +269,7 @@ def _counts(trace: tuple[str, ...], thread: str) -> bool:
 
 
 def _starts_something(trace: tuple[str, ...]) -> bool:
-    """Return whether it waits for the first moment of a thread or a process."""
+    """Check whether it waits for the first moment of a thread or a process."""
     return any(file in line and line.endswith(f"({name})") for line in trace for file, name in STARTS)
 
 

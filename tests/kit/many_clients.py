@@ -15,7 +15,7 @@ from kit.obedient import body_of
 
 @dataclass
 class Mixed:
-    """What was wrong with the answers.
+    """The errors in the answers.
 
     Args:
         failed: How many requests were not answered.

@@ -1,4 +1,4 @@
-"""The tests by what they are marked with: `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`."""
+"""The tests by their marks: `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def parts(path: Path, number: str) -> dict[str, list[str]]:
-    """Return the numbers of a list by its parts, from its Markdown.
+    """Parse the numbers of a list by its parts, from its Markdown.
 
     Args:
         path: The file; a part begins with `## `.
@@ -27,7 +27,7 @@ def parts(path: Path, number: str) -> dict[str, list[str]]:
 
 
 def marked(mark: str) -> dict[object, list[str]]:
-    """Return the names of the tests by the arguments of one mark.
+    """Find the names of the tests by the arguments of one mark.
 
     Args:
         mark: Name of the mark.
@@ -52,7 +52,7 @@ def _marks(module: ast.Module, mark: str) -> Iterator[tuple[str, object]]:
 
 
 def listed(parts: Mapping[str, Sequence[object]], tests: Mapping[object, Sequence[str]]) -> str:
-    """Return the numbers of each part with their tests, a line each, for a person to read."""
+    """List the numbers of each part with their tests, a line each, for a person to read."""
     lines = []
     for part, numbers in parts.items():
         lines.append(f"\n{part}")

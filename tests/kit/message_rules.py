@@ -1,4 +1,4 @@
-"""What providers refuse in the messages of a request, each rule with where it is written down.
+"""The providers' rules for the messages of a request, each with its source.
 
 The loopback servers of other tests take anything; one with rules answers what the real provider would not take with its error.
 """

@@ -1,4 +1,4 @@
-"""A model on a loopback server that does what the last message of the person says: calls, text and token counts."""
+"""A model on a loopback server that obeys the last message of the person: calls, text and token counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Obedient(ScriptedHttp):
 
 
 def body_of(request: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the body of the answer to a request, and its type.
+    """Build the body of the answer to a request, and its type.
 
     Args:
         request: The request, as OpenAI's SDK sends it. The last message of the person is an `order`; its `echoes` are calls of

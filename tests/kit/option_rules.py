@@ -31,7 +31,7 @@ _GEMINI_CONFIG = {
 
 @dataclass(frozen=True)
 class Rules:
-    """What one model takes.
+    """The rules of one model.
 
     Args:
         refuses: Fields that it does not take, each with what the provider says.
@@ -49,7 +49,7 @@ class Rules:
 
 
 class StrictProvider(ScriptedHttp):
-    """A provider that answers "Done." to what its API takes, and says what it does not take.
+    """A provider that answers "Done." to requests its API accepts, and names the error in others.
 
     Args:
         provider: One of `kit.provider.PROVIDERS`.
@@ -85,7 +85,7 @@ class StrictProvider(ScriptedHttp):
 
     @property
     def bodies(self) -> list[Any]:
-        """What it was asked, oldest first."""
+        """The bodies of its requests, oldest first."""
         return [request.body for request in self.seen]
 
 

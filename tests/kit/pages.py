@@ -44,7 +44,7 @@ def run_cell(page: Any, number: int) -> None:
 
 
 def clear_cell(page: Any, number: int) -> None:
-    """Take away what a cell shows."""
+    """Clear the output of a cell."""
     page.evaluate("number => window.jupyterapp.shell.currentWidget.content.widgets[number].model.clearExecution()", number)
 
 
@@ -86,7 +86,7 @@ def look(page: Any, theme: str, light: str) -> None:
 
 
 def violations(page: Any, axe: Path, selector: str) -> list[str]:
-    """What axe-core finds in the elements of a selector, with their details unfolded."""
+    """Run axe-core on the elements of a selector, with their details unfolded."""
     page.evaluate("selector => document.querySelectorAll(selector + ' details').forEach(part => part.open = true)", selector)
     if not page.evaluate("() => 'axe' in window"):
         page.add_script_tag(path=str(axe))

@@ -110,7 +110,7 @@ class RawServer:
             signal.pause()
 
     def discover(self) -> bool:
-        """Do what the plan says of the question for the protocol versions; whether it says anything."""
+        """Follow the plan for the question for the protocol versions, and check whether it says anything."""
         how = self.plan.get("discover")
         if how == "end":
             sys.exit("expected initialize, found server/discover")
@@ -129,13 +129,13 @@ class RawServer:
             sys.stdout.buffer.flush()
 
     def record(self, message: object) -> None:
-        """Note what arrived."""
+        """Record a message that arrived."""
         if "record" in self.plan:
             with open(self.plan["record"], "a") as file:
                 file.write(json.dumps(message) + "\n")
 
     def prepare(self) -> None:
-        """What happens before the handshake."""
+        """Follow the plan before the handshake."""
         plan = self.plan
         if plan.get("fails_until") and not os.path.exists(plan["fails_until"]):
             sys.exit("not repaired yet")
@@ -183,7 +183,7 @@ class RawServer:
         return self.send({"id": message["id"], "result": result})
 
     def call(self, message: dict[str, Any]) -> None:
-        """Do what the plan says of this tool."""
+        """Follow the plan for this tool."""
         name = message["params"]["name"]
         plan = self.plan.get("calls", {}).get(name, {"result": text_result("ok")})
         complain(plan)
@@ -259,7 +259,7 @@ def meet(folder: str, count: int) -> str:
 
 
 def complain(plan: dict[str, Any]) -> None:
-    """Write what a plan has for stderr."""
+    """Write a plan's text to stderr."""
     sys.stderr.write(plan.get("stderr", "") + "x" * plan.get("stderr_flood", 0))
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""Whether a request is what a provider takes, by the types that its SDK makes from the provider's own OpenAPI schema."""
+"""A check that a request is valid for a provider, by the types that its SDK makes from the provider's OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _adapter(path: str, stream: bool) -> TypeAdapter[Any]:
 
 
 def _consumed(value: Any) -> None:
-    """Go through all of a checked value: what the types call an iterable is checked when it is gone through."""
+    """Go through all of a checked value: the types' iterables are checked only then."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(parts, Iterable) and not isinstance(parts, str | bytes):
         for part in parts:

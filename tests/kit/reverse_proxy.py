@@ -1,4 +1,4 @@
-"""A reverse proxy on loopback that takes a prefix off the path, and passes on what it gets as soon as it gets it."""
+"""A reverse proxy on loopback that takes a prefix off the path, and passes everything on immediately."""
 
 from __future__ import annotations
 

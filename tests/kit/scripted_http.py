@@ -52,7 +52,7 @@ class Reply:
 
 
 class ScriptedHttp:
-    """A server that asks `answer` what to do with each request. Use it as a context manager, or `start` and `stop`.
+    """A server that asks `answer` how to reply to each request. Use it as a context manager, or `start` and `stop`.
 
     Args:
         answer: Gives the reply to a request; called on the thread of that request.
@@ -105,7 +105,7 @@ class _Server(ThreadingHTTPServer):
         self.owner = owner
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is what many tests are about."""
+        """Ignore a client that went away, as many tests have one."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
 
 
 class Told:
-    """A session, and what a panel shows whose model gives the answers that it was told to play."""
+    """A session, and a panel's state, whose model plays the answers that it was given."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

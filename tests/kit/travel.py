@@ -21,7 +21,7 @@ TRIP: dict[str, Any] = {
 
 
 def travel_server(message: str = "Where to?", schema: dict[str, Any] | None = None) -> FastMCP[Any]:
-    """A server `travel` whose tool `book` asks, and gives back what it was told.
+    """Create a server `travel` whose tool `book` asks, and returns the answer.
 
     Args:
         message: The words of the question.

@@ -1,4 +1,4 @@
-"""Waiting for what signals nothing: files, and lists that another thread fills."""
+"""Waiting for changes without a signal: files, and lists that another thread fills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAUSE_SECONDS = 0.01
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    """Look again and again until a condition holds; fail after so many seconds, saying what did not happen."""
+    """Check again and again until a condition holds; after so many seconds fail with `what` did not happen."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"

@@ -1,4 +1,4 @@
-"""Servers that a person adds to a session and removes again, its calls by hand, and what was recorded."""
+"""Servers that a person adds to a session and removes again, direct calls to their tools, and the record of both."""
 
 from __future__ import annotations
 

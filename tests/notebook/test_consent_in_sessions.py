@@ -1,4 +1,4 @@
-"""Approvals of a session without a policy, what a change of a definition asks, and limits of questions."""
+"""Approvals of a session without a policy, questions about a changed definition, and limits of questions."""
 
 from __future__ import annotations
 

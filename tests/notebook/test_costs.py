@@ -1,4 +1,4 @@
-"""What a session's turns cost, from the price table to what is shown."""
+"""The cost of a session's turns, from the price table to the display."""
 
 from __future__ import annotations
 

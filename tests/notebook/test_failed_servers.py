@@ -1,4 +1,4 @@
-"""What the card of a server and the doctor say of servers that failed, or that only wrote to stderr."""
+"""The card and the doctor's report of servers that failed, or that only wrote to stderr."""
 
 from __future__ import annotations
 

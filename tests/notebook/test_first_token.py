@@ -1,4 +1,4 @@
-"""What of an answer is drawn while it arrives, in a real kernel under a provider that streams."""
+"""The parts of an answer that are drawn while it arrives, in a real kernel under a provider that streams."""
 
 from __future__ import annotations
 

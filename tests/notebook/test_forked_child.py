@@ -37,7 +37,7 @@ def session() -> Iterator[Session]:
 
 
 def in_fork(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a forked child, or the error that it raises there."""
+    """Run `work` in a forked child, and report its result, or the error that it raises there."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 

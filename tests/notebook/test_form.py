@@ -1,4 +1,4 @@
-"""Forms of servers: what becomes a field, and what is taken as an answer."""
+"""Forms of servers: their fields, and valid answers."""
 
 from __future__ import annotations
 

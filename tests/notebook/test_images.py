@@ -1,4 +1,4 @@
-"""Images beside a text: where they come from, what each provider is sent, what is shown and what is kept."""
+"""Images beside a text: their sources, the request to each provider, the display and the record."""
 
 from __future__ import annotations
 

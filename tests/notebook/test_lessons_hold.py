@@ -1,4 +1,4 @@
-"""What the lessons promise is so: in their outputs as they are committed, and in what their exercises ask for."""
+"""The lessons keep their promises: in their outputs as they are committed, and in their exercises."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def updates(ran: Ran) -> list[dict[str, Any]]:
 
 
 def updates_before(ran: Ran, word: str) -> int:
-    """How many updates of displays came before a word was printed."""
+    """Count the updates of displays before a word was printed."""
     kinds = [word if word in message["content"].get("text", "") else message["msg_type"] for message in ran.messages]
     return kinds[: kinds.index(word)].count("update_display_data")
 

@@ -1,4 +1,4 @@
-"""What a session with many servers costs to look at."""
+"""The cost of displaying a session with many servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from casual_mcp_nb.widgets import Explorer
 
 
 def calls_of(function: Callable[[], object]) -> int:
-    """Return how many functions a function calls, itself included."""
+    """Count how many functions a function calls, itself included."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -35,7 +35,7 @@ def calls_of(function: Callable[[], object]) -> int:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the status of each server was read."""
+    """Count how often the status of each server was read."""
     counted: Counter[str] = Counter()
     status: Any = Connection.__dict__["status"]
 

@@ -1,4 +1,4 @@
-"""What a person assigns is checked at the assignment: names, modes, ranges, fields."""
+"""Assignments are checked immediately: names, modes, ranges, fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step mode from code: the loop over a turn's pauses, what can be changed in it, and every way to leave it."""
+"""Step mode from code: the loop over a turn's pauses, the edits in it, and every way to leave it."""
 
 from __future__ import annotations
 

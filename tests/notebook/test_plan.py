@@ -1,4 +1,4 @@
-"""Plans: what a model would call, read, checked, edited, and run by the person."""
+"""Plans: the calls of a model, read, checked, edited, and run by the person."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture
 def paid(session: Session) -> list[float]:
-    """What was paid with the tool `pay` of the session."""
+    """List the payments with the tool `pay` of the session."""
     amounts: list[float] = []
 
     @session.tool

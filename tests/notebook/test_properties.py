@@ -44,7 +44,7 @@ sys.addaudithook(_note)
 
 
 def properties(value: Any) -> Iterator[tuple[str, Any]]:
-    """The public properties and attributes of a value, and what they are."""
+    """Yield the public properties and attributes of a value, with their values."""
     kind = type(value)
     names = [name for name in dir(kind) if isinstance(inspect.getattr_static(kind, name), property | functools.cached_property)]
     for name in (*names, *getattr(value, "__dict__", ())):
@@ -53,7 +53,7 @@ def properties(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def look_around(value: Any, seen: dict[type, set[str]], depth: int = 0) -> None:
-    """Read each public property of a value, and of what it leads to; note what was read."""
+    """Read each public property of a value, and of the values it leads to; note their names."""
     if depth > MAX_DEPTH or not type(value).__module__.startswith("casual_mcp_nb"):
         return
     names = seen.setdefault(type(value), set())
@@ -71,7 +71,7 @@ def _some_of(value: Any) -> list[Any]:
 
 
 def watched(session: Session) -> tuple[list[str], dict[type, set[str]]]:
-    """Look around on the engine thread, where a property that waits for it raises; return what was touched and seen."""
+    """Look around on the engine thread, where a property that waits for it raises; list the values and properties."""
     global _watched
     seen: dict[type, set[str]] = {}
 

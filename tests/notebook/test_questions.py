@@ -1,4 +1,4 @@
-"""What a turn asks the person: approvals, what servers ask, and pauses; answered from Python."""
+"""The questions of a turn: approvals, questions of servers, and pauses; answered from Python."""
 
 from __future__ import annotations
 

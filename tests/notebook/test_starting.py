@@ -34,7 +34,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 def pictures(ran: Ran) -> list[str]:
-    """What the displays of a cell showed one after the other."""
+    """List the displays of a cell one after the other."""
     kinds = ("display_data", "update_display_data", "execute_result")
     return [m["content"]["data"].get("text/html", "") for m in ran.messages if m["msg_type"] in kinds]
 

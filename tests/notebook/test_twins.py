@@ -55,7 +55,7 @@ def test_both_twins_have_their_own_names_their_words_and_one_signature(name: str
 
 
 class Awaiting:
-    """Methods that await what they should leave to the engine."""
+    """Methods that await work which they should leave to the engine."""
 
     def __init__(self) -> None:
         self.engine = engine_thread()
@@ -110,7 +110,7 @@ async def test_and_where_it_is_awaited_or_a_loop_is_held(name: str) -> None:
 
 
 def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> Iterator[str]:
-    """Yield what a coroutine function awaits on the caller's thread, itself or in functions of ours that it awaits."""
+    """Yield the awaits of a coroutine function on the caller's thread, its own or those of our functions that it awaits."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     if function in seen or function is on_engine:
         return

@@ -1,4 +1,4 @@
-"""What the person does in a turn: no time includes it, and what they edit is marked and shown as the model read it."""
+"""The person's actions in a turn: no time includes them, and edits are marked and shown as the model read them."""
 
 from __future__ import annotations
 

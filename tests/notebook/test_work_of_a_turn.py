@@ -40,7 +40,7 @@ class AtOnce:
 
 
 class Work:
-    """What ran: the number of the package's functions, and of those around the client library's call of a tool."""
+    """The work of a run: the number of the package's functions, and of those around the client library's call of a tool."""
 
     def __init__(self) -> None:
         self.functions = 0

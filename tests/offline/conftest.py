@@ -20,7 +20,7 @@ from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 @dataclass
 class Said:
-    """What the planner came to in one turn."""
+    """The planner's decisions in one turn."""
 
     text: str
     calls: list[tuple[str, dict[str, Any]]]

@@ -1,4 +1,4 @@
-"""What the offline planner makes of a request: its needs, the values in it, and the arguments of a tool."""
+"""The offline planner's analysis of a request: its needs, the values in it, and the arguments of a tool."""
 
 from __future__ import annotations
 

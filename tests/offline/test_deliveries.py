@@ -1,4 +1,4 @@
-"""The offline planner with each way in which a model gets what it found."""
+"""The offline planner with each delivery of found tools."""
 
 from __future__ import annotations
 

@@ -90,14 +90,14 @@ def serving() -> Iterator[Callable[..., Provider]]:
 
 @pytest.fixture
 def strict() -> Iterator[Callable[..., StrictProvider]]:
-    """Starts servers that refuse what breaks one of their rules, and give other requests the next of these replies."""
+    """Start servers that refuse requests which break one of their rules, and give other requests the next reply."""
     with ExitStack() as stack:
         yield lambda rules, *replies, **more: stack.enter_context(_checked(stack, StrictProvider(rules, *replies, **more)))
 
 
 @pytest.fixture
 def desk() -> FastMCP:
-    """A server whose tools return images, fail, and give back what they get."""
+    """A server whose tools return images, fail, and return their input."""
     server: FastMCP = FastMCP("desk")
 
     @server.tool
@@ -117,7 +117,7 @@ def desk() -> FastMCP:
 
 
 def _checked(stack: ExitStack, server: Any) -> Any:
-    """A server all of whose requests are found to be what the provider takes, when the test is over."""
+    """Start a server whose requests are all checked to be valid for the provider when the test is over."""
     stack.callback(lambda: [check_request(request.path, request.body) for request in server.seen])
     return server
 
@@ -159,7 +159,7 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_certificate: Path) -> None:
-    """Whatever this machine has set, the SDKs find no key, no profile and no address."""
+    """Hide this machine's settings: the SDKs find no key, no profile and no address."""
     monkeypatch.setenv("SSL_CERT_FILE", str(one_certificate))
     for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "GOOGLE", "OLLAMA"):
         for name in ("API_KEY", "BASE_URL", "AUTH_TOKEN", "HOST", "PROFILE"):

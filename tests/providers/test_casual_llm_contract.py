@@ -1,4 +1,4 @@
-"""What we use of casual-llm and the SDKs beyond what they promise: a new version that breaks it fails here."""
+"""Our use of casual-llm and the SDKs beyond their promises: a new version that breaks it fails here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References that double at each level: what a provider is sent, and what it answers, is read in a moment all the same."""
+"""References that double at each level: requests and answers with them are still read in a moment."""
 
 from __future__ import annotations
 

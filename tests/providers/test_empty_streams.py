@@ -29,7 +29,7 @@ def empty(provider: str) -> Reply:
 
 
 def broken_off(provider: str) -> Reply:
-    """What a server sends that fails after its headers: a chunked body without its last chunk."""
+    """Build the reply of a server that fails after its headers: a chunked body without its last chunk."""
     body: Iterator[bytes] = iter(())
     return Reply(200, body, {"content-type": KINDS[provider], "transfer-encoding": "chunked"})
 

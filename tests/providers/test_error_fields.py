@@ -1,4 +1,4 @@
-"""What an error of a provider keeps for programs: its cause, the id of the request, the status, and the headers that matter."""
+"""The fields of a provider's error for programs: its cause, the id of the request, the status, and the headers that matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads of a provider's error: its own sentence, once, however it was sent and however much came with it."""
+"""The message of a provider's error: its own sentence, once, however it was sent and however much came with it."""
 
 from __future__ import annotations
 

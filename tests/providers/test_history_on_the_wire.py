@@ -1,4 +1,4 @@
-"""Whatever stands in a conversation, each provider is sent what it takes: ids, names, arguments, results that failed, turns."""
+"""Whatever a conversation contains, each provider accepts the request: ids, names, arguments, failed results, turns."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def exchange(*calls: AssistantToolCall) -> list[ChatMessage]:
 
 
 def results_by_call(provider: str, body: Any) -> list[tuple[str, str]]:
-    """For each call of a request, in order, its id and what was answered to it."""
+    """Collect the calls of a request, in order, each with its id and its answer."""
     if provider == "openai-responses":
         ids = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
         outputs = {item["call_id"]: item["output"] for item in body["input"] if item.get("type") == "function_call_output"}

@@ -1,4 +1,4 @@
-"""Tools that a provider runs itself: how they are asked for, what is kept and sent back, and what is told of their calls."""
+"""Tools that a provider runs itself: requests for them, the parts kept and sent back, and the record of their calls."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ WAYS = pytest.mark.parametrize("stream", [False, True])
 
 @pytest.fixture(autouse=True)
 async def connections() -> AsyncIterator[None]:
-    """Closes what LiteLLM keeps open."""
+    """Close the connections that LiteLLM keeps open."""
     yield
     from litellm import close_litellm_async_clients
 

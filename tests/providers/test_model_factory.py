@@ -183,7 +183,7 @@ async def test_a_model_of_the_persons_own_is_used_with_its_options_and_its_usage
 
 
 class Careful(casual_llm.OpenAIClient):
-    """A person's subclass that changes what a request does."""
+    """A person's subclass that changes a request."""
 
     async def _chat(self, model: str, messages: list[Any], options: Any) -> tuple[AssistantMessage, None]:
         return AssistantMessage(content="mine"), None

@@ -1,4 +1,4 @@
-"""Deferred tools that the provider loads itself: what is on the wire, and what the provider refuses."""
+"""Deferred tools that the provider loads itself: the requests on the wire, and the provider's refusals."""
 
 from __future__ import annotations
 

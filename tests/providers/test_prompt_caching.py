@@ -1,4 +1,4 @@
-"""Marks for Anthropic's prompt cache, and what providers report as cached."""
+"""Marks for Anthropic's prompt cache, and the cached tokens that providers report."""
 
 from __future__ import annotations
 

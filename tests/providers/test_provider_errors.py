@@ -1,4 +1,4 @@
-"""One error tree: what each failure of a provider becomes, what it says, and what it never shows."""
+"""One error tree: each failure of a provider has its class and its message, and no message shows a secret."""
 
 from __future__ import annotations
 

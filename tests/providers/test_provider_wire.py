@@ -1,4 +1,4 @@
-"""The real SDKs against a loopback server that speaks each provider's format: what is sent, and what an answer means."""
+"""The real SDKs against a loopback server that speaks each provider's format: requests and parsed answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry is where a provider's facts are: what else speaks of them agrees with it, and other packages can add to it."""
+"""The registry has the facts of a provider: other mentions of them agree with it, and other packages can add to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of a model and of one call reach each provider in its own words, and what it has no word for is told."""
+"""Options of a model and of one call reach each provider in its own words; unsupported ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API under its real SDK: what is sent, what an answer means, what is kept for the next request."""
+"""OpenAI's Responses API under its real SDK: requests, parsed answers, and the state kept for the next request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are made again: when, how often, after how long, and what is told of it."""
+"""Requests that are made again: when, how often, after how long, and how it is reported."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def conversation(server: Any, provider: str, stream: bool) -> Conversation
 
 
 def seen_by_the_person(talk: Conversation) -> Any:
-    """The traces, with ids by their order, texts whole, and without what is the provider's own."""
+    """Collect the traces, with ids by their order, texts whole, and without the provider's own state."""
     ids: dict[str, str] = {}
 
     def plain(value: Any) -> Any:
@@ -131,7 +131,7 @@ WANTED_CALLS: Calls = (
 
 
 def with_its_own(provider: str) -> Any:
-    """An answer with text, calls, and what only this provider can read."""
+    """Build an answer with text, calls, and state that only this provider can read."""
     made = answer(provider, "I look.", *WANTED_CALLS)
     if provider == "openai":
         made["choices"][0]["message"] |= SIGNED
@@ -147,7 +147,7 @@ def with_its_own(provider: str) -> Any:
 
 
 def own_in(provider: str, body: Any) -> bool:
-    """Whether what only this provider can read is in a request of its own, where it wants it."""
+    """Check whether a request of the same provider has the state that only it can read, in its place."""
     if provider == "openai-responses":
         return any(item.get("encrypted_content") == "b3BhcXVl" for item in body["input"])
     if provider == "gemini":

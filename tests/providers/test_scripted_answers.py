@@ -1,4 +1,4 @@
-"""What the scripted server answers is what the providers answer: each body and each event is of the SDK's own types."""
+"""The scripted server answers as the providers do: each body and each event is of the SDK's own types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What IPython prints of an error of a provider in its most talkative mode: never a key, also not out of an SDK's frames."""
+"""IPython's most verbose traceback of a provider's error: never a key, also not out of an SDK's frames."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CELLS = (
 
 
 def failures(key: str, provider: str) -> dict[str, Reply]:
-    """How a provider can fail, with the key in what it says where it says something."""
+    """Build the failures of a provider, with the key in the message where there is one."""
     said = {"error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}}
     return {
         "refuses_the_key": Reply(401, said),
@@ -72,7 +72,7 @@ def failures(key: str, provider: str) -> dict[str, Reply]:
 
 
 def printed(folder: Path, key: str, cells: list[str]) -> str:
-    """What a shell prints for these cells; the key is in its environment."""
+    """Run these cells in a shell with the key in its environment, and capture its output."""
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key, "MCP_TRUST_CONFIGS": "1"}
     done = run_script(SHELL, stdin=json.dumps(cells), cwd=folder, env=env, sdks=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What a cell shows while its model keeps it waiting."""
+"""The display of a cell while its model keeps it waiting."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ CONFIG = {
 
 
 def bodies() -> Iterator[bytes]:
-    """The damaged bodies: what was sent as JSON, and as bytes."""
+    """Yield the damaged bodies: those sent as JSON, and as bytes."""
     for value in mutations(BODY, SEED, 250):
         yield json.dumps(value).encode()
     yield from broken(json.dumps(BODY), SEED, 250)

@@ -191,7 +191,7 @@ def test_events_pass_a_proxy_as_they_happen(proxy: ReverseProxy, model: Gated) -
 
 
 async def started(**variables: str) -> tuple[str, Application]:
-    """What the server reads at the beginning of the lifespan of an application that does not start."""
+    """Start the lifespan of an application that does not start, and read its log."""
     application, sent = Application(), []
 
     async def receive() -> dict[str, Any]:

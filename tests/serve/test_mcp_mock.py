@@ -1,4 +1,4 @@
-"""A recorded session as a mock MCP server: no server is started, and what was not recorded is an error that says what was."""
+"""A recorded session as a mock MCP server: no server is started, and errors for other calls list the recorded ones."""
 
 from __future__ import annotations
 

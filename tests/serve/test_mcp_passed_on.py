@@ -1,4 +1,4 @@
-"""What servers offer and ask besides tools, passed on to another host in the versions with and without a handshake."""
+"""Offers and questions of servers besides tools, passed on to another host in versions with and without a handshake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 @pytest.fixture(autouse=True, scope="module")
 def imported() -> None:
-    """Import what a session imports, which would hold the loop of the first test."""
+    """Import the modules of a session, which would hold the loop of the first test."""
     Session({}, quiet=True).close()
 
 
@@ -82,7 +82,7 @@ def library(name: str, gate: Gate | None = None) -> FastMCP[Any]:
 
 
 class Heard:
-    """What a client was told."""
+    """The notifications that a client received."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -227,7 +227,7 @@ async def everything(protocol: str, mode: str, **options: Any) -> AsyncIterator[
 
 
 class Person:
-    """Answers what a host is asked."""
+    """A host's person, who answers questions."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

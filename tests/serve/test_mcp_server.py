@@ -38,7 +38,7 @@ def names(listed: Any) -> list[str]:
 
 
 class Heard:
-    """What a client was told."""
+    """The notifications that a client received."""
 
     def __init__(self) -> None:
         self.list_changes = 0

@@ -1,4 +1,4 @@
-"""The file of a cassette: what is in it, and what is refused."""
+"""The file of a cassette: its contents, and the files that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation that goes on from a step: what was before comes from the recording, and what follows is new."""
+"""A conversation that continues from a step: the part before comes from the recording, and the rest is new."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def depot() -> FastMCP[Any]:
 
 @dataclass
 class World:
-    """A session with what the actions need.
+    """A session with the objects that the actions need.
 
     Args:
         session: The session.
@@ -131,7 +131,7 @@ class World:
     widgets: dict[str, SessionWidget] = field(default_factory=dict)
 
     def model(self, *answers: Any) -> Any:
-        """Return a model that gives these answers; in a replay its name, because the cassette has them."""
+        """Create a model that gives these answers; in a replay name it, because the cassette has them."""
         return scripted_model(*answers) if self.recording else "scripted"
 
     def chat(self, prompt: str, *answers: Any, **options: Any) -> Turn:
@@ -571,7 +571,7 @@ def plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was recorded.
+    """A recording.
 
     Args:
         path: The cassette.

@@ -1,4 +1,4 @@
-"""What a model reads of what a function returned, and what the person has of it."""
+"""Results of functions as a model reads them, and as the person gets them."""
 
 from __future__ import annotations
 

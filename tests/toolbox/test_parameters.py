@@ -1,4 +1,4 @@
-"""What a model reads of a function's parameters, and what it may write into them."""
+"""A function's parameters as a model reads them, and the arguments that it may write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The value of a call is what the function returned, whichever way it is called."""
+"""The value of a call is the function's result, whichever way it is called."""
 
 from __future__ import annotations
 

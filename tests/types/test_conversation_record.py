@@ -1,4 +1,4 @@
-"""A conversation as JSON: everything that happened comes back, and what is something else is refused in words."""
+"""A conversation as JSON: everything in it is restored, and other files are refused with a sentence."""
 
 from __future__ import annotations
 

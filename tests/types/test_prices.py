@@ -1,4 +1,4 @@
-"""What turns cost by the person's own price table: an estimate that is said to be one, and nothing where it is not known."""
+"""The cost of turns by the person's own price table: marked as an estimate, and left out where it is not known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that nobody else can have read or replaced: what a mode, an owner, a folder and a link say about them."""
+"""Files that nobody else can have read or replaced: judged by mode, owner, folder and link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as Python: what is written is what is called."""
+"""Calls as Python: the code makes the same call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casual_mcp_nb.types.tool import ToolName
 
 
 class Recorder:
-    """A session that returns what it is called with."""
+    """A session that returns the arguments of its calls."""
 
     def call_tool(self, name: str, /, **arguments: Any) -> tuple[str, dict[str, Any]]:
         return name, arguments

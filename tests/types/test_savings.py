@@ -1,4 +1,4 @@
-"""What deferral saves, counted over whole turns, also when it loses."""
+"""The saving by deferral, counted over whole turns, also when it loses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is suggested for a name that does not exist: each tool once, under one name."""
+"""Suggestions for a name that does not exist: each tool once, under one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time limit ends what takes too long as asyncio's does, and all limits of a loop share one timer."""
+"""A time limit ends slow work as asyncio's does, and all limits of a loop share one timer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chat panel shows and does, without a front end."""
+"""The state and commands of the chat panel, without a front end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the explorer does with servers and calls: add, remove, log, messages, history, code."""
+"""The explorer's commands on servers and calls: add, remove, log, messages, history, code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is copied from the panel, images that are attached there, and the reasons of denials."""
+"""Texts copied from the panel, images that are attached there, and the reasons of denials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A player: a conversation as one file that loads nothing, however hostile what it holds is."""
+"""A player: a conversation as one file that loads nothing, however hostile its contents are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's row counts what its ticks let through, and an explanation says of what tool it is."""
+"""A server's row counts its ticked tools, and an explanation names its tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tab of resources and prompts without a browser, and what it gives to the next message of a panel."""
+"""The tab of resources and prompts without a browser, and its attachments to the next message of a panel."""
 
 from __future__ import annotations
 

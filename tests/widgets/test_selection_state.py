@@ -1,4 +1,4 @@
-"""What the explorer shows and does, without a browser."""
+"""The state and commands of the explorer, without a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all widgets stand on: states with commands, patches, the pace of updates, and the way to a front end and back."""
+"""The foundation of all widgets: states with commands, patches, the pace of updates, and the messages of a front end."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 def told(kernel: Kernel, comm: str, content: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """What the kernel tells a front end after a message of it, the first so many."""
+    """Collect the kernel's first so many messages to a front end after a message of it."""
     data = {"method": "custom", "content": content}
     kernel.client.shell_channel.send(kernel.client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
     heard: list[dict[str, Any]] = []
@@ -221,7 +221,7 @@ def told(kernel: Kernel, comm: str, content: dict[str, Any], count: int) -> list
 
 
 def updated(kernel: Kernel, code: str, count: int) -> list[dict[str, Any]]:
-    """What displays are replaced by while code runs, the first so many; the updates belong to the cells of the displays."""
+    """Collect the first so many updates of displays while code runs; the updates belong to the cells of the displays."""
     kernel.start(code)
     updates: list[dict[str, Any]] = []
     while len(updates) < count:

@@ -1,4 +1,4 @@
-"""Forms of servers: their fields, and validation of what the person enters."""
+"""Forms of servers: their fields, and validation of the person's input."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Return the fields of a form; what MCP does not allow in its schema becomes a text field."""
+    """Parse the fields of a form; fields that MCP does not allow in its schema become text fields."""
     whole = SchemaReader(schema)
     return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
 
@@ -127,7 +127,7 @@ def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
 
 
 def _default(field: FormField, value: Any) -> Any:
-    """Return a default if it can be sent as it is; nobody would see what is sent if it has invisible characters."""
+    """Check a default, and drop it if it has invisible characters, which nobody would see when it is sent."""
     from casual_mcp_nb.display.text import clean
 
     match field.kind, value:

@@ -31,7 +31,7 @@ CLICKS_ARRIVE_SINCE = (7, 4)
 
 @dataclass(eq=False)
 class _Cell:
-    """A cell that waits for what asks: where to ask, the variables by which its kernel finds it, and its open prompts."""
+    """A cell that waits for an answer: where to ask, the variables by which its kernel finds it, and its open prompts."""
 
     channel: Channel | None
     context: contextvars.Context
@@ -102,7 +102,7 @@ class Questions(Sequence[Question]):
         return "\n\n".join(map(repr, self)) or "<Questions: none>"
 
     def by_id(self, name: str) -> Question:
-        """Return the open question with this id.
+        """Find the open question with this id.
 
         Raises:
             UsageError: It is no longer open.
@@ -146,7 +146,7 @@ class Questions(Sequence[Question]):
         return end
 
     def channel_of_awaited_cells(self) -> Channel:
-        """Return where to ask while a cell awaits: in a panel if its clicks arrive meanwhile, otherwise with `input()`."""
+        """Choose where to ask while a cell awaits: in a panel if its clicks arrive meanwhile, otherwise with `input()`."""
         version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
         return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
 
@@ -177,7 +177,7 @@ class Questions(Sequence[Question]):
                 await asyncio.wait(prompts)
 
     def can_ask(self) -> bool:
-        """Return whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
+        """Check whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
 
         A script that answers the questions of `submit` announces that with `panel_opened`.
         """
@@ -199,7 +199,7 @@ class Questions(Sequence[Question]):
         return decision
 
     async def elicit(self, server: str, message: str, _kind: Any, params: Any, _context: Any) -> Any:
-        """Ask the person what a server wants to know, see `Handlers.elicitation`."""
+        """Ask the person a server's question, see `Handlers.elicitation`."""
         from mcp_types import ElicitResult
 
         if self.unattended:
@@ -214,7 +214,7 @@ class Questions(Sequence[Question]):
         return ElicitResult(action=action, content=content)
 
     def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
-        """Return the function that pauses one turn before each model call.
+        """Build the function that pauses one turn before each model call.
 
         Args:
             step: Whether to pause, or what to await instead of the person; None for `step_mode` as it is at that moment.

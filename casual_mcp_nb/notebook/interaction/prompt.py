@@ -16,7 +16,7 @@ from casual_mcp_nb.notebook.shell import notebook_shell
 
 
 def can_prompt() -> bool:
-    """Return whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
+    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
     shell = notebook_shell()
     if shell is not None:
         # The front end says so with each cell; `raw_input` of the kernel looks at the same flag.
@@ -85,7 +85,7 @@ class _DescriptorReader:
         self._woken, self._wake = os.pipe()
 
     def read(self) -> str:
-        """Return the line, without its line end."""
+        """Read the line, without its line end."""
         try:
             if sys.stdout is not None:
                 sys.stdout.write(self._text)
@@ -121,7 +121,7 @@ class _InputReader:
         self._ended = threading.Event()
 
     def read(self) -> str:
-        """Return the line."""
+        """Read the line."""
         try:
             return input(self._text)
         except KeyboardInterrupt:
@@ -140,7 +140,7 @@ class _InputReader:
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """Return a reader of standard input if that is Python's own and can be waited for, else None."""
+    """Create a reader of standard input if that is Python's own and can be waited for, else None."""
     if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
         return None
     try:
@@ -150,7 +150,7 @@ def _descriptor_reader(text: str) -> _DescriptorReader | None:
 
 
 def _left_in_buffer(descriptor: int) -> bytes:
-    """Return up to one line of what an earlier read of `sys.stdin` took from a pipe or a file beyond its own line.
+    """Read up to one line that an earlier read of `sys.stdin` took from a pipe or a file beyond its own line.
 
     There is no way to look into that buffer without a read that can block, so the read meets the end of the input behind it.
     """

@@ -130,7 +130,7 @@ class ApprovalQuestion(Question):
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """What the server claims about the tool, in words."""
+        """The server's claims about the tool, in words."""
         return _claims(self.tool)
 
     @property
@@ -160,7 +160,7 @@ class ApprovalQuestion(Question):
 
     @property
     def text(self) -> str:
-        """Server, tool, the reason, the complete arguments, and what has changed."""
+        """Server, tool, the reason, the complete arguments, and the changes."""
         claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
         title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
         parts = [title, f"{self.why}{claims}", f"Complete arguments:\n{self.written}", self.difference]
@@ -244,14 +244,14 @@ class StepQuestion(Question):
 
     @property
     def summary(self) -> str:
-        """What is about to be sent, in one line."""
+        """One line on the next request."""
         from casual_mcp_nb.display.request import request_words
 
         return request_words(self.request)
 
     @property
     def text(self) -> str:
-        """Which model call this is, and what is about to be sent."""
+        """The step's number, and the next request."""
         return f"Paused before step {self.step + 1}, which sends {self.summary}."
 
     def next(self) -> None:
@@ -301,7 +301,7 @@ class StepQuestion(Question):
 
 
 def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts of a request that are new to the model, and their labels: the message by "", results by call."""
+    """Collect the texts of a request that are new to the model, and their labels: the message by "", results by call."""
     messages = request.messages
     texts: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -313,7 +313,7 @@ def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def not_open() -> UsageError:
-    """Return the error for an answer that comes too late."""
+    """Build the error for an answer that comes too late."""
     return UsageError("This question is no longer open: it was answered, or its turn has ended.")
 
 
@@ -322,5 +322,5 @@ def _claims(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def _name(name: str) -> str:
-    """Return a plain name as it is, and one that could be mistaken for something else quoted."""
+    """Quote a name if it could be mistaken for something else."""
     return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else ascii(name)

@@ -63,7 +63,7 @@ WIRE = "anthropic"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as request arguments."""
+    """Convert the definitions to request arguments."""
     offered = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
@@ -79,7 +79,7 @@ _PLACEHOLDER = {
 
 
 def offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
-    """Return the definitions as request arguments, those that were found last and as deferred."""
+    """Convert the definitions to request arguments, those that were found last and as deferred."""
     if not tools:
         # At least one must not be deferred.
         return offer(found)
@@ -145,7 +145,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
 
 
 def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:
-    """Return which deferred tools each message loads; a tool that none of them loads is not deferred after all."""
+    """Find the deferred tools that each message loads; a tool that none of them loads is not deferred after all."""
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
     found = first_found(messages, deferred)
@@ -160,7 +160,7 @@ def _is_deferred(tool: Mapping[str, Any]) -> bool:
 
 
 def _references(message: ToolResultMessage, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the result of a search: references, which must be alone in it, and its text after all results of the message."""
+    """Convert the result of a search: references, which must be alone in it, and its text after all results of the message."""
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": references}
     return [result, _text(without_cards(message.content, names))]
@@ -171,7 +171,7 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
 
 
 def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
-    """Return the result of a call. A failed one has only text: "content cannot be empty if `is_error` is true"."""
+    """Convert the result of a call. A failed one has only text: "content cannot be empty if `is_error` is true"."""
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
@@ -191,7 +191,7 @@ def _image(image: ImageContent) -> dict[str, Any]:
 
 
 def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with consecutive ones of a role merged, and without empty text, which is refused.
+    """Merge consecutive messages of a role, and drop empty text, which is refused.
 
     Results of parallel calls must be in one message, before any user text: a model that gets them separately stops making
     parallel calls.
@@ -216,7 +216,7 @@ _MARK = {"type": "ephemeral"}
 
 
 def _mark_for_cache(request: dict[str, Any]) -> None:
-    """Mark what the cache is to keep: tools, system prompt, and the conversation, where it ends and where it ended before.
+    """Mark the parts to cache: tools, system prompt, and the conversation, where it ends and where it ended before.
 
     Each part can stay the same while the next one changes: a tool found by search changes everything after it. The cache looks
     back only 20 blocks from a mark, and many parallel calls with their results are more than that, so the end of the request
@@ -236,7 +236,7 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
 
 
 def _read(answers: Sequence[Message], model: str) -> ModelResponse:
-    """Return the response in an answer and its continuations."""
+    """Parse the response in an answer and its continuations."""
     for answer in answers:
         if not isinstance(getattr(answer, "content", None), list):
             raise InvalidResponse(as_sent(answer))
@@ -253,7 +253,7 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
 
 
 def _hosted_calls(parts: Sequence[Part]) -> Iterator[HostedCall]:
-    """Return what the provider's own tools did."""
+    """Collect the calls of the provider's own tools."""
     results = {part.get("tool_use_id"): part.get("content") for part in parts if _is_hosted_result(part["type"])}
     for part in parts:
         if part["type"] == "server_tool_use":
@@ -270,7 +270,7 @@ _CITED = "web_search_result_location"
 
 
 def _part(block: ContentBlock) -> Part | None:
-    """Return the part of a block that is sent back to the provider."""
+    """Convert a block to the part that is sent back to the provider."""
     match block.type:
         case "text":
             notes = [note for note in getattr(block, "citations", None) or () if note.type == _CITED]

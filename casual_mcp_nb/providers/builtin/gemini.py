@@ -83,7 +83,7 @@ class GeminiClient(OwnClient):
 
 
 def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return the conversation as it is sent. The SDK would convert it on the event loop, 70 microseconds a part."""
+    """Convert the conversation to the form sent. The SDK would convert it on the event loop, 70 microseconds a part."""
     from google.genai import types
 
     refuse_addresses(messages, "Google's API does not accept image URLs")
@@ -149,7 +149,7 @@ def _bytes(signature: str | None) -> bytes | None:
 
 
 def _wire_name(name: str) -> str:
-    """Return a name that Google accepts: it must not begin with a digit or a dash."""
+    """Convert a name to one that Google accepts: it must not begin with a digit or a dash."""
     return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
 
 
@@ -236,7 +236,7 @@ class _Answer:
         return "".join(part.text or "" for part in new)
 
     def whole(self) -> ModelResponse:
-        """Return the response.
+        """Assemble the response.
 
         Raises:
             StreamTruncated: There was no finish reason, or one that means there is no answer.
@@ -270,7 +270,7 @@ class _Answer:
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts with adjacent pieces of text merged, except those with a signature."""
+    """Merge adjacent pieces of text, except those with a signature."""
     joined: list[Part] = []
     for part in parts:
         if joined and joined[-1].keys() == part.keys() == {"type", "text"}:

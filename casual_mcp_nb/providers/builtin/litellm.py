@@ -112,7 +112,7 @@ class LiteLLMClient(OwnClient):
 
 @dataclass
 class _Address:
-    """Return a client's URL."""
+    """A client's URL."""
 
     api_key: str | None = field(repr=False)
     base_url: str | None
@@ -123,7 +123,7 @@ class _Address:
 
 
 class LiteLLMError(Exception):
-    """Return LiteLLM's message about a failed request."""
+    """LiteLLM's message about a failed request."""
 
     def __init__(self, text: str, status: int | None, headers: Mapping[str, str] | None) -> None:
         super().__init__(text)
@@ -161,13 +161,13 @@ def _request(
 
 
 def _reasoning(message: object) -> dict[str, Any]:
-    """Return reasoning and its signatures, which are sent back in the fields of LiteLLM's messages."""
+    """Collect reasoning and its signatures, which are sent back in the fields of LiteLLM's messages."""
     names = ("reasoning_content", "thinking_blocks", "reasoning_details")
     return {name: value for name in names if (value := getattr(message, name, None))}
 
 
 def _signature(call: object) -> dict[str, Any]:
-    """Return Gemini's signature of a call; LiteLLM's other provider fields are read-only."""
+    """Find Gemini's signature of a call; LiteLLM's other provider fields are read-only."""
     own = getattr(call, "provider_specific_fields", None)
     signed = isinstance(own, dict) and own.get("thought_signature")
     return {"provider_specific_fields": {"thought_signature": signed}} if signed else {}
@@ -190,7 +190,7 @@ def _translated() -> Iterator[None]:
 
 
 def _keys_of_the_environment() -> list[str]:
-    """Return the secrets that LiteLLM may have sent by itself, and a provider may echo."""
+    """List the secrets that LiteLLM may have sent by itself, and a provider may echo."""
     return [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))]
 
 

@@ -33,7 +33,7 @@ NUM_CTX = "num_ctx"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as request arguments."""
+    """Convert the definitions to request arguments."""
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
@@ -100,7 +100,7 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
 def _request(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the body of a request, and its additional headers."""
+    """Build the body of a request, and its additional headers."""
     # casual-llm would fetch it, from whatever URL it is.
     refuse_addresses(messages, "Ollama does not accept image URLs")
     sent = conversation(client, model, messages, WIRE)
@@ -121,7 +121,7 @@ def _request(
 
 
 def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of a coroutine that never waits: casual-llm's would only for image addresses, which are refused."""
+    """Run a coroutine that never waits: casual-llm's would only for image addresses, which are refused."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -164,7 +164,7 @@ _shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyD
 
 
 async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
-    """Return the response of `/api/show` for a model, requested once; empty if the server does not answer.
+    """Request `/api/show` for a model, once; empty if the server does not answer.
 
     Args:
         client: A casual-llm client for Ollama, which forgets it when it is gone.
@@ -184,7 +184,7 @@ async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
 
 
 def _thinks(facts: Mapping[str, Any]) -> bool | None:
-    """Return whether a model can think; None if the server does not say."""
+    """Check whether a model can think; None if the server does not say."""
     values = _values(facts)
     if values is not None:
         return any(value is not False for value in values)
@@ -193,7 +193,7 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
 
 
 def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
-    """Return the value of `think` for an effort; None to send nothing.
+    """Choose the value of `think` for an effort; None to send nothing.
 
     Only models of the gpt-oss family, and those whose server lists levels, accept a level; all others true or false.
 

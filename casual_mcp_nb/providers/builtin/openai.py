@@ -42,7 +42,7 @@ WIRE = "openai"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as request arguments."""
+    """Convert the definitions to request arguments."""
     if not tools:
         return {}
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
@@ -72,7 +72,7 @@ async def stream(
 def request_for(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, wire: str = WIRE, **more: Any
 ) -> dict[str, Any]:
-    """Return casual-llm's request for the messages adapted to this model, with the state that it needs back.
+    """Adapt casual-llm's request for the messages to this model, with the state that it needs back.
 
     Sampling options are not sent to reasoning models, which refuse them.
     """
@@ -86,7 +86,7 @@ def request_for(
 
 
 def unknown_fields(part: object) -> dict[str, Any]:
-    """Return the fields of a message, call or chunk that OpenAI does not have: thinking, signatures."""
+    """Collect the fields of a message, call or chunk that OpenAI does not have: thinking, signatures."""
     extra: Mapping[str, object] = getattr(part, "model_extra", None) or {}
     # The index is only for merging a stream.
     return {name: value for name, value in extra.items() if value is not None and name != "index"}
@@ -111,7 +111,7 @@ _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
-    """Return the response from a completion.
+    """Parse the response in a completion.
 
     Args:
         response: The completion.
@@ -157,7 +157,7 @@ class _Call:
 
 
 def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
-    """Return whether a chunk without an id starts a new call, because the previous one is complete."""
+    """Check whether a chunk without an id starts a new call, because the previous one is complete."""
     if part.id or part.function is None or not part.function.name or not call.arguments:
         return False
     try:
@@ -231,7 +231,7 @@ class Parts:
         return any(self.text) or bool(self.calls or self.fields)
 
     def answer(self) -> ModelResponse:
-        """Return the complete response.
+        """Assemble the complete response.
 
         Raises:
             StreamTruncated: There was no finish reason.

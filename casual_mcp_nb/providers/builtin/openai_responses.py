@@ -117,7 +117,7 @@ def _offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """Return the arguments of `responses.create`. Nothing is stored at OpenAI: each request has the whole conversation.
+    """Build the arguments of `responses.create`. Nothing is stored at OpenAI: each request has the whole conversation.
 
     `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the API lacks (`stop`, `seed`,
     penalties) are left out.
@@ -172,7 +172,7 @@ class _Deferred:
         return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
 
     def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
-        """Return the items of a conversation; calls of tools that are in `plain` have no namespace."""
+        """Yield the items of a conversation; calls of tools that are in `plain` have no namespace."""
         waiting: list[dict[str, Any]] = []
         for message, names in zip(messages, self.added, strict=True):
             if waiting and message.role != "tool":
@@ -187,7 +187,7 @@ class _Deferred:
 
 
 def _calls(message: ChatMessage, model: str) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
-    """Return the calls of a message, each with what this model sent with it."""
+    """Yield the calls of a message, each with the fields that this model sent with it."""
     if message.role == "assistant":
         yield from zip(message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True)
 
@@ -267,7 +267,7 @@ def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
 
 
 def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
-    """Return the response from a completed event; `items` is its output if it was streamed."""
+    """Parse the response in a completed event; `items` is its output if it was streamed."""
     output: list[ResponseOutputItem] | None = items or getattr(response, "output", None)
     status = getattr(response, "status", None)
     if status == "failed":
@@ -286,7 +286,7 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
 
 
 def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
-    """Return what the provider's own tools did. What a web search found is in what the answer cites."""
+    """Collect the calls of the provider's own tools. The results of a web search are the pages that the answer cites."""
     ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
     searches = [item for item in ran if item["type"] == "web_search_call"]
     for item in ran:
@@ -296,7 +296,7 @@ def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
 
 
 def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
-    """Return the pages that an answer cites, each once."""
+    """List the pages that an answer cites, each once."""
     texts = [part for item in output if item.type == "message" for part in item.content]
     notes = [note for part in texts for note in getattr(part, "annotations", None) or () if note.type == "url_citation"]
     return list({str(note.url): note.to_dict(warnings=False) for note in notes}.values())
@@ -339,7 +339,7 @@ def _part(item: ResponseOutputItem, found: Collection[str]) -> Part | None:
 
 
 def _is_search(item: ResponseOutputItem) -> TypeGuard[ResponseToolSearchCall]:
-    """Return whether an item asks this client to search, as it does where a request declares that."""
+    """Check whether an item asks this client to search, as it does where a request declares that."""
     return item.type == _SEARCH_CALL and getattr(item, "execution", None) == "client"
 
 

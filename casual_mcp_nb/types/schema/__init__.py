@@ -1,4 +1,4 @@
-"""JSON Schema: reading schemas, limiting what a model is sent of them, and quick validation."""
+"""JSON Schema: reading schemas, limiting them for a model, and quick validation."""
 
 from casual_mcp_nb.types.schema.fit import fits_plainly
 from casual_mcp_nb.types.schema.limits import limited_parameters, unusable_part

@@ -23,7 +23,7 @@ _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "exampl
 
 
 def fits_plainly(schema: Any, value: Any) -> bool:
-    """Return whether a small value is known to match a schema of only types, properties, items and choices.
+    """Check whether a small value is known to match a schema of only types, properties, items and choices.
 
     Args:
         schema: The server's schema.

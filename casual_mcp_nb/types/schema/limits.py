@@ -19,7 +19,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Return why a schema cannot be sent to a model, or None. References are never fetched.
+    """Find the reason why a schema cannot be sent to a model, or None. References are never fetched.
 
     Args:
         schema: A JSON schema.
@@ -50,7 +50,7 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a tool's schema as sent to a model: an object with properties, of limited size.
+    """Limit a tool's schema to the form sent to a model: an object with properties, of limited size.
 
     Args:
         schema: The server's schema.

@@ -87,17 +87,17 @@ class SchemaReader:
         return self.types == ("null",)
 
     def text(self, keyword: str) -> str:
-        """Return the string value of a keyword such as `format`, or an empty string."""
+        """Read the string value of a keyword such as `format`, or an empty string."""
         value = self.schema.get(keyword)
         return value if isinstance(value, str) else ""
 
     def number(self, keyword: str) -> int | float | None:
-        """Return the number of a keyword such as `minimum`, or None."""
+        """Read the number of a keyword such as `minimum`, or None."""
         value = self.schema.get(keyword)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def resolved(self) -> SchemaReader:
-        """Return the referenced schema, if there is a reference, merged with the keywords beside it."""
+        """Resolve the reference, if there is one, and merge it with the keywords beside it."""
         schema, seen = self.schema, set()
         while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
             seen.add(reference)
@@ -107,7 +107,7 @@ class SchemaReader:
         return SchemaReader(schema, self._root)
 
     def without_null(self) -> SchemaReader:
-        """Return the schema of the values other than null, with references resolved.
+        """Select the schema of the values other than null, with references resolved.
 
         Returns:
             For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it; the unchanged schema
