@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.bundled._available import Available, available
-from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, Missing, known
+from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, Missing, bundled_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import FunctionServer
@@ -36,7 +36,7 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     """
     from casual_mcp_nb.bundled._options import build_server
 
-    return build_server(known(name), args)
+    return build_server(bundled_server(name), args)
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:
@@ -50,4 +50,4 @@ def command(name: str, args: Sequence[str] = ()) -> list[str]:
         ValueError: The name is unknown; the message names the valid ones.
     """
     # Without -P, a `random.py` in the working directory would shadow the standard library's.
-    return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), known(name).name, *args]
+    return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), bundled_server(name).name, *args]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from casual_mcp_nb.bundled._available import available
-from casual_mcp_nb.bundled.registry import BUNDLED, known
+from casual_mcp_nb.bundled.registry import BUNDLED, bundled_server
 
 USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
 
@@ -41,7 +41,7 @@ def _serve(name: str, options: Sequence[str]) -> None:
     # The SDK's objects live forever: garbage collection during their creation costs a tenth of the startup time.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
-    entry = known(name)
+    entry = bundled_server(name)
     from casual_mcp_nb.bundled._options import build_server
 
     server = build_server(entry, options, add_help=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from casual_mcp_nb.bundled.registry import BUNDLED, Missing, known
+from casual_mcp_nb.bundled.registry import BUNDLED, Missing, bundled_server
 from casual_mcp_nb.doors import in_words_of
 
 
@@ -40,7 +40,7 @@ def available(*names: str) -> Available:
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}
-    for server in [known(name) for name in names] or BUNDLED.values():
+    for server in [bundled_server(name) for name in names] or BUNDLED.values():
         why = server.missing()
         if why is None and not server.default and not names:
             why = Missing("off by default", in_words_of(f"%mcp add {server.name}"))

@@ -79,20 +79,20 @@ def rows(answer: dict[str, Any], name: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _advice(status: int, reason: str) -> str:
-    said = f" Google says: {reason}" if reason else ""
+    detail = f" Google says: {reason}" if reason else ""
     match status:
         case 401:
-            return f"Google refuses the sign-in (401). {_SIGN_IN}.{said}"
+            return f"Google refuses the sign-in (401). {_SIGN_IN}.{detail}"
         case 403:
             return (
                 "Google does not allow this (403): the account has not granted it, the API is not enabled in the console for "
-                f"your client, or a limit is reached.{said}"
+                f"your client, or a limit is reached.{detail}"
             )
         case 404 | 410:
-            return f"There is nothing with this id, or it was deleted ({status}).{said}"
+            return f"There is nothing with this id, or it was deleted ({status}).{detail}"
         case 429:
-            return f"Too many requests (429), also after {RETRIES} more attempts. Wait a minute.{said}"
+            return f"Too many requests (429), also after {RETRIES} more attempts. Wait a minute.{detail}"
         case _ if status >= 500:
-            return f"Google has a problem ({status}), also after {RETRIES} more attempts. Try again later.{said}"
+            return f"Google has a problem ({status}), also after {RETRIES} more attempts. Try again later.{detail}"
         case _:
-            return f"Google refused the request ({status}).{said}"
+            return f"Google refused the request ({status}).{detail}"

@@ -28,11 +28,11 @@ def pick(value: Any, query: str) -> Any:
     try:
         return _query.pick(value, query)
     except _query.BadQuery as error:
-        found = _searched(value, query)
-        if found is None:
+        matches = _searched(value, query)
+        if matches is None:
             text = str(error)
             raise ToolError(f"{text[0].upper()}{text[1:]}.") from None
-        return found
+        return matches
 
 
 def _searched(value: Any, query: str) -> Any:

@@ -57,21 +57,21 @@ class Root:
         return self._real(target.parent) / target.name
 
     @contextmanager
-    def folder_at(self, place: Path, *, create: bool = False) -> Iterator[Folder]:
+    def folder_at(self, path: Path, *, create: bool = False) -> Iterator[Folder]:
         """Open a folder that `resolve` returned, without following links that may have been created since.
 
         Args:
-            place: The folder.
+            path: The folder.
             create: Create it and its parents if they are missing.
 
         Raises:
             ToolError: It is not inside the root folder.
             OSError: It does not exist, or is no longer a folder.
         """
-        if not place.is_relative_to(self.folder):
+        if not path.is_relative_to(self.folder):
             # A link was created there after the path was checked.
             raise ToolError(REFUSED)
-        with Folder.opened(self.folder, place.relative_to(self.folder).parts, create=create) as folder:
+        with Folder.opened(self.folder, path.relative_to(self.folder).parts, create=create) as folder:
             yield folder
 
     def _inside(self, path: str) -> Path:

@@ -73,13 +73,13 @@ def _children() -> list[int]:
     """List the ids of this process's children."""
     if sys.platform != "linux":
         return []
-    parent, found = str(os.getpid()), []
+    parent, children = str(os.getpid()), []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
             # The name of the program is in parentheses, and may have any characters.
             if file.read().rpartition(")")[2].split()[1] == parent:
-                found.append(int(name))
-    return found
+                children.append(int(name))
+    return children
 
 
 def _kill(pid: int) -> None:

@@ -58,7 +58,7 @@ class Writer:
         with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
             return self._put(target, name, overwrite, lambda file: _copy(source, file))[0]
 
-    def move(self, origin: Path, place: Path, name: str, overwrite: bool) -> None:
+    def move(self, origin: Path, destination: Path, name: str, overwrite: bool) -> None:
         """Move a file or folder.
 
         Raises:
@@ -67,9 +67,9 @@ class Writer:
         """
         with self._root.folder_at(origin.parent) as source, self._changing:
             source.stat(origin.name)
-            with self._parent(place, name) as target:
-                _check_free(target, place.name, name, overwrite)
-                source.put(origin.name, target, place.name)
+            with self._parent(destination, name) as target:
+                _check_free(target, destination.name, name, overwrite)
+                source.put(origin.name, target, destination.name)
 
     @contextmanager
     def _parent(self, target: Path, name: str, create: bool = False) -> Iterator[Folder]:

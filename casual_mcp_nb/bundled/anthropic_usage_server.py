@@ -188,19 +188,19 @@ def _object(data: bytes) -> dict[str, Any]:
 def _advice(status: int, page: dict[str, Any], wait: str) -> str:
     error = page.get("error")
     words = decoded_header(str(error.get("message", "")))[:200] if isinstance(error, dict) else ""
-    said = f" Anthropic says: {words}" if words else ""
+    note = f" Anthropic says: {words}" if words else ""
     match status:
         case 401:
-            return f"Anthropic does not accept the key (401). It must be an admin key, sk-ant-admin…, that still exists.{said}"
+            return f"Anthropic does not accept the key (401). It must be an admin key, sk-ant-admin…, that still exists.{note}"
         case 403:
-            return f"The key may not read reports (403). Only organizations have them, and only admins create such keys.{said}"
+            return f"The key may not read reports (403). Only organizations have them, and only admins create such keys.{note}"
         case 429:
             after = f" after {wait} seconds" if wait.isdigit() and len(wait) < 6 else " in a minute"
-            return f"Too many requests (429). Ask again{after}.{said}"
+            return f"Too many requests (429). Ask again{after}.{note}"
         case _ if status >= 500:
-            return f"Anthropic has a problem ({status}). Try again later.{said}"
+            return f"Anthropic has a problem ({status}). Try again later.{note}"
         case _:
-            return f"Anthropic refused the request ({status}).{said}"
+            return f"Anthropic refused the request ({status}).{note}"
 
 
 def _usage(row: dict[str, Any], group_by: Any) -> dict[str, Any]:

@@ -88,17 +88,17 @@ class Gmail:
     ) -> dict[str, Any]:
         """Read one mail: headers, text, and the names, types and sizes of its attachments."""
         messages = self._api.service.users().messages()
-        found = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
-        if int(found.get("sizeEstimate") or 0) > MAX_BYTES:
-            mail, text, cut = _without_body(found), str(found.get("snippet", "")), True
+        message = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
+        if int(message.get("sizeEstimate") or 0) > MAX_BYTES:
+            mail, text, cut = _without_body(message), str(message.get("snippet", "")), True
         else:
             raw = self._api.run(messages.get(userId="me", id=message_id, format="raw", fields="raw"))
             mail = parse_mail(_decoded(str(raw.get("raw", ""))), max_characters, plain=plain_text)
             text, cut = mail.text, mail.cut
         return {
             "id": message_id,
-            "thread_id": found.get("threadId"),
-            "labels": _labels(found),
+            "thread_id": message.get("threadId"),
+            "labels": _labels(message),
             **_headers(mail),
             "reply_to": list(mail.reply_to),
             "text": marked_foreign(text, "mail"),
@@ -138,13 +138,13 @@ class Gmail:
 
     def _summary(self, message_id: str) -> dict[str, Any]:
         messages = self._api.service.users().messages()
-        found = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
+        message = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
         return {
             "id": message_id,
-            "thread_id": found.get("threadId"),
-            **_headers(_without_body(found)),
-            "unread": "UNREAD" in _labels(found),
-            "beginning": decoded_header(str(found.get("snippet", "")))[:300],
+            "thread_id": message.get("threadId"),
+            **_headers(_without_body(message)),
+            "unread": "UNREAD" in _labels(message),
+            "beginning": decoded_header(str(message.get("snippet", "")))[:300],
         }
 
     def _answered(self, message_id: str) -> tuple[Mail, str | None]:
@@ -152,8 +152,8 @@ class Gmail:
         if not self._can_read:
             raise ToolError("To answer a mail, the account must also grant gmail-read.")
         messages = self._api.service.users().messages()
-        found = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
-        return _without_body(found), found.get("threadId")
+        message = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
+        return _without_body(message), message.get("threadId")
 
 
 def _without_body(message: dict[str, Any]) -> Mail:

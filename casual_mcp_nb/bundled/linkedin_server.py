@@ -202,5 +202,5 @@ def _visible(page: str) -> dict[str, Any]:
 
 
 def _of_class(element: Any, name: str) -> str:
-    found = element.xpath(f".//*[contains(concat(' ', normalize-space(@class), ' '), ' {name} ')]")
-    return decoded_header(found[0].text_content())[:300] if found else ""
+    elements = element.xpath(f".//*[contains(concat(' ', normalize-space(@class), ' '), ' {name} ')]")
+    return decoded_header(elements[0].text_content())[:300] if elements else ""

@@ -191,7 +191,7 @@ def _installed(module: str) -> bool:
         return False
 
 
-def known(name: str) -> BundledServer:
+def bundled_server(name: str) -> BundledServer:
     """Look up a bundled server by name.
 
     Raises:

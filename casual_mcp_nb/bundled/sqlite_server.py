@@ -123,8 +123,8 @@ class Tables:
             names = [_quoted(column["name"]) for column in _columns(connection, table)]
             cells = [":text = ''", *(f"instr(lower({name}), lower(:text))" for name in names)]
             sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(cells)}"
-            found = connection.execute(sql, {"text": containing}, max_rows)
-        return {"rows": found.records, "row_count": len(found.rows), "truncated": found.truncated}
+            result = connection.execute(sql, {"text": containing}, max_rows)
+        return {"rows": result.records, "row_count": len(result.rows), "truncated": result.truncated}
 
     def count_rows(
         self, table: Table, by: Annotated[str, Field(description="Column: count the rows for each of its values")] = ""
@@ -166,11 +166,11 @@ class Tables:
         Returns columns and rows; changes nothing.
         """
         with self._database.connect() as connection:
-            found = connection.execute(sql, parameters, max_rows)
-        if found.columns is None:
+            result = connection.execute(sql, parameters, max_rows)
+        if result.columns is None:
             raise ToolError("The statement returns no rows; query takes one SELECT statement.")
-        rows = {"rows": found.rows, "row_count": len(found.rows), "truncated": found.truncated}
-        return {"columns": found.columns, **rows}
+        rows = {"rows": result.rows, "row_count": len(result.rows), "truncated": result.truncated}
+        return {"columns": result.columns, **rows}
 
     def execute(
         self,

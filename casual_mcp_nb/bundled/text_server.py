@@ -60,12 +60,12 @@ def count_words(text: Text) -> dict[str, Any]:
 
 def extract_emails(text: Text) -> dict[str, Any]:
     """Find all e-mail addresses in a text, each one once."""
-    return _found(_EMAIL.findall(text))
+    return _unique(_EMAIL.findall(text))
 
 
 def extract_urls(text: Text) -> dict[str, Any]:
     """Find all web addresses (http and https links) in a text, each one once."""
-    return _found([url.rstrip(".,;:!?)]}") for url in _URL.findall(text)])
+    return _unique([url.rstrip(".,;:!?)]}") for url in _URL.findall(text)])
 
 
 def diff_texts(
@@ -192,7 +192,7 @@ def query_json(
     return {"value": value, "type": type(value).__name__}
 
 
-def _found(items: list[str]) -> dict[str, Any]:
+def _unique(items: list[str]) -> dict[str, Any]:
     unique = list(dict.fromkeys(items))
     return {"count": len(unique), "found": unique}
 

@@ -84,12 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
 
-    def failed(code: int, kind: str, text: str, *, told: bool = False) -> int:
+    def failed(code: int, kind: str, text: str, *, reported: bool = False) -> int:
         """Report an error, with --json also as an object on stdout, where a program reads it."""
         if as_json:
             write_json({"event": "error", "error": text, "kind": kind})
             sys.stdout.flush()
-        if not told:
+        if not reported:
             tell(text)
         return code
 
@@ -101,12 +101,12 @@ def _run(words: Sequence[str]) -> int:
                 return result if isinstance(result, int) else 0
         except CycloptsError as error:
             # It has told it already.
-            return failed(WRONG_USAGE, "usage", str(error), told=True)
+            return failed(WRONG_USAGE, "usage", str(error), reported=True)
         except KeyboardInterrupt:
-            return failed(INTERRUPTED, "interrupted", "Interrupted.", told=True)
+            return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else FAILED
-            return failed(code, "interrupted", f"Ended with code {code}.", told=True) if code else code
+            return failed(code, "interrupted", f"Ended with code {code}.", reported=True) if code else code
         except CasualMcpError as error:
             wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
             return failed(WRONG_USAGE if wrong else FAILED, error.kind, str(error))

@@ -56,8 +56,8 @@ def plain_event(event: Event) -> dict[str, Any] | None:
             result = {"tool": str(event.tool), "status": event.status, "text": event.text}
             return {"event": "tool_finished", "step": event.step, "id": event.call_id, **result}
         case ToolsSearched():
-            found = [{"tool": str(row.tool), "score": row.score} for row in event.rows]
-            return {"event": "tools_searched", "step": event.step, "id": event.call_id, "query": event.query, "found": found}
+            hits = [{"tool": str(row.tool), "score": row.score} for row in event.rows]
+            return {"event": "tools_searched", "step": event.step, "id": event.call_id, "query": event.query, "found": hits}
         case ApprovalAsked():
             return {"event": "approval_asked", "id": event.call_id}
         case ApprovalAnswered():

@@ -94,11 +94,11 @@ def waiting(text: str) -> Iterator[None]:
         yield
 
 
-def show(noun: Any, *, whole: bool = False) -> None:
+def show(value: Any, *, whole: bool = False) -> None:
     """Write a value to stdout.
 
     Args:
-        noun: A value that has a display, or a view.
+        value: A value that has a display, or a view.
         whole: Whether it has also what other text forms only name.
     """
     from casual_mcp_nb.display import view_of
@@ -106,7 +106,7 @@ def show(noun: Any, *, whole: bool = False) -> None:
     from casual_mcp_nb.display.view import DisplayLimits, Section, View, complete, fit
 
     limits = DisplayLimits(rows=100_000, cell=300, text=8_000, document=200_000, images=0)
-    view = fit(noun if isinstance(noun, View) else view_of(noun, limits), limits)
+    view = fit(value if isinstance(value, View) else view_of(value, limits), limits)
     if whole:
         view = complete(view)
     else:

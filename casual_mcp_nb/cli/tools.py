@@ -125,20 +125,20 @@ def call(name: str, arguments: str = "{}", /, *, source: Source = _SOURCE, json:
     """
     values = _object(arguments)
     with source.connected() as session:
-        made = session.call_tool(name, **values)
+        call = session.call_tool(name, **values)
         if json:
             write_json(
                 {
-                    "tool": str(made.tool),
-                    "status": made.status,
-                    "seconds": made.seconds,
-                    "result": made.result,
-                    "structured": made.structured,
+                    "tool": str(call.tool),
+                    "status": call.status,
+                    "seconds": call.seconds,
+                    "result": call.result,
+                    "structured": call.structured,
                 }
             )
         else:
-            show(made)
-        return 0 if made.status == "ok" else FAILED
+            show(call)
+        return 0 if call.status == "ok" else FAILED
 
 
 def choose(session: Session, toolset: str | None) -> None:

@@ -105,7 +105,7 @@ def create(
         _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include")
-        rules, description = _asked(source, config, rules, description)
+        rules, description = _prompt_for_rules(source, config, rules, description)
     _save(config, name, rules, description)
 
 
@@ -140,7 +140,7 @@ def edit(
         _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include, --exclude, --remove or --description")
-        rules, text = _asked(source, config, rules, text)
+        rules, text = _prompt_for_rules(source, config, rules, text)
     _save(config, name, rules, text)
 
 
@@ -165,7 +165,7 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
     tell(f"Deleted {shown(name)} in {path.name}.")
 
 
-def _asked(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
+def _prompt_for_rules(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
     """Prompt for the tools of each server to include, and for a description."""
     from casual_mcp_nb.display.tools import rule_words
     from casual_mcp_nb.toolsets import resolve_tool_set
@@ -173,7 +173,7 @@ def _asked(source: Source, config: Config, rules: Rules, description: str) -> tu
     with source.connected(config) as session:
         changed = {name: rule for name, rule in rules.items() if name not in session.servers}
         for server in session.servers:
-            rule = _asked_about(session, server, rules.get(server))
+            rule = _prompt_for_rule(session, server, rules.get(server))
             if rule:
                 changed[server] = rule
     description = ask(f"Description [{description}]: ") or description
@@ -184,7 +184,7 @@ def _asked(source: Source, config: Config, rules: Rules, description: str) -> tu
     return changed, description
 
 
-def _asked_about(session: Session, server: str, before: Any) -> Any:
+def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
     """Prompt for the rule of a server; an empty rule leaves it out."""
     from casual_mcp_nb.display import format as words
     from casual_mcp_nb.display.text import first

@@ -153,11 +153,11 @@ def filter_tools_by_toolset(
         ToolSetValidationError: It names servers or tools that do not exist.
     """
     tools, server_names = list(tools), set(server_names)
-    known = specs(tools, _reader(server_names))
+    converted = specs(tools, _reader(server_names))
     if validate:
-        validate_toolset(toolset, known, server_names)
-    included = {id(spec) for spec in filter_tools(known, toolset)}
-    return [tool for tool, spec in zip(tools, known, strict=True) if id(spec) in included]
+        validate_toolset(toolset, converted, server_names)
+    included = {id(spec) for spec in filter_tools(converted, toolset)}
+    return [tool for tool, spec in zip(tools, converted, strict=True) if id(spec) in included]
 
 
 def partition_tools(
@@ -174,10 +174,10 @@ def partition_tools(
         The loaded tools, and the deferred ones by server.
     """
     options = config.tool_discovery
-    known = specs(tools, _reader(server_names))
-    given = {id(spec): tool for tool, spec in zip(tools, known, strict=True)}
+    converted = specs(tools, _reader(server_names))
+    given = {id(spec): tool for tool, spec in zip(tools, converted, strict=True)}
     loaded, deferred = discovery.partition_tools(
-        known,
+        converted,
         {name: mode_of(server) for name, server in config.servers.items()},
         discovery=bool(options.enabled),
         defer_all=options.defer_all,
@@ -245,9 +245,9 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         embed: Callable[[list[str]], Any] | None = None,
     ) -> None:
         tools, servers = list(tools), tool_server_map or {}
-        known = specs(tools, lambda name: servers.get(name, "unknown"))
-        super().__init__(known, embed=embed)
-        self._given = {spec.tool_name: tool for tool, spec in zip(tools, known, strict=True)}
+        converted = specs(tools, lambda name: servers.get(name, "unknown"))
+        super().__init__(converted, embed=embed)
+        self._given = {spec.tool_name: tool for tool, spec in zip(tools, converted, strict=True)}
 
     def search(  # type: ignore[override]
         self, query: str, max_results: int = 5, server_filter: str | None = None, *, server: str | None = None
@@ -273,12 +273,12 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         Args:
             tool_names: Wire names, or any spelling of them that is unique.
         """
-        found, missing = [], []
+        matches, missing = [], []
         for name in tool_names:
             owners = [tool for tool in self.tools if name == tool.wire_name] or [t for t in self.tools if name in t.aliases]
-            found += [(tool.server, self._given[tool.tool_name]) for tool in owners]
+            matches += [(tool.server, self._given[tool.tool_name]) for tool in owners]
             missing += [] if owners else [name]
-        return found, missing
+        return matches, missing
 
     @property
     def tool_count(self) -> int:
@@ -308,15 +308,15 @@ class SearchToolsTool(discovery.SearchToolsTool):
         search_index: ToolSearchIndex | None = None,
         config: DiscoveryConfig | None = None,
     ) -> None:
-        known = _flat(deferred_tools)
+        converted = _flat(deferred_tools)
         super().__init__(
-            known,
+            converted,
             index=(lambda: search_index) if search_index is not None else None,
             max_search_results=config.max_search_results if config is not None else 5,
             max_search_tokens=config.max_search_tokens if config is not None else 20_000,
         )
         given = (tool for owned in deferred_tools.values() for tool in owned)
-        self._given = {spec.tool_name: tool for spec, tool in zip(known, given, strict=True)}
+        self._given = {spec.tool_name: tool for spec, tool in zip(converted, given, strict=True)}
 
     @property
     def definition(self) -> Tool:  # type: ignore[override]

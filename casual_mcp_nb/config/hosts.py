@@ -82,8 +82,8 @@ def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
 def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
     """List the key paths of models that `migrate_legacy_config` drops."""
     models = data["models"].items() if is_legacy(data) else ()
-    kept = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
-    return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in kept]
+    keys = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
+    return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in keys]
 
 
 def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:

@@ -106,13 +106,13 @@ class Inputs:
             return SecretStr(self._environ[wanted.variable])
         if not self._ask:
             return SecretStr(wanted.options[0] if wanted.options else "stand-in")
-        answer = None if wanted.runs else _asked(wanted)
+        answer = None if wanted.runs else _prompted(wanted)
         if answer is not None and not answer.get_secret_value() and wanted.default is not None:
             return SecretStr(wanted.default)
         return answer
 
 
-def _asked(wanted: Input) -> SecretStr | None:
+def _prompted(wanted: Input) -> SecretStr | None:
     question = _question(wanted)
     while _somebody_is_there():
         try:

@@ -230,8 +230,8 @@ def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
     of_entries: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in (*entries, ())}
     for at, text in written.items():
         whose = at[:2] if at[:2] in entries else ()
-        place = at[len(whose) :]
-        of_entries[whose][place] = Written(text, held(value_at(entries.get(whose, config), place)))
+        path = at[len(whose) :]
+        of_entries[whose][path] = Written(text, held(value_at(entries.get(whose, config), path)))
     for whose, texts in of_entries.items():
         entry = entries.get(whose, config)
         entry._origin = replace(entry._origin, at=whose, written=texts)

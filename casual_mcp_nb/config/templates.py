@@ -114,7 +114,7 @@ class TemplateLibrary:
         Raises:
             TemplateError: The template does not exist, fails, or exceeds its limits; with file and line.
         """
-        cached = None if variables else self._kept(name, tools)
+        cached = None if variables else self._cached_text(name, tools)
         if cached is not None:
             return cached
         before, tools = self._files(), tuple(tools)
@@ -126,10 +126,10 @@ class TemplateLibrary:
 
     async def render_async(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
         """As `render`, without holding the caller's loop."""
-        cached = None if variables else self._kept(name, tools)
+        cached = None if variables else self._cached_text(name, tools)
         return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if cached is None else cached
 
-    def _kept(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
+    def _cached_text(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
         last = self._last
         return last.text if last and last.name == name and last.tools is tools and last.files == self._files() else None
 

@@ -125,7 +125,7 @@ class Substitution:
         if value is None:
             return self._problem(at, f"the environment variable {name} is not set")
         self._note(name, at)
-        return value if name in _NO_SECRETS else self._kept(value, at)
+        return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
 
     def _input(self, body: str, at: KeyPath) -> str:
         # ${input:ID:question} is the syntax of prompt files.
@@ -138,14 +138,14 @@ class Substitution:
         if wanted.variable in self.environ:
             self._note(wanted.variable, at)
         value = answer.get_secret_value()
-        return self._kept(value, at) if wanted.secret else value
+        return self._marked_sensitive(value, at) if wanted.secret else value
 
     def _note(self, name: str, at: KeyPath) -> None:
         # An entry of a `.env` file can hold another variable's value.
         references = getattr(self.environ, "references", lambda _: ())
         self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
 
-    def _kept(self, value: str, at: KeyPath) -> str:
+    def _marked_sensitive(self, value: str, at: KeyPath) -> str:
         if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
             self.sensitive.add(value)
         return value

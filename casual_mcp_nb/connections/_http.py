@@ -115,7 +115,7 @@ class ResponseMonitor:
         """Create a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
         head = b""
 
-        def look(chunk: bytes) -> None:
+        def check_chunk(chunk: bytes) -> None:
             nonlocal head
             if len(head) > MAX_ENDPOINT or _ENDPOINT.search(head):
                 return
@@ -126,7 +126,7 @@ class ResponseMonitor:
                 if here != there:
                     self.broken(f"it sends messages to {there}, which is another origin than its own, {here}")
 
-        return look if self.sse and response.request.method == "GET" else lambda _chunk: None
+        return check_chunk if self.sse and response.request.method == "GET" else lambda _chunk: None
 
 
 class _Client(httpx2.AsyncClient):
@@ -169,15 +169,15 @@ class HttpTransport(StreamableHttpTransport):
 class _Bounded(httpx2.AsyncByteStream):
     """The decoded body of a response, with oversized messages replaced by errors; it stops at an endless one."""
 
-    def __init__(self, inner: httpx2.Response, lines: LineLimit, look: Callable[[bytes], None]) -> None:
+    def __init__(self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]) -> None:
         self._inner = inner
         self._lines = lines
-        self._look = look
+        self._check_chunk = check_chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._inner.aiter_bytes():
-                self._look(chunk)
+                self._check_chunk(chunk)
                 if complete := self._lines.feed(chunk):
                     yield complete
                 if self._lines.endless:
@@ -211,14 +211,14 @@ async def _start_of_body(response: httpx2.Response) -> bytes:
     return body
 
 
-def _bound(response: httpx2.Response, monitor: ResponseMonitor, look: Callable[[bytes], None]) -> None:
+def _bound(response: httpx2.Response, monitor: ResponseMonitor, check_chunk: Callable[[bytes], None]) -> None:
     limit = MAX_SSE_MESSAGE_BYTES if monitor.sse else MAX_MESSAGE_BYTES
     stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     lines = LineLimit(limit, b"data: " if stream else b"", whole=not stream, request_id=_request_id(response.request))
     if monitor.sse and stream:
         lines.on_endless = monitor.broken
     inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
-    response.stream = _Bounded(inner, lines, look)
+    response.stream = _Bounded(inner, lines, check_chunk)
     # Decoded by `inner`, so that decoded bytes are counted.
     response.headers.pop("content-encoding", None)
 

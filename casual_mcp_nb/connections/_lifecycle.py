@@ -70,12 +70,12 @@ class StartSlots:
     async def slot(self) -> AsyncIterator[None]:
         """Wait for a slot, and keep it for the body or its time, whichever is shorter."""
         await self._free.acquire()
-        kept = True
+        held = True
 
         def give_back() -> None:
-            nonlocal kept
-            if kept:
-                kept = False
+            nonlocal held
+            if held:
+                held = False
                 self._free.release()
 
         timer = asyncio.get_running_loop().call_later(self._seconds, give_back)

@@ -49,10 +49,10 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
     """Explain why the command cannot be started; None if it can."""
     if config.bundled:
-        from casual_mcp_nb.bundled.registry import known
+        from casual_mcp_nb.bundled.registry import bundled_server
 
         # Its process would only say so on its stderr, and end.
-        if (missing := known(config.bundled).missing_libraries()) is not None:
+        if (missing := bundled_server(config.bundled).missing_libraries()) is not None:
             return f"{missing.reason} ({missing.remedy})"
     if config.cwd is not None and not Path(config.cwd).is_dir():
         return f"the folder {shown(config.cwd)} does not exist"

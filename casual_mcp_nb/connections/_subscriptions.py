@@ -46,8 +46,8 @@ class ResourceSubscriptions:
             uri: The resource.
             name: The URI as it is shown.
         """
-        known = self._by_uri.get(uri)
-        if known is not None and not known.problem:
+        existing = self._by_uri.get(uri)
+        if existing is not None and not existing.problem:
             return
         await self._open(session, uri)
         self._by_uri[uri] = Subscription(session.name, name)

@@ -140,9 +140,9 @@ def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec
     return list(specs.values()), dict(itertools.islice(left_out.items(), MAX_LEFT_OUT))
 
 
-def warn_left_out(server: str, name: str, reason: str, noun: str = "Tool") -> None:
+def warn_left_out(server: str, name: str, reason: str, kind: str = "Tool") -> None:
     """Log that a tool, or another item of a listing, is not offered, and why."""
-    logger.warning("%s %s of server %s is left out: %s.", noun, shown(name), shown(server), reason)
+    logger.warning("%s %s of server %s is left out: %s.", kind, shown(name), shown(server), reason)
 
 
 def result_from_mcp(result: CallToolResult) -> ToolResult:

@@ -47,7 +47,7 @@ def compose(
     filled: Set[ToolSpec] = frozenset(),
     siblings: Mapping[str, Siblings] | None = None,
     delivery: Delivery = "definitions",
-    known: Set[ToolName] | None = None,
+    presented: Set[ToolName] | None = None,
     max_tokens: int | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
     """Format the answer that presents tools.
@@ -60,7 +60,7 @@ def compose(
         siblings: By server, tools that are named at the end but not loaded.
         delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names; with
             `bridge` nothing else has their schemas.
-        known: Loaded tools of which the model has read all; None for all that are loaded.
+        presented: Loaded tools of which the model has read all; None for all that are loaded.
         max_tokens: Maximum size of the definitions of tools that are not loaded yet; one fits always. None for no limit.
 
     Returns:
@@ -70,7 +70,7 @@ def compose(
     others = _sibling_lines(siblings or {})
     blocks: list[str] = []
     used = len(note) + len(others)
-    known = loaded if known is None else known
+    presented = loaded if presented is None else presented
     inside: list[ToolSpec] = []
     too_large: list[ToolSpec] = []
     tokens = 0
@@ -82,7 +82,7 @@ def compose(
             if len(too_large) == _MAX_TOO_LARGE:
                 break
             continue
-        card = _card(tool, tool.tool_name in known, tool in filled, delivery)
+        card = _card(tool, tool.tool_name in presented, tool in filled, delivery)
         # A name is enough where the definition comes another way.
         block = card if used + len(card) <= _MAX_CARDS or delivery == "bridge" else _marker(tool)
         if blocks and used + len(block) > MAX_ANSWER - 500:

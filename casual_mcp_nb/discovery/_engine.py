@@ -48,10 +48,10 @@ class Engine:
         """Find the tools that a query mentions by name."""
         return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
 
-    def known(self, query: str) -> float:
+    def known_share(self, query: str) -> float:
         """Compute the share of a query's words that occur in the tools, from 0 to 1; 1 for a query without words."""
-        asked = set(terms(readable(query)))
-        return sum(term in self._scorer.bm25.vocabulary for term in asked) / len(asked) if asked else 1.0
+        query_terms = set(terms(readable(query)))
+        return sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms) if query_terms else 1.0
 
     def portable(self) -> dict[str, Any]:
         """Convert the index to plain values, without the embedding."""

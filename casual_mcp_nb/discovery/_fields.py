@@ -61,10 +61,10 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
     """Yield for each tool the words of a query that it has in any form, in the order of the query."""
-    asked = [(term, word) for term, word in spelled(readable(query)).items() if " " not in word]
+    query_words = [(term, word) for term, word in spelled(readable(query)).items() if " " not in word]
     for tool in tools:
         own = {term for text in texts(tool) for term in terms(text)}
-        yield tuple(word for term, word in asked if term in own)
+        yield tuple(word for term, word in query_words if term in own)
 
 
 def _described(part: SchemaReader) -> str:

@@ -114,7 +114,7 @@ class Finder:
             back = {hit.tool: hit.score for hit in hits if hit.tool.tool_name in unused and hit.tool not in called}
             fresh = [hit for hit in hits if hit.tool not in back][: self._limit]
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
-            filled = tuple(islice(self._rest(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
+            filled = tuple(islice(self._other_tools(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
             tools.update(dict.fromkeys(filled))
             instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
             if not tools:
@@ -143,7 +143,7 @@ class Finder:
         languages = " and ".join(self._index.languages) or "another language"
         return [f"The descriptions are in {languages}, your query is not: search again in their language for better matches."]
 
-    def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
+    def _other_tools(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
         """Yield the tools of a server that are neither among `tools` nor loaded, in order."""
         return (tool for tool in self._index.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded)
 
@@ -157,9 +157,9 @@ class Finder:
         if count > SIBLINGS_EACH:
             near = self._index.nearest(query, server, len(gone) + SIBLINGS_EACH, searched)
             named = [tool for tool in near if tool.tool_name not in gone]
-            more = self._rest(server, dict.fromkeys((*tools, *named)), loaded)
+            more = self._other_tools(server, dict.fromkeys((*tools, *named)), loaded)
             return Siblings(tuple(islice(chain(named, more), SIBLINGS_EACH)), count)
-        return Siblings(tuple(self._rest(server, tools, loaded)), count)
+        return Siblings(tuple(self._other_tools(server, tools, loaded)), count)
 
     def by_names(self, request: SearchArguments, server: str | None) -> FoundTools:
         """Find tools by name, on one server or on all; a name shared by too many tools finds none."""

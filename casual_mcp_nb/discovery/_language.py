@@ -83,16 +83,16 @@ _DOT = "\u0307"
 def evidence(text: str) -> dict[str, int]:
     """Count the evidence for each language in which a text can be; empty where there is none."""
     text = unicodedata.normalize("NFC", text[:_READ].casefold().replace(_DOT, ""))
-    found: Counter[str] = Counter()
+    scores: Counter[str] = Counter()
     if not text.isascii():
         scripts = ((language, len(script.findall(text))) for language, script in _SCRIPT.items())
         language, letters = next((pair for pair in scripts if pair[1]), ("", 0))
         if letters:
-            found[language] = 1 + letters // _LETTERS_A_WORD
-        found.update({language: _LETTER for language, letters in _LETTERS.items() if not set(letters).isdisjoint(text)})
+            scores[language] = 1 + letters // _LETTERS_A_WORD
+        scores.update({language: _LETTER for language, letters in _LETTERS.items() if not set(letters).isdisjoint(text)})
     words = set(_WORD.findall(text))
-    found.update({language: len(words & common) for language, common in _COMMON.items() if words & common})
-    return dict(found)
+    scores.update({language: len(words & common) for language, common in _COMMON.items() if words & common})
+    return dict(scores)
 
 
 def languages(texts: Iterable[str]) -> tuple[str, ...]:
@@ -101,10 +101,10 @@ def languages(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
 
 
-def is_foreign(text: str, known: Iterable[str]) -> bool:
+def is_foreign(text: str, expected: Iterable[str]) -> bool:
     """Check whether a text fits another language better than any of those given."""
-    found = evidence(text)
-    return max(found.values(), default=0) > max((found.get(language, 0) for language in known), default=0)
+    scores = evidence(text)
+    return max(scores.values(), default=0) > max((scores.get(language, 0) for language in expected), default=0)
 
 
 def _clear(text: str) -> str:

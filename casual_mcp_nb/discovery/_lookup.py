@@ -44,19 +44,19 @@ class TermCache:
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
-        self._found: dict[str, Entries] = {}
+        self._cache: dict[str, Entries] = {}
         self._size = 0
 
     def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
         """Look up the value for a term, and cache it."""
-        cached = self._found.get(term)
+        cached = self._cache.get(term)
         if cached is None:
             cached = find(term)
             self._size += len(cached[0]) + 1
             if self._size > self._limit:
-                self._found.clear()
+                self._cache.clear()
                 self._size = len(cached[0]) + 1
-            self._found[term] = cached
+            self._cache[term] = cached
         return cached
 
 

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 _PAGE = 50
 _MATCHES = 10
-_MOST_MATCHES = 500
+_MAX_MATCHES = 500
 """How many matches are looked through for those of a tag."""
 _LINE = 100
 _MAX_NOTES = 2_000
@@ -82,7 +82,7 @@ class ActiveTools:
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self.known = self.always.copy() if delivery == "bridge" else self.usable
+        self.presented = self.always.copy() if delivery == "bridge" else self.usable
 
     @property
     def usable(self) -> set[ToolName]:
@@ -169,8 +169,8 @@ class BrowseToolkitTool:
         return _page(head, categories, page, lambda category: self._category_line(*category))
 
     def _category_line(self, name: str, tools: Sequence[ToolSpec]) -> str:
-        said = beginning(self._instructions.get(name, ""), _LINE) or summary(tools, _LINE)
-        return f"- {plain(name, 200)} ({counted(len(tools))}): {said}"
+        about = beginning(self._instructions.get(name, ""), _LINE) or summary(tools, _LINE)
+        return f"- {plain(name, 200)} ({counted(len(tools))}): {about}"
 
     def _tools(self, category: str, page: int) -> str:
         name, tools = self._category(category)
@@ -196,7 +196,7 @@ class BrowseToolkitTool:
         finder = self._shelf.finder
         name, within = self._category(category) if category else ("", ())
         if name in self._shelf.tagged:
-            matches = [tool for tool in finder.matches(query, _MOST_MATCHES) if tool in within][:_MATCHES]
+            matches = [tool for tool in finder.matches(query, _MAX_MATCHES) if tool in within][:_MATCHES]
         else:
             matches = finder.matches(query, _MATCHES, name or None)
         if not matches:
@@ -248,11 +248,13 @@ class LoadToolsTool:
         wanted = [tool for tool in tools if tool not in beyond]
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
-        content, inside = compose(wanted, shelf.usable, notes, delivery=shelf.delivery, known=shelf.known & shelf.usable)
+        content, inside = compose(
+            wanted, shelf.usable, notes, delivery=shelf.delivery, presented=shelf.presented & shelf.usable
+        )
         rows = tuple(SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside)
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
         shelf.active.update((tool.tool_name, None) for tool in new)
-        shelf.known.update(tool.tool_name for tool in inside)
+        shelf.presented.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
     def _limit_note(self, count: int, fitting: int) -> str:
@@ -293,7 +295,7 @@ class UnloadToolsTool:
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [], None)
         gone = [tool for tool in tools if tool.tool_name in shelf.active]
-        notes += [_kept(tool, tool.tool_name in shelf.always) for tool in tools if tool not in gone][:_ALIKE]
+        notes += [_still_active(tool, tool.tool_name in shelf.always) for tool in tools if tool not in gone][:_ALIKE]
         note = one_line(" ".join(notes), _MAX_NOTES)
         if not gone:
             return SyntheticToolResult(f"Error: nothing was unloaded. {note}", [], None)
@@ -388,5 +390,5 @@ def _page(head: str, items: Sequence[Item], page: int, line: Callable[[Item], st
     return "\n".join([head, *(line(item).rstrip(": ") for item in items[(page - 1) * _PAGE : page * _PAGE]), *more])
 
 
-def _kept(tool: ToolSpec, always: bool) -> str:
+def _still_active(tool: ToolSpec, always: bool) -> str:
     return f"{one_line(str(tool.tool_name), 80)} {'is always there' if always else 'was not loaded'}."

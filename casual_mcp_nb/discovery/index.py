@@ -87,7 +87,7 @@ class ToolSearchIndex:
         Returns:
             True if tools have at most half of its words, and its script or its common words are those of another language.
         """
-        return self._engine is not None and self._engine.known(query) <= _KNOWN and is_foreign(query, self.languages)
+        return self._engine is not None and self._engine.known_share(query) <= _KNOWN and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
         """Find the tools that a query mentions by name.

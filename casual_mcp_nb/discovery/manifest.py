@@ -117,9 +117,9 @@ def beginning(instructions: str, limit: int) -> str:
     return plain(" ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))), limit).strip()
 
 
-def counted(number: int, noun: str = "tool") -> str:
+def counted(number: int, unit: str = "tool") -> str:
     """Format a count with its unit: `1 tool`, `2 tools`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 class _ServerSummary:

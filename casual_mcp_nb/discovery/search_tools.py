@@ -87,7 +87,7 @@ class SearchToolsTool:
         self._used = used
         self._delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self._known = set[ToolName]() if delivery == "bridge" else self._loaded
+        self._presented = set[ToolName]() if delivery == "bridge" else self._loaded
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -112,11 +112,11 @@ class SearchToolsTool:
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
         always = {tool.tool_name for tool in self._always}
-        for names in (self._loaded, self._known):
+        for names in (self._loaded, self._presented):
             names.update(always)
         try:
             wanted = read_arguments(args)
-            result = self._finder.find(wanted, self._loaded, (self._loaded & self._known) - always - self._used)
+            result = self._finder.find(wanted, self._loaded, (self._loaded & self._presented) - always - self._used)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
         if not result.tools:
@@ -128,7 +128,7 @@ class SearchToolsTool:
             filled=result.filled,
             siblings=result.siblings,
             delivery=self._delivery,
-            known=self._known,
+            presented=self._presented,
             max_tokens=self._max_tokens,
         )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
@@ -147,7 +147,7 @@ class SearchToolsTool:
             for tool in returned
         )
         self._loaded.update(tool.tool_name for tool in new)
-        self._known.update(tool.tool_name for tool in inside)
+        self._presented.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
     @cached_property

@@ -1,6 +1,6 @@
-"""How nouns are shown: noun → view → text, Markdown and HTML. Knows the nouns and nothing else of the package.
+"""Display values: value → view → text, Markdown and HTML. Depends only on `types`.
 
-A display never fails, never runs anything, and is the same each time for the same noun. Whatever a server or a model says is
+A display never fails, never runs anything, and is the same each time for the same value. Whatever a server or a model says is
 shown as text.
 """
 
@@ -141,17 +141,17 @@ _reported: set[str] = set()
 
 
 @singledispatch
-def view_of(noun: Any, limits: DisplayLimits) -> View:
+def view_of(value: Any, limits: DisplayLimits) -> View:
     """Show a value within `limits`; its texts are not cleaned yet, which `fit` does.
 
     Args:
-        noun: The noun.
+        value: The value.
         limits: How much is shown.
 
     Raises:
         TypeError: There is no display for it.
     """
-    raise TypeError(f"There is no display for {type(noun).__name__}.")
+    raise TypeError(f"There is no display for {type(value).__name__}.")
 
 
 view_of.register(ServerStatus, server_view)
@@ -212,11 +212,11 @@ for _event in EVENTS:
     view_of.register(_event, event_view)
 
 
-def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
+def mimebundle(value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
     """Format a value for Jupyter, in each format that it may show.
 
     Args:
-        noun: Any noun of `casual_mcp_nb.types` that has a display.
+        value: Any value of `casual_mcp_nb.types` that has a display.
         include: The only formats to draw; None for all.
         exclude: Formats not to draw.
 
@@ -229,7 +229,7 @@ def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Contai
         for kind, render in _FORMS.items()
         if (not include or kind in include) and (not exclude or kind not in exclude)
     }
-    return _drawn(noun, forms)
+    return _drawn(value, forms)
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
@@ -255,7 +255,7 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
         turn: The turn; it may be running.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
-    forms = _drawn(turn, _BARE_HTML, lambda noun, limits: transcript_view(noun, limits, now))
+    forms = _drawn(turn, _BARE_HTML, lambda value, limits: transcript_view(value, limits, now))
     return forms["text/html"]
 
 
@@ -264,9 +264,9 @@ def request_html(request: Request) -> str:
     return _drawn(request, _BARE_HTML, folded_request_view)["text/html"]
 
 
-def page(noun: Any, title: str) -> str:
+def page(value: Any, title: str) -> str:
     """Format a value as a whole HTML document, in one file, without scripts or network access."""
-    return _drawn(noun, {"text/html": lambda view: to_page(view, title)})["text/html"]
+    return _drawn(value, {"text/html": lambda view: to_page(view, title)})["text/html"]
 
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
@@ -285,14 +285,14 @@ def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits
             return lambda turn, limits: turn_view(turn, limits, now)
 
 
-def _drawn(noun: Any, forms: Renderers, look: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:
+def _drawn(value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:
     try:
         # The forms differ in size, so each is drawn with as much as fits it; those of one tier share the view.
-        view = cache(lambda tier: fit((look or view_of)(noun, SIZE_TIERS[tier]), SIZE_TIERS[tier]))
+        view = cache(lambda tier: fit((view_for or view_of)(value, SIZE_TIERS[tier]), SIZE_TIERS[tier]))
         return {kind: _within_limit(view, render) for kind, render in forms.items()}
     except Exception as error:
-        _report(noun, error)
-        bare = _bare(type(noun).__name__, _repr(noun))
+        _report(value, error)
+        bare = _bare(type(value).__name__, _repr(value))
         return {kind: render(bare) for kind, render in forms.items()}
 
 
@@ -313,15 +313,15 @@ def _bare(title: str, text: str) -> View:
     return fit(View("bare", title, (TextBlock(cut(text, _BARE_TEXT), code=True),)), SIZE_TIERS[0])
 
 
-def _repr(noun: Any) -> str:
+def _repr(value: Any) -> str:
     try:
-        return repr(noun)
+        return repr(value)
     except Exception:
         return "It cannot be shown."
 
 
-def _report(noun: Any, error: Exception) -> None:
-    kind = type(noun).__name__
+def _report(value: Any, error: Exception) -> None:
+    kind = type(value).__name__
     if kind not in _reported:
         _reported.add(kind)
         _log.warning("A %s could not be drawn (%s) and is shown as its repr.", kind, type(error).__name__)

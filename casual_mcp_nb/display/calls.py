@@ -66,7 +66,7 @@ class ImageBudget:
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def take(self, size: int) -> bool:
+    def spend(self, size: int) -> bool:
         """Subtract the bytes of an image if it may be shown, and return whether it may."""
         if size > self.left:
             return False
@@ -90,7 +90,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Show a single call."""
     images = ImageBudget(limits.images)
     section = call_section(call, False, limits.text, images)
-    blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.take))
+    blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.spend))
     return View("call", tool_words(call), blocks, mark=section.mark, note=section.note)
 
 
@@ -292,7 +292,7 @@ def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget
 def content_block(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
     """Show an image, or a note of type and size if the data is not one or does not fit."""
     note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
-    if kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
+    if kind == "image" and data and mime_type in IMAGE_TYPES and images.spend(len(data)):
         return ImageBlock(mime_type, data, note)
     return TextBlock(note)
 

@@ -73,7 +73,7 @@ def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
         blocks.append(Section("Spread", (_spread(comparison, limits),), fold="closed", note="lowest and highest of a run"))
     blocks.append(_answers(comparison, limits))
     counts = {"prompt": len(comparison.prompts), "way": len(comparison), "repeat": comparison.repeats}
-    note = " · ".join(words.count(number, noun) for noun, number in counts.items() if number > 1 or noun == "way")
+    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "way")
     return View("comparison", "Comparison", tuple(blocks), note=note)
 
 

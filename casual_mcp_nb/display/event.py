@@ -53,10 +53,10 @@ def _title(name: str) -> str:
 def _blocks(event: Event, limits: DisplayLimits) -> list[Block]:
     match event:
         case TurnStarted():
-            asked = "\n".join(text_of(message.content) for message in event.messages)
-            found = f"{event.loaded:,} loaded, {event.deferred:,} searchable" if event.discovery else f"{event.loaded:,} loaded"
-            rows = (("Model", event.model), ("Toolset", event.tool_set or "all tools"), ("Tools", found))
-            return [TextBlock(asked), KeyValues(tuple((name, value) for name, value in rows if value))]
+            prompt = "\n".join(text_of(message.content) for message in event.messages)
+            tools = f"{event.loaded:,} loaded, {event.deferred:,} searchable" if event.discovery else f"{event.loaded:,} loaded"
+            rows = (("Model", event.model), ("Toolset", event.tool_set or "all tools"), ("Tools", tools))
+            return [TextBlock(prompt), KeyValues(tuple((name, value) for name, value in rows if value))]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
         case TextDelta():

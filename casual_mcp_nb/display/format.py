@@ -39,8 +39,8 @@ def seconds(value: float | None) -> str:
         return f"{value * 1000:.0f} ms"
     if value < 60:
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes:,} min {rest} s"
+    minutes, seconds_left = divmod(round(value), 60)
+    return f"{minutes:,} min {seconds_left} s"
 
 
 def score(value: float | None) -> str:

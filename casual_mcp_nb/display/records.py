@@ -54,23 +54,23 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
     """Show the calls that the person made, the newest first."""
     rows = tuple(
         (
-            made.id,
-            _clock(made.at),
-            Name(str(made.call.tool)),
-            pretty(made.call.arguments, indent=None),
-            status_of(made.call),
-            words.seconds(made.call.seconds),
+            call.id,
+            _clock(call.at),
+            Name(str(call.call.tool)),
+            pretty(call.call.arguments, indent=None),
+            status_of(call.call),
+            words.seconds(call.call.seconds),
         )
-        for made in calls.calls[: limits.rows]
+        for call in calls.calls[: limits.rows]
     )
     table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
     note = words.count(len(calls), "call")
     return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
 
 
-def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:
+def direct_call_view(call: DirectCall, limits: DisplayLimits) -> View:
     """Show one of these calls with its result."""
-    return call_view(made.call, limits)
+    return call_view(call.call, limits)
 
 
 def audit_view(audit: Audit, limits: DisplayLimits) -> View:

@@ -66,11 +66,11 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
         Section("Breakdown", (make_up_table(request.tokens),)),
         Section("Messages", message_blocks(request.messages, limits, _reuse(request)), note=_how_many(request)),
         Section("Tools offered", _offered(request, limits, definitions), note=words.count(len(request.tools), "tool")),
-        *_found(request, limits, definitions),
+        *_added_by_provider(request, limits, definitions),
     )
 
 
-def _found(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[Section, ...]:
+def _added_by_provider(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[Section, ...]:
     """Show the tools that the provider adds to the conversation, if any."""
     if not request.found:
         return ()

@@ -115,10 +115,10 @@ def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
         )
     )
     savings = (KeyValues(deferral_rows(stats)),) if stats.steps else ()
-    return (counts, *savings, *_found(stats.discovery, limits))
+    return (counts, *savings, *_search_outcomes(stats.discovery, limits))
 
 
-def _found(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
+def _search_outcomes(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show how often each tool that searches returned was found and called; those that were never called come last."""
     if not discovery.found:
         return ()
@@ -145,8 +145,8 @@ def _server(name: str) -> str:
     return {SYNTHETIC: "built-in", UNKNOWN: "no such tool"}.get(name, name)
 
 
-def _calls(title: str, noun: str, counts: Mapping[str, int]) -> Section:
+def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
     most = max(counts.values(), default=0)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rows = tuple((Name(name), Bar(words.number(number), fraction(number, most))) for name, number in ranked)
-    return Section(title, (Table(columns(noun, "Calls"), rows) if rows else TextBlock("None."),))
+    return Section(title, (Table(columns(heading, "Calls"), rows) if rows else TextBlock("None."),))

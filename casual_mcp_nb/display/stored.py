@@ -42,8 +42,8 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
     view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
     if origin is None:
         return view
-    place = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
-    return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {place}.")))
+    position = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
+    return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
 
 
 def _when(at: datetime) -> str:

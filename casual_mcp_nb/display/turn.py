@@ -101,7 +101,7 @@ def added_section(turn: Turn, limits: DisplayLimits) -> Section:
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
     """Show the payloads that functions of the notebook returned for the person, each under its tool."""
-    sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.take)]
+    sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.spend)]
     more = len(sections) - _MAX_PAYLOADS
     return [*sections[:_MAX_PAYLOADS], *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else [])]
 
@@ -169,7 +169,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
     counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
     recorded = turn.started.recorded
     figures = [
-        *(words.count(number, noun) for noun, number in counts.items() if number),
+        *(words.count(number, unit) for unit, number in counts.items() if number),
         f"{recorded:,} taken over" if recorded else "",
         f"{failed:,} failed" if failed else "",
         _tokens(stats),

@@ -1,6 +1,6 @@
 """The contents of a display, as small frozen values: one view, three formats.
 
-A noun becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is
+A value becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is
 drawn that has not passed `fit`.
 """
 

@@ -17,7 +17,7 @@ _ALIKE = 0.9
 _LONG_DESCRIPTION = 300
 _READ = 2_000
 _NAMED = 5
-_ORDER = {kind: place for place, kind in enumerate(get_args(FindingKind))}
+_ORDER = {kind: rank for rank, kind in enumerate(get_args(FindingKind))}
 
 
 def lint(catalog: Iterable[ToolSpec]) -> Lint:

@@ -124,6 +124,6 @@ def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> Strateg
         recall=fmean(fmean(outcome.met) for outcome in outcomes),
         mrr=fmean(outcome.reciprocal_rank for outcome in outcomes),
         server=fmean(outcome.right_server for outcome in outcomes),
-        loaded_tokens=fmean(sum(prices.get(found, 0) for found in outcome.found) for outcome in outcomes),
+        loaded_tokens=fmean(sum(prices.get(tool, 0) for tool in outcome.found) for outcome in outcomes),
         misses=tuple(outcome.miss for outcome in outcomes if outcome.miss),
     )

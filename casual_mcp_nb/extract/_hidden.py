@@ -142,14 +142,14 @@ class _Rules:
         names = ["*", element.tag]
         names += [f".{name}" for name in element.get("class", "").split()[:_MAX_CLASSES]]
         names.append(f"#{element.get('id', '')}")
-        matching = [found for name in names if (found := self._by_name.get(name))]
-        return {name: value for found in (*matching, own) for name, value in found.items()} if matching else own
+        matching = [declarations for name in names if (declarations := self._by_name.get(name))]
+        return {name: value for declarations in (*matching, own) for name, value in declarations.items()} if matching else own
 
 
 def _rules_in(text: str) -> Iterator[tuple[str, str, bool]]:
     """Yield selectors and body of each rule, and whether it is inside another one, such as `@media`."""
-    head, *rest = text.split("/*")
-    text = head + "".join(part.partition("*/")[2] for part in rest)
+    head, *parts = text.split("/*")
+    text = head + "".join(part.partition("*/")[2] for part in parts)
     around: list[str] = []
     start = 0
     for brace in re.finditer(r"[{}]", text):

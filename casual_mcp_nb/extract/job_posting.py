@@ -64,7 +64,7 @@ def _fields(posting: dict[str, Any]) -> dict[str, Any]:
     fields = {
         "title": _text(posting.get("title")),
         "company": _text(posting.get("hiringOrganization")),
-        "locations": [place for each in _listed(posting.get("jobLocation")) if (place := _place(each))],
+        "locations": [location for each in _listed(posting.get("jobLocation")) if (location := _location(each))],
         "remote": _text(posting.get("jobLocationType")) == "TELECOMMUTE" or None,
         "employment_type": [_text(each) for each in _listed(posting.get("employmentType"))],
         "date_posted": _text(posting.get("datePosted")),
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
     return " ".join(str(value).split())[:_MAX_TEXT] if isinstance(value, str | int | float) else ""
 
 
-def _place(location: Any) -> str:
+def _location(location: Any) -> str:
     address = _first(location.get("address")) if isinstance(location, dict) else location
     if not isinstance(address, dict):
         return _text(address)

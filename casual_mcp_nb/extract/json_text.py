@@ -33,10 +33,10 @@ def json_from_text(text: str) -> Any:
     Raises:
         ValueError: There is no JSON in the text.
     """
-    found = list(_first_of_each_kind(text))
-    if not found:
+    values = list(_first_of_each_kind(text))
+    if not values:
         raise ValueError("There is no JSON in the text." if text.strip() else "The text is empty.")
-    return next((value for value in found if isinstance(value, dict | list)), found[0])
+    return next((value for value in values if isinstance(value, dict | list)), values[0])
 
 
 def _first_of_each_kind(text: str) -> Iterator[Any]:

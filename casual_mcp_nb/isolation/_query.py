@@ -213,18 +213,18 @@ def _items(value: Any) -> list[Any]:
         return value
     if isinstance(value, dict):
         return list(value.values())
-    raise BadQuery(f"[*] needs a list, but there is {_noun(value)}")
+    raise BadQuery(f"[*] needs a list, but there is {_kind_words(value)}")
 
 
 def _child(value: Any, step: str | int | slice) -> Any:
     if not isinstance(step, str):
         if not isinstance(value, list):
-            raise BadQuery(f"a number in brackets needs a list, but there is {_noun(value)}")
+            raise BadQuery(f"a number in brackets needs a list, but there is {_kind_words(value)}")
         if isinstance(step, int) and not -len(value) <= step < len(value):
             raise BadQuery(f"[{step}] is outside the list of {len(value):,} items")
         return value[step]
     if not isinstance(value, dict):
-        raise BadQuery(f"the key {step[:40]!r} needs an object, but there is {_noun(value)}")
+        raise BadQuery(f"the key {step[:40]!r} needs an object, but there is {_kind_words(value)}")
     if step not in value:
         keys = list(value)[:1_000]
         near = difflib.get_close_matches(step[:100], keys, 3, 0.5)
@@ -237,7 +237,7 @@ def _no_path() -> Any:
     raise BadQuery("a path needs JSON, and this is text")
 
 
-def _noun(value: Any) -> str:
+def _kind_words(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
@@ -289,11 +289,11 @@ def _what(value: Any) -> str:
         return f"object with {_count(len(value), 'key')} ({named}{', …' if len(value) > _MAX_KEYS_NAMED else ''})"
     if isinstance(value, str):
         return f"text of {_count(len(value), 'character')}"
-    return _noun(value)
+    return _kind_words(value)
 
 
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def _count(number: int, unit: str, plural: str = "") -> str:
+    return f"{number:,} {unit if number == 1 else plural or unit + 's'}"
 
 
 def _brief(value: Any) -> str:
@@ -427,7 +427,7 @@ def _table_in(value: Any) -> list[dict[str, Any]]:
         return list(value[tables[0]])
     if tables:
         raise BadQuery(f"name the table with path: {', '.join(tables[:_MAX_KEYS_NAMED])}")
-    raise BadQuery(f"SQL needs a table, a list of objects, but there is {_noun(value)}; select one with path")
+    raise BadQuery(f"SQL needs a table, a list of objects, but there is {_kind_words(value)}; select one with path")
 
 
 def _tables_in(value: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-LONGEST = 300
+MAX_CHARACTERS = 300
 
 
 class _Needed(BaseException):
@@ -59,17 +59,17 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
     except _Needed as needed:
         return {"needed": str(needed)}
     except (MemoryError, TimeoutError) as error:
-        path, line = _place(error.__traceback__, paths)
+        path, line = _location(error.__traceback__, paths)
         takes = "too long" if isinstance(error, TimeoutError) else "too much memory"
         return {"error": f"The template was stopped: it takes {takes}.", "path": path, "line": line}
     except jinja2.TemplateSyntaxError as error:
         return {"error": f"{error.message}.", "path": error.filename, "line": error.lineno}
     except Exception as error:
-        path, line = _place(error.__traceback__, paths)
-        return {"error": f"{type(error).__name__}: {str(error)[:LONGEST]}", "path": path, "line": line}
+        path, line = _location(error.__traceback__, paths)
+        return {"error": f"{type(error).__name__}: {str(error)[:MAX_CHARACTERS]}", "path": path, "line": line}
 
 
-def _place(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
+def _location(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
     """Find the file and line of the innermost template in a traceback."""
     position: tuple[str | None, int | None] = (None, None)
     while traceback is not None:

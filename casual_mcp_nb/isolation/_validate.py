@@ -13,8 +13,8 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-LONGEST = 20_000
-LONGEST_IN_WORDS = 300
+MAX_CHARACTERS = 20_000
+MAX_SUMMARY_CHARACTERS = 300
 MOST = 10
 
 
@@ -36,18 +36,20 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
     except (MemoryError, RecursionError, TimeoutError):
         raise
     except SchemaError as broken:
-        return {"invalid": f"at {broken.json_path}: {broken.message}"[:LONGEST]}
+        return {"invalid": f"at {broken.json_path}: {broken.message}"[:MAX_CHARACTERS]}
     except Unresolvable as broken:
-        return {"invalid": str(broken)[:LONGEST]}
+        return {"invalid": str(broken)[:MAX_CHARACTERS]}
     except Exception as broken:
         # Errors that the library does not handle, such as an invalid regular expression.
-        return {"invalid": f"{type(broken).__name__}: {broken}"[:LONGEST]}
-    return None if error is None else {"path": str(error.json_path)[:LONGEST], "message": str(error.message)[:LONGEST]}
+        return {"invalid": f"{type(broken).__name__}: {broken}"[:MAX_CHARACTERS]}
+    if error is None:
+        return None
+    return {"path": str(error.json_path)[:MAX_CHARACTERS], "message": str(error.message)[:MAX_CHARACTERS]}
 
 
 def _in_words(error: Any) -> str:
     path = error.json_path.removeprefix("$").removeprefix(".")
-    return f"{path}: {error.message}"[:LONGEST_IN_WORDS] if path else str(error.message)[:LONGEST_IN_WORDS]
+    return f"{path}: {error.message}"[:MAX_SUMMARY_CHARACTERS] if path else str(error.message)[:MAX_SUMMARY_CHARACTERS]
 
 
 @lru_cache(maxsize=256)

@@ -45,13 +45,13 @@ class MagicLine:
 
     Args:
         command: The command.
-        rest: The text after it.
+        arguments: The text after it.
         output: The variable to store the result in.
         quiet: Whether the line ends with a semicolon, so that the result is not shown.
     """
 
     command: str
-    rest: str
+    arguments: str
     output: str | None = None
     quiet: bool = False
 
@@ -97,19 +97,19 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
     line = whole.removesuffix(";").rstrip()
     output = _OUTPUT.search(line)
     words = _OUTPUT.sub("", line, count=1).split(maxsplit=1)
-    command, rest = (*words, "", "")[:2] if words else ("status", "")
-    rest = rest.strip()
+    command, arguments = (*words, "", "")[:2] if words else ("status", "")
+    arguments = arguments.strip()
     if command in _HELP:
         command = "help"
-    elif rest in _HELP:
-        command, rest = "help", command
+    elif arguments in _HELP:
+        command, arguments = "help", command
     commands = list(commands)
     if command not in commands:
         # A question of several words is seldom close to the name of a command.
-        is_typo = not rest or closest(command, commands, cutoff=0.7)
+        is_typo = not arguments or closest(command, commands, cutoff=0.7)
         raise UnknownNameError("%mcp command", command, commands, hint="" if is_typo else _ASKING)
     name = variable_name(output["first"] or output["last"]) if output else None
-    return MagicLine(command, rest, name, line != whole)
+    return MagicLine(command, arguments, name, line != whole)
 
 
 def parse_cell_line(line: str) -> CellArgs:
@@ -220,13 +220,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def parse_assignments(command: str, line: str, noun: str, example: str) -> tuple[str, dict[str, str]]:
+def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
     """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together.
 
     Args:
         command: The command.
         line: The text after it.
-        noun: What the name is of, for the error.
+        kind: What the name is of, for the error.
         example: A valid line, for the error.
 
     Raises:
@@ -235,7 +235,7 @@ def parse_assignments(command: str, line: str, noun: str, example: str) -> tuple
     name, *words = words_of(line) or [""]
     hint = f"For example: %mcp {command} {example}"
     if not name:
-        raise UsageError(f"Which {noun}?", hint=hint)
+        raise UsageError(f"Which {kind}?", hint=hint)
     for word in words:
         if not re.match(r"[^=]+=", word):
             raise UsageError(f"{shown(word)} is not an argument with its value.", hint=f"Write name=value. {hint}")
@@ -410,10 +410,10 @@ def parse_fork(line: str) -> ForkArgs:
     """
     words = words_of(line)
     hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
-    place = words.pop(0) if words and not words[0].startswith("--") else ""
-    match = re.fullmatch(r"(?P<turn>[0-9]{1,9})(?:\.(?P<step>[0-9]{1,9}))?|", place)
+    position = words.pop(0) if words and not words[0].startswith("--") else ""
+    match = re.fullmatch(r"(?P<turn>[0-9]{1,9})(?:\.(?P<step>[0-9]{1,9}))?|", position)
     if match is None:
-        raise UsageError(f"{shown(place)} is not a turn or a step.", hint=hint)
+        raise UsageError(f"{shown(position)} is not a turn or a step.", hint=hint)
     options: dict[str, str] = {}
     while words:
         name, joined, value = words.pop(0).partition("=")
@@ -428,13 +428,13 @@ def parse_fork(line: str) -> ForkArgs:
     return ForkArgs(int(turn) if turn else None, int(step) if step else None, options)
 
 
-def one_word(command: str, line: str, noun: str, example: str = "") -> str:
+def one_word(command: str, line: str, kind: str, example: str = "") -> str:
     """Parse the single word that a command needs.
 
     Args:
         command: The command.
         line: The text after it.
-        noun: What the word names, for the error.
+        kind: What the word names, for the error.
         example: A valid word, for the error; empty for none.
 
     Raises:
@@ -442,6 +442,6 @@ def one_word(command: str, line: str, noun: str, example: str = "") -> str:
     """
     words = words_of(line)
     if len(words) != 1:
-        text = f"Which {noun}?" if not words else f"%mcp {command} takes only one {noun}; this line has {len(words)}."
+        text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}; this line has {len(words)}."
         raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
     return words[0]

@@ -304,18 +304,18 @@ def step_of(command: str) -> Callable[[Session, str], Step]:
     return find
 
 
-def _index(noun: str, number: int | None, count: int) -> int:
+def _index(kind: str, number: int | None, count: int) -> int:
     if number is None and count:
         return count - 1
     if number is None or not 1 <= number <= count:
-        text = f"There is no {noun} {number}." if number is not None else f"There is no {noun}."
-        raise UsageError(text, hint=f"There are {noun}s 1 to {count}." if count else "The turn ended before its first step.")
+        text = f"There is no {kind} {number}." if number is not None else f"There is no {kind}."
+        raise UsageError(text, hint=f"There are {kind}s 1 to {count}." if count else "The turn ended before its first step.")
     return number - 1
 
 
-def _check(noun: str, name: str, valid: Iterable[str]) -> None:
+def _check(kind: str, name: str, valid: Iterable[str]) -> None:
     if name not in valid:
-        raise UnknownNameError(noun, name, valid)
+        raise UnknownNameError(kind, name, valid)
 
 
 def _no_server() -> list[str]:
@@ -355,15 +355,15 @@ def evaluate(session: Session, line: str) -> Any:
     return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
-def _servers(session: Session, _rest: str) -> Any:
+def _servers(session: Session, _line: str) -> Any:
     return session.connect()
 
 
-def _lint(session: Session, _rest: str) -> Any:
+def _lint(session: Session, _line: str) -> Any:
     return session.lint()
 
 
-def _panel(session: Session, _rest: str) -> Any:
+def _panel(session: Session, _line: str) -> Any:
     return session.panel()
 
 

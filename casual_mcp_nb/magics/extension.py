@@ -71,12 +71,12 @@ class McpMagics(Magics):
         """Run a command: `%mcp COMMAND …`; `%mcp help` lists them. `-o NAME` stores the result in a variable."""
         parsed = parse_line(line, COMMANDS)
         command = COMMANDS[parsed.command]
-        if parsed.rest and not command.usage:
-            text = f"%mcp {parsed.command} takes no arguments, but this line has {shown(parsed.rest)}."
+        if parsed.arguments and not command.usage:
+            text = f"%mcp {parsed.command} takes no arguments, but this line has {shown(parsed.arguments)}."
             raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
         run = command.run
         self._quiet = parsed.quiet
-        result = run(self._session(), parsed.rest) if run else getattr(self, f"_{parsed.command}")(parsed.rest)
+        result = run(self._session(), parsed.arguments) if run else getattr(self, f"_{parsed.command}")(parsed.arguments)
         if parsed.output:
             self._namespace[parsed.output] = result
         return None if parsed.quiet else result
