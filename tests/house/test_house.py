@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -67,11 +68,41 @@ def test_loading_the_extension_imports_no_engine_and_says_nothing() -> None:
     assert len(done.stdout.strip().splitlines()) == 1
 
 
-def test_every_public_name_is_there_and_listed() -> None:
-    assert sorted(casual_mcp_nb.__all__) == casual_mcp_nb.__all__
-    assert set(casual_mcp_nb._HOMES) == set(casual_mcp_nb.__all__)
+def test_every_public_name_is_there_and_documented() -> None:
     for name in casual_mcp_nb.__all__:
         assert getattr(casual_mcp_nb, name).__doc__, name
+    assert set(casual_mcp_nb.__all__) <= set(dir(casual_mcp_nb))
+    with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
+        casual_mcp_nb.Sesion  # noqa: B018
+
+
+def test_a_type_checker_reads_the_public_names_that_there_are() -> None:
+    stub = ast.parse((ROOT / "casual_mcp_nb" / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [(node.module, alias) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    public = {alias.asname: (module, alias.name) for module, alias in imports if alias.asname}
+    assert list(public) == [name for _, name in public.values()]
+    assert sorted(public) == casual_mcp_nb.__all__
+    for name, (module, _) in public.items():
+        assert getattr(importlib.import_module(module), name) is getattr(casual_mcp_nb, name)
+    functions = [node for node in stub.body if isinstance(node, ast.FunctionDef)]
+    assert [function.name for function in functions] == ["load_ipython_extension", "unload_ipython_extension"]
+    for function in functions:
+        assert list(inspect.signature(getattr(casual_mcp_nb, function.name)).parameters) == [
+            arg.arg for arg in function.args.args
+        ]
+
+
+def test_a_star_import_brings_every_public_name_and_what_it_brings_is_pickled() -> None:
+    code = (
+        "import pickle\n"
+        "from casual_mcp_nb import *\n"
+        "import casual_mcp_nb\n"
+        "assert all(globals()[name] is getattr(casual_mcp_nb, name) for name in casual_mcp_nb.__all__)\n"
+        "assert pickle.loads(pickle.dumps(Session)) is Session\n"
+        "assert pickle.loads(pickle.dumps(ToolName('math', 'add'))) == ToolName('math', 'add')\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
 
 
 CELLS = """

@@ -35,7 +35,7 @@ async def ask(chat: McpToolChat) -> None:
 """
 
 MISTAKE = """
-from casual_mcp_nb import load_config
+from casual_mcp_nb import load_config, load_configs
 
 load_config(17)
 """
@@ -89,7 +89,10 @@ def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
     assert revealed[1] in ("str | None", "builtins.str | None")
     assert "Any" not in revealed[2].split("[")[0]
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert [(line.split(":")[0], line.rpartition(" ")[2]) for line in errors] == [("mistake.py", "[arg-type]")]
+    assert [(line.split(":")[0], line.rpartition(" ")[2]) for line in errors] == [
+        ("mistake.py", "[attr-defined]"),
+        ("mistake.py", "[arg-type]"),
+    ]
     assert done.returncode == 1
 
 
