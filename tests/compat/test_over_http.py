@@ -1,4 +1,7 @@
-"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and the guide's list."""
+"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and the guide's list.
+
+Once with a config of casual-mcp 1.0, and once with one of before, converted by the command of each.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 THEIRS = ROOT / ".third-party" / "casual-mcp" / "bin" / "python"
 GUIDE = ROOT / "docs" / "guides" / "coming-from-casual-mcp.md"
 SERVICES = {"casual-mcp": (THEIRS, "casual_mcp.main:app"), "here": (Path(sys.executable), "casual_mcp_nb.main:app")}
+CONVERT = {
+    "casual-mcp": (THEIRS.with_name("casual-mcp"), "migrate-config"),
+    "here": (Path(sys.executable), "-m", "casual_mcp_nb", "migrate-config"),
+}
+CONFIG = "casual_mcp_config.json"
 
 ADD = ("a_add", {})
 
@@ -56,13 +64,18 @@ MORE = {"type", "title", "status", "kind", "errors", "failure"}
 """What a problem has beside `detail`."""
 
 
-@contextmanager
-def running(folder: Path, python: Path, app: str) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def serve(folder: Path, python: Path, app: str, port: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "ERROR"}
     command = [python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error"]
-    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
+
+
+@contextmanager
+def running(folder: Path, python: Path, app: str) -> Iterator[Callable[[], str]]:
+    """Start a service, and yield a function that waits until it answers and returns its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = serve(folder, python, app, port)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
@@ -71,21 +84,40 @@ def running(folder: Path, python: Path, app: str) -> Iterator[str]:
         except httpx.TransportError:
             return process.poll() is not None
 
-    try:
+    def ready() -> str:
         wait_until(answers, "an answer", 60)
-        yield url
+        return url
+
+    try:
+        yield ready
     finally:
         process.terminate()
-        process.wait(30)
+        process.communicate(timeout=30)
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, Any]]]:
-    """The answers of each service to each request."""
+def before_1_0(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as it was before casual-mcp 1.0: models with a provider and an endpoint, and no clients."""
+    (client,) = config["clients"].values()
+    models = {
+        name: {"provider": client["provider"], "endpoint": client["base_url"], "model": model["model"]}
+        for name, model in config["models"].items()
+    }
+    return {"namespace_tools": False, **{key: value for key, value in config.items() if key != "clients"}, "models": models}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _is_installed() -> None:
     if not THEIRS.exists():
         pytest.skip("casual-mcp is not installed: python .ci/third_party.py casual-mcp")
-    folder = tmp_path_factory.mktemp("config")
+
+
+@pytest.fixture(scope="module", params=["1.0", "before 1.0"])
+def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, Any]]]:
+    """The answers of each service to each request."""
     with Obedient() as model, ExitStack() as stack:
+        # Before 1.0, a key is of the environment.
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("OPENAI_API_KEY", "sk-not-a-real-key")
         servers = {}
         for name, tools in {"a": ("add", "echo"), "b": ("echo",)}.items():
             calls = {each: {"result": text_result(f"{each}!")} for each in tools}
@@ -96,11 +128,19 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tup
             "one": {"description": "One", "servers": {"a": ["add"]}},
             "bad": {"description": "Bad", "servers": {"a": ["nothing"]}},
         }
-        (folder / "casual_mcp_config.json").write_text(json.dumps({**model.config, "servers": servers, "tool_sets": tool_sets}))
-        answered: dict[str, dict[str, tuple[int, Any]]] = {name: {} for name in REQUESTS}
+        config = {**model.config, "servers": servers, "tool_sets": tool_sets}
+        started = {}
         for service, (python, app) in SERVICES.items():
-            url = stack.enter_context(running(folder, python, app))
-            with httpx.Client(base_url=url, timeout=60) as client:
+            folder = tmp_path_factory.mktemp("config")
+            if request.param == "1.0":
+                (folder / CONFIG).write_text(json.dumps(config))
+            else:
+                (folder / CONFIG).write_text(json.dumps(before_1_0(config)))
+                subprocess.run(CONVERT[service], cwd=folder, check=True, capture_output=True, timeout=60)
+            started[service] = stack.enter_context(running(folder, python, app))
+        answered: dict[str, dict[str, tuple[int, Any]]] = {name: {} for name in REQUESTS}
+        for service, ready in started.items():
+            with httpx.Client(base_url=ready(), timeout=60) as client:
                 for name, (path, body) in REQUESTS.items():
                     answered[name][service] = _asked(client, path, body, service)
     return answered
@@ -137,6 +177,18 @@ def test_a_request_is_answered_as_by_casual_mcp(name: str, answers: dict[str, di
         if tokens := ours.get("stats", {}).get("tokens"):
             assert tokens.pop("origin") == "reported"
         assert ours == json.loads(expected)
+
+
+@pytest.mark.defect("L1")
+def test_a_config_of_before_1_0_is_not_served_until_it_is_converted(tmp_path: Path) -> None:
+    config = {"clients": {"c": {"provider": "openai", "base_url": None}}, "models": {"m": {"model": "m-1"}}, "servers": {}}
+    (tmp_path / CONFIG).write_text(json.dumps(before_1_0(config)))
+    # Port 0, since nothing is served.
+    theirs, ours = [serve(tmp_path, python, app, 0) for python, app in SERVICES.values()]
+    _, ours_said = ours.communicate(timeout=60)
+    theirs.communicate(timeout=60)
+    assert theirs.returncode == ours.returncode == 3
+    assert f"migrate-config {tmp_path / CONFIG}" in ours_said.decode()
 
 
 @pytest.mark.defect("K5")
