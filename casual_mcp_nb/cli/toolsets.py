@@ -228,17 +228,17 @@ def _words(rule: Any) -> str:
 
 
 def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
-    """Check that servers and tools exist; servers whose tools are named are started for that.
+    """Check that tools exist; their servers are started for that.
 
     Raises:
-        UnknownNameError: One does not exist.
+        UnknownNameError: A tool does not exist.
     """
     wanted: dict[str, list[str]] = {}
     for server, _, tool in (name.partition(":") for name in names):
-        if server not in config.servers:
-            raise UnknownNameError("server", server, config.servers)
-        wanted.setdefault(server, []).extend([tool] if tool else [])
-    named = {server: config.servers[server] for server, tools in wanted.items() if tools}
+        # Whether its server exists is checked when it is saved.
+        if tool and server in config.servers:
+            wanted.setdefault(server, []).append(tool)
+    named = {server: config.servers[server] for server in wanted}
     if not named:
         return
     try:
@@ -277,7 +277,10 @@ def _save(config: Config, name: str, rules: Mapping[str, Any], description: str)
 
     tool_set = resolve_tool_set({"description": description, "servers": dict(rules)}, {})
     assert tool_set is not None
-    path = save_tool_set(_file_of(config), name, tool_set, overwrite=True)
+    # What a toolset names already may be a server that only a process adds.
+    before = config.tool_sets.get(name)
+    servers = {*config.servers, *(before.servers if before else ())}
+    path = save_tool_set(_file_of(config), name, tool_set, servers, overwrite=True)
     tell(f"Saved {shown(name)} in {path.name}.")
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +16,11 @@ from casual_mcp_nb.config.document import parse_document, read_text
 from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.loader import check_config
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
+from casual_mcp_nb.toolsets import check_tool_set
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.types.files import part_file
+from casual_mcp_nb.types.session import ServerStatus
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r'\n([ \t]+)"')
@@ -26,7 +29,7 @@ _KEY = "tool_sets"
 _DECODER = json.JSONDecoder()
 
 
-def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: bool = False) -> Path:
+def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Collection[str], *, overwrite: bool = False) -> Path:
     """Write a toolset to the config file, which is read again first so that changes by others are kept.
 
     The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions.
@@ -35,6 +38,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
         path: The config file; a symbolic link is followed.
         name: The toolset's name.
         tool_set: The toolset.
+        servers: The servers that it may name, besides `notebook`: those of the file, and those that the process adds.
         overwrite: Replace an existing toolset of that name.
 
     Returns:
@@ -42,10 +46,13 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
 
     Raises:
         UsageError: The name is empty or already used.
+        ToolSetError: It names a server that does not exist.
         ConfigError: The file cannot be read or written, has changed in the meantime, or would become invalid.
     """
     if not name.strip():
         raise UsageError("A toolset needs a name.")
+    # Which tools they have is not known here.
+    check_tool_set(tool_set, {each: ServerStatus(each, "starting") for each in (*servers, NOTEBOOK)}, (), name=name)
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
         raise ConfigError("a toolset cannot be saved to a TOML file.", path=str(path), hint="Use a JSON file.")

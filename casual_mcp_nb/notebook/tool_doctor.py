@@ -194,7 +194,7 @@ class ToolDoctor:
             advice = f"Add {shown(name)} to tool_sets.{tool_set}.servers in the config.{HERE}%mcp toolset all"
             yield f"toolset {shown(tool_set)} leaves it out", advice
         if tool.restriction == "app only":
-            yield "its server reserves it for the user interface of its own app", "Nothing: no model is offered it."
+            yield "its server reserves it for the user interface of its app", "Nothing: no model is offered it."
         elif tool.restriction is not None:
             yield "it runs only as a protocol task, which this client does not start", "Ask its author for a plain tool."
         if tool.tool_name in self.view.excluded:

@@ -508,7 +508,7 @@ class ToolService:
                 "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
             )
         self.names.check_tool_set(resolved)
-        path = save_tool_set(self._config.path, name, resolved, overwrite=overwrite)
+        path = save_tool_set(self._config.path, name, resolved, self._chat.server_manager.names, overwrite=overwrite)
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path

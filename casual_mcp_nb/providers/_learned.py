@@ -40,7 +40,7 @@ class Learned:
         mistral_ids: Whether call ids must be nine letters and digits.
         strict_order: Whether messages must be in the order of `_history.in_strict_order`.
         stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
-        refused_fields: Fields of its own answers that it refuses in a request.
+        refused_fields: Fields of its answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         window: The context window that the provider stated when it refused a request, in tokens.
         options: Which options it accepts.

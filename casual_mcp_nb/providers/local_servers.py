@@ -74,7 +74,7 @@ def running_servers(seconds: float | None = None, servers: Iterable[LocalServer]
     limit = SECONDS if seconds is None else seconds
     answers: queue.SimpleQueue[tuple[LocalServer, tuple[str, ...]]] = queue.SimpleQueue()
     for server in servers:
-        # A thread of its own each: one that is slow neither holds the others up nor the end of the interpreter.
+        # A thread for each: one that is slow neither holds the others up nor the end of the interpreter.
         threading.Thread(target=lambda each=server: answers.put((each, _models_of(each, limit))), daemon=True).start()
     models: dict[LocalServer, tuple[str, ...]] = {}
     deadline = time.monotonic() + limit

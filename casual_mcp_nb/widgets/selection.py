@@ -346,7 +346,6 @@ class SelectionState(ToolsState):
     def _resolved(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
         tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
         assert tool_set is not None
-        self._tools.names.check_tool_set(tool_set)
         return tool_set
 
     def _rows_of(self, catalog: Catalog) -> Rows:

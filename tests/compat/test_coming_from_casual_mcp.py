@@ -130,6 +130,27 @@ async def test_tools_are_split_searched_and_described(deferred: Config) -> None:
     assert stats.tool_calls.by_server["_synthetic"] == 1
 
 
+@pytest.mark.defect("L6")
+async def test_an_exact_search_on_the_wrong_server_loads_nothing_and_names_the_right_one(deferred: Config) -> None:
+    async with McpToolChat.from_config(deferred) as chat:
+        _, by_server = partition_tools(await chat.tool_cache.get_tools(), deferred, set(deferred.servers))
+    index = ToolSearchIndex([tool for owned in by_server.values() for tool in owned], {})
+    search = SearchToolsTool(by_server, sorted(by_server), index, deferred.tool_discovery)
+    result = await search.execute({"server_name": "math", "tool_names": ["time__current_time"]})
+    assert result.newly_loaded_tools == []
+    assert "server time" in result.content
+    assert "Found" not in result.content
+
+
+@pytest.mark.defect("L6")
+def test_a_stand_in_for_a_client_or_a_cache_is_refused_with_what_to_use(config: Config) -> None:
+    with pytest.raises(UsageError) as of_client:
+        McpToolChat(AsyncMock())
+    with pytest.raises(UsageError, match="ToolCache"):
+        McpToolChat(load_mcp_client(config), tool_cache=AsyncMock())
+    assert of_client.value.hint
+
+
 async def test_custom_toolsets_are_taken_and_checked(config: Config) -> None:
     sums = ToolSetConfig(description="Sums", servers={"math": True, "time": ExcludeSpec(exclude=["current_time"])})
     async with McpToolChat.from_config(config) as chat:

@@ -12,7 +12,7 @@ import pytest
 
 from casual_mcp_nb.config import load_config
 from casual_mcp_nb.config.saving import delete_tool_set, save_tool_set, saved_names
-from casual_mcp_nb.errors import ConfigError, UsageError
+from casual_mcp_nb.errors import ConfigError, ToolSetError, UsageError
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 
 BY_HAND = """{
@@ -24,6 +24,7 @@ BY_HAND = """{
     "models": {}, "clients": { }
 }
 """
+SERVERS = ("math", "files")
 SMALL = ToolSetConfig(description="Sums", servers={"math": True, "files": ("read_file", "list_directory")})
 
 
@@ -43,7 +44,7 @@ def added(before: str, after: str) -> str:
 
 
 def test_the_rest_of_the_file_stays_to_the_byte(path: Path) -> None:
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     new = added(BY_HAND, path.read_text(encoding="utf-8"))
     assert new == (
         ',\n    "tool_sets": {\n        "sums": {\n            "description": "Sums",\n            "servers": {\n'
@@ -54,9 +55,10 @@ def test_the_rest_of_the_file_stays_to_the_byte(path: Path) -> None:
 
 
 def test_a_second_toolset_joins_the_first(path: Path) -> None:
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     before = path.read_text(encoding="utf-8")
-    save_tool_set(path, "reading", ToolSetConfig(servers={"files": ExcludeSpec(exclude=("write_file",)), "math": False}))
+    reading = ToolSetConfig(servers={"files": ExcludeSpec(exclude=("write_file",)), "math": False})
+    save_tool_set(path, "reading", reading, SERVERS)
     assert added(before, path.read_text(encoding="utf-8")).lstrip(",\n ").startswith('"reading": {')
     assert list(load_config(path).tool_sets) == ["sums", "reading"]
     assert load_config(path).tool_sets["reading"].servers == {"files": ExcludeSpec(exclude=("write_file",)), "math": False}
@@ -64,21 +66,21 @@ def test_a_second_toolset_joins_the_first(path: Path) -> None:
 
 
 def test_another_toolset_of_the_name_is_replaced_only_when_that_is_wanted(path: Path) -> None:
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     before = path.read_text(encoding="utf-8")
     other = ToolSetConfig(servers={"math": ("add",)})
     with pytest.raises(UsageError, match=r"'casual_mcp_config\.json' already has a toolset 'sums'.*overwrite=True"):
-        save_tool_set(path, "sums", other)
+        save_tool_set(path, "sums", other, SERVERS)
     assert path.read_text(encoding="utf-8") == before
-    save_tool_set(path, "sums", other, overwrite=True)
+    save_tool_set(path, "sums", other, SERVERS, overwrite=True)
     assert load_config(path).tool_sets == {"sums": other}
     assert path.read_text(encoding="utf-8").startswith(BY_HAND[:-20])
 
 
 def test_saving_what_is_there_already_writes_nothing(path: Path) -> None:
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     before = path.stat()
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
@@ -95,7 +97,7 @@ def test_saving_what_is_there_already_writes_nothing(path: Path) -> None:
 def test_files_of_every_shape_take_a_toolset(tmp_path: Path, content: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_bytes(content.encode())
-    save_tool_set(path, "sums", SMALL)
+    save_tool_set(path, "sums", SMALL, SERVERS)
     text = path.read_bytes().decode()
     assert load_config(path).tool_sets == {"sums": SMALL}
     assert text.count("\n") == text.count("\r\n") or "\r" not in content
@@ -120,8 +122,8 @@ def test_comments_and_the_order_of_keys_stay(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(COMMENTED)
     for name in ("sums", "more"):
-        save_tool_set(path, name, SMALL)
-    save_tool_set(path, "sums", ToolSetConfig(servers={"files": True}), overwrite=True)
+        save_tool_set(path, name, SMALL, SERVERS)
+    save_tool_set(path, "sums", ToolSetConfig(servers={"files": True}), SERVERS, overwrite=True)
     text = path.read_text()
     comments = ("// what this computer has", "// sums", "/* none\n       yet */", "// the end")
     assert all(text.count(comment) == 1 for comment in comments)
@@ -135,7 +137,7 @@ def test_byte_order_mark_letters_and_permissions_stay(tmp_path: Path) -> None:
     servers = '{\n  "servers": {"math": {"bundled": "math"}, "größe": {"bundled": "units"}}\n}'
     path.write_bytes(b"\xef\xbb\xbf" + servers.encode())
     path.chmod(0o600)
-    save_tool_set(path, "größen", ToolSetConfig(servers={"größe": True}))
+    save_tool_set(path, "größen", ToolSetConfig(servers={"größe": True}), ["größe"])
     content = path.read_bytes()
     assert content.startswith(b"\xef\xbb\xbf{")
     assert content.count("größe".encode()) == 3
@@ -145,7 +147,7 @@ def test_byte_order_mark_letters_and_permissions_stay(tmp_path: Path) -> None:
 def test_a_link_is_followed_and_stays_a_link(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.json"
     link.symlink_to(path)
-    save_tool_set(link, "sums", SMALL)
+    save_tool_set(link, "sums", SMALL, SERVERS)
     assert link.is_symlink()
     assert load_config(path).tool_sets == {"sums": SMALL}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["casual_mcp_config.json", "link.json"]
@@ -155,35 +157,42 @@ def test_a_link_is_followed_and_stays_a_link(path: Path, tmp_path: Path) -> None
 def test_a_file_that_has_become_something_else_is_left_alone(path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ConfigError, match="casual_mcp_config"):
-        save_tool_set(path, "sums", SMALL)
+        save_tool_set(path, "sums", SMALL, SERVERS)
     assert path.read_text() == content
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_toolset_may_name_a_server_that_only_a_process_adds(path: Path) -> None:
-    save_tool_set(path, "sums", ToolSetConfig(servers={"notebook": True, "added": True}))
+    save_tool_set(path, "sums", ToolSetConfig(servers={"notebook": True, "added": True}), [*SERVERS, "added"])
     assert load_config(path).tool_sets["sums"].servers == {"notebook": True, "added": True}
+
+
+@pytest.mark.defect("H2")
+def test_a_server_that_does_not_exist_is_refused_and_the_file_left_alone(path: Path) -> None:
+    with pytest.raises(ToolSetError, match="Did you mean 'math'"):
+        save_tool_set(path, "sums", ToolSetConfig(servers={"maths": True}), SERVERS)
+    assert path.read_text(encoding="utf-8") == BY_HAND
 
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_a_toolset_without_a_name_is_refused(path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="needs a name"):
-        save_tool_set(path, name, SMALL)
+        save_tool_set(path, name, SMALL, SERVERS)
 
 
 def test_a_file_that_is_gone_is_an_error_and_not_made_anew(path: Path) -> None:
     path.unlink()
     with pytest.raises(ConfigError, match="no such file"):
-        save_tool_set(path, "sums", SMALL)
+        save_tool_set(path, "sums", SMALL, SERVERS)
     assert not path.exists()
 
 
 def test_names_of_every_kind_come_back(path: Path) -> None:
     for name in ('"quoted"\\', "a\nb", "名前", "{}", "tool_sets"):
-        save_tool_set(path, name, SMALL)
+        save_tool_set(path, name, SMALL, SERVERS)
         assert json.loads(path.read_text(encoding="utf-8"))["tool_sets"][name]["description"] == "Sums"
     with pytest.raises(ConfigError, match="valid Unicode"):
-        save_tool_set(path, "\ud800", SMALL)
+        save_tool_set(path, "\ud800", SMALL, SERVERS)
     assert len(load_config(path).tool_sets) == 5
 
 
@@ -196,7 +205,7 @@ from casual_mcp_nb.types.config import ToolSetConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
-    save_tool_set(Path(sys.argv[1]), "sums", ToolSetConfig(servers={"math": True}))
+    save_tool_set(Path(sys.argv[1]), "sums", ToolSetConfig(servers={"math": True}), ["math"])
 except ConfigError as error:
     print(error)
 """
@@ -214,7 +223,7 @@ def test_a_disk_that_is_full_leaves_the_old_file_whole(path: Path) -> None:
 def test_of_saves_at_the_same_time_none_is_lost_unnoticed(path: Path) -> None:
     def save(number: int) -> bool:
         try:
-            save_tool_set(path, f"set {number}", SMALL)
+            save_tool_set(path, f"set {number}", SMALL, SERVERS)
         except ConfigError as error:
             return "Save again." not in str(error)
         return True

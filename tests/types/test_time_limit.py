@@ -98,3 +98,17 @@ async def test_each_of_many_limits_ends_at_its_own_time() -> None:
 
     await asyncio.gather(*map(body, (5, 1, 3, 2, 4)))
     assert ended == [1, 2, 3, 4, 5]
+
+
+async def test_limits_that_have_all_passed_end_in_their_order() -> None:
+    ended: list[int] = []
+    past = asyncio.get_running_loop().time() - 100
+
+    async def body(number: int) -> None:
+        with pytest.raises(TimeoutError), TimeLimit(past + number):
+            await forever()
+        ended.append(number)
+
+    # All start before the timer rings, so that it finds all of them.
+    await asyncio.gather(*map(body, range(20, 0, -1)))
+    assert ended == list(range(1, 21))

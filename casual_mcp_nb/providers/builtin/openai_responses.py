@@ -150,7 +150,7 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
 class _Deferred:
     """Tools that searches found, and where in the input they are added: behind the results of the calls that found them.
 
-    A function in an `additional_tools` item is called in a namespace of its own by some models, and by others in the default
+    A function in an `additional_tools` item is called in a separate namespace by some models, and by others in the default
     one, so a call by this model goes back as it came. Others have no namespace: their tools are in `tools`.
 
     Args:
