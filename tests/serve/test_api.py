@@ -12,6 +12,7 @@ from fastmcp import FastMCP
 from kit.obedient import Obedient, order
 
 from casual_mcp_nb import Service, Session
+from casual_mcp_nb.serve.guard import Guard
 from casual_mcp_nb.types.event import TurnFinished
 from casual_mcp_nb.types.large_result import HANDLE_NOTE
 from casual_mcp_nb.types.service import ServeLimits
@@ -161,6 +162,29 @@ def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(session: Se
         response = httpx.post(f"{service.url}/chat", json=body)
     assert (response.status_code, response.json()["kind"]) == (413, "request_too_large")
     assert f"{limits.max_values:,}" in response.json()["detail"]
+
+
+@pytest.mark.defect("G1")
+async def test_a_request_of_50_000_parts_is_not_even_read_to_its_end() -> None:
+    limits = ServeLimits()
+    body = json.dumps({"model": "small", "messages": [{"role": "user", "content": [PART] * 50_000}]}).encode()
+    chunks = [body[start : start + 10_000] for start in range(0, len(body), 10_000)]
+    coming, statuses, reached = iter(chunks), [], []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": next(coming), "more_body": True}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    async def application(scope: Any, *_: Any) -> None:
+        reached.append(scope)
+
+    guard = Guard(application, hosts=None, max_bytes=limits.max_bytes, max_values=limits.max_values)
+    await guard({"type": "http", "path": "/chat", "headers": []}, receive, send)
+    assert (statuses[0], reached) == (413, [])
+    # A part is three values: an object and two commas.
+    assert len(chunks) - len(list(coming)) == pytest.approx(len(chunks) * limits.max_values / 150_000, abs=1)
 
 
 @pytest.mark.defect("G1")
