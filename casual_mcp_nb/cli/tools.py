@@ -169,8 +169,9 @@ def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
 
 def _view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
     from casual_mcp_nb.display import format as words
+    from casual_mcp_nb.display.format import SUMMARY
     from casual_mcp_nb.display.text import first
-    from casual_mcp_nb.display.tools import SUMMARY, behaviour
+    from casual_mcp_nb.display.tools import behaviour
     from casual_mcp_nb.display.view import Cell, Name, Table, TextBlock, View, columns
 
     statuses = {tool.tool_name: status_of(tools, tool) for tool in rows}

@@ -187,8 +187,8 @@ def _prompt_for_rules(source: Source, config: Config, rules: Rules, description:
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
     """Prompt for the rule of a server; an empty rule leaves it out."""
     from casual_mcp_nb.display import format as words
+    from casual_mcp_nb.display.format import SUMMARY
     from casual_mcp_nb.display.text import first
-    from casual_mcp_nb.display.tools import SUMMARY
 
     tools = [tool for tool in session.tools if tool.server == server and tool.restriction is None]
     if not tools:

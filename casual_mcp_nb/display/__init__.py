@@ -63,6 +63,7 @@ from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
+from casual_mcp_nb.types.displayable import Detail
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.help import Help
@@ -118,9 +119,6 @@ __all__ = [
     "turn_bundle",
     "view_of",
 ]
-
-Detail = Literal["text", "output", "all"]
-"""How much of a turn is shown."""
 
 MAX_BYTES = 64 * 1024
 """The most that one form of an output takes, in bytes of UTF-8."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.session import model_words
+from casual_mcp_nb.display.turn import model_words
 from casual_mcp_nb.display.view import (
     Bar,
     Block,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.session import discovery_words, offered_words, tool_set_words, turn_section
+from casual_mcp_nb.display.session import discovery_words, offered_words, turn_section
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view
+from casual_mcp_nb.display.turn import tool_set_words
 from casual_mcp_nb.display.view import Bar, Block, Cell, Column, DisplayLimits, KeyValues, Section, Table, View, fraction
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection

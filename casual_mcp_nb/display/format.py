@@ -13,6 +13,9 @@ _CALLED = ("tool_calls", "tool_use", "function_call")
 UNKNOWN = "\N{EN DASH}"
 """What a table shows for a number that is not known; elsewhere it is left out."""
 
+SUMMARY = 80
+"""Characters of a description in a table."""
+
 
 def number(value: float | None) -> str:
     """Format a number: `1,234`, `0.25`, or a dash for None, infinity and NaN."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section, hosted_section, picture_blocks
+from casual_mcp_nb.display.format import SUMMARY
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import change_table, make_up_table
-from casual_mcp_nb.display.tools import SUMMARY
 from casual_mcp_nb.display.view import (
     Block,
     Cell,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.format import SUMMARY
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.tools import SUMMARY
 from casual_mcp_nb.display.view import (
     Bar,
     Block,

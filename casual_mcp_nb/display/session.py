@@ -5,6 +5,7 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.tokens import saving_row
+from casual_mcp_nb.display.turn import PLANNER, model_words, tool_set_words
 from casual_mcp_nb.display.view import (
     Block,
     Cell,
@@ -25,22 +26,11 @@ from casual_mcp_nb.types.discovery_options import Strategy, option_limits
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
 
-PLANNER = "Offline demo planner (not an LLM)"
-
 _FOUND: dict[Strategy, str] = {
     "search": "the model searches deferred tools",
     "browse": "the model browses deferred tools by category",
 }
 _FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse tools"}
-
-
-def model_words(name: str | None, provider: str | None = None) -> str:
-    """Format a model's name with its provider; the offline planner by its description."""
-    if name is None:
-        return "none"
-    if "offline" in (provider, name):
-        return PLANNER
-    return f"{name} ({provider})" if provider else name
 
 
 def _discovery(session: SessionStatus) -> str:
@@ -77,11 +67,6 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     if session.notes:
         blocks.append(Section("Notes", (TextBlock("\n".join(session.notes[: limits.rows])),)))
     return View("session", "Session", tuple(blocks))
-
-
-def tool_set_words(name: str | None) -> str:
-    """Name a toolset; `all tools` for none."""
-    return "all tools" if name is None else name
 
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.format import SUMMARY
 from casual_mcp_nb.display.schema import parameters, pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.view import (
@@ -27,9 +28,6 @@ from casual_mcp_nb.display.view import (
 from casual_mcp_nb.types.config import ExcludeSpec
 from casual_mcp_nb.types.session import Manifest, Tools, ToolSets, not_connected
 from casual_mcp_nb.types.tool import ToolSpec
-
-SUMMARY = 80
-"""Characters of a description in a table."""
 
 _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 

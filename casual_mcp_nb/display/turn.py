@@ -8,7 +8,6 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, picture_blocks, tool_words
 from casual_mcp_nb.display.payloads import payload_sections
 from casual_mcp_nb.display.request import message_blocks
-from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import deferral_rows, step_table
@@ -18,6 +17,8 @@ from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, text_of, with_nested
 from casual_mcp_nb.types.trace import Turn
+
+PLANNER = "Offline demo planner (not an LLM)"
 
 _STATUS: dict[TurnStatus, Status] = {
     "running": Status("▸ running", "busy"),
@@ -230,3 +231,17 @@ def _tools(turn: Turn) -> str:
     loaded = f"{words.count(offered, 'tool')} loaded"
     new = offered - started.loaded
     return f"{loaded} ({started.loaded:,} at start, {new:,} found by search)" if new > 0 else loaded
+
+
+def model_words(name: str | None, provider: str | None = None) -> str:
+    """Format a model's name with its provider; the offline planner by its description."""
+    if name is None:
+        return "none"
+    if "offline" in (provider, name):
+        return PLANNER
+    return f"{name} ({provider})" if provider else name
+
+
+def tool_set_words(name: str | None) -> str:
+    """Name a toolset; `all tools` for none."""
+    return "all tools" if name is None else name

@@ -19,6 +19,7 @@ from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.types.comparison import Comparison
+from casual_mcp_nb.types.displayable import display
 from casual_mcp_nb.types.model_options import ModelOptions
 
 
@@ -129,9 +130,7 @@ class LiveComparison(LiveDisplay):
         self._throttle()
 
     def _live(self) -> dict[str, str]:
-        from casual_mcp_nb.display import mimebundle
-
-        return mimebundle(self._comparing.comparison)
+        return display().mimebundle(self._comparing.comparison)
 
     _final = _live
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.store.cassette_text import scrubbed
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.displayable import display
 from casual_mcp_nb.types.files import write_text
 
 TITLE = "A conversation with casual_mcp_nb"
@@ -58,15 +59,11 @@ def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
 
 
 def _html(conversation: Conversation) -> str:
-    from casual_mcp_nb.display import document
-
-    return document(conversation, "html", TITLE)
+    return display().document(conversation, "html", TITLE)
 
 
 def _markdown(conversation: Conversation) -> str:
-    from casual_mcp_nb.display import document
-
-    return document(conversation, "markdown", TITLE)
+    return display().document(conversation, "markdown", TITLE)
 
 
 _FORMATS: dict[str, Callable[[Conversation], str]] = {

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.throttle import Throttle
+from casual_mcp_nb.types.displayable import display
 from casual_mcp_nb.types.event import Event, StepFinished, StepStarted, TextDelta, ToolFinished, ToolStarted, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.display import Detail
+    from casual_mcp_nb.types.displayable import Detail
 
 Echo = Literal["none", "text", "output", "all"]
 """What a cell shows of a turn: nothing, only the answer, the usual display, or everything unfolded."""
@@ -135,11 +136,7 @@ class LiveOutput(LiveDisplay):
         self._throttle(urgent=first_text)
 
     def _live(self) -> dict[str, str]:
-        from casual_mcp_nb.display import live_bundle
-
-        return live_bundle(self._turn, self._detail, time.monotonic() - self._started)
+        return display().live_bundle(self._turn, self._detail, time.monotonic() - self._started)
 
     def _final(self) -> dict[str, str]:
-        from casual_mcp_nb.display import turn_bundle
-
-        return turn_bundle(self._turn, self._detail) if self._turn.trace.of(TurnStarted) else _NOTHING
+        return display().turn_bundle(self._turn, self._detail) if self._turn.trace.of(TurnStarted) else _NOTHING

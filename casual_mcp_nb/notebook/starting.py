@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.types.displayable import display
 
 if TYPE_CHECKING:
     from casual_mcp_nb.types.session import Servers, ServerStatus
@@ -151,9 +152,7 @@ def summary_of(servers: Servers) -> str:
 def _bundle(noun: Any) -> dict[str, str]:
     if isinstance(noun, str):
         return {"text/plain": noun, "text/html": f"<small>{html.escape(noun)}</small>" if noun else ""}
-    from casual_mcp_nb.display import mimebundle
-
-    return mimebundle(noun)
+    return display().mimebundle(noun)
 
 
 def _quiet_environment() -> bool:

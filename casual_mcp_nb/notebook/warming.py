@@ -9,7 +9,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.types.trace import Turn
+    from casual_mcp_nb.types.displayable import display
+from casual_mcp_nb.types.trace import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +56,12 @@ def _import_all() -> None:
 def _first_uses() -> None:
     """Search, run a turn and draw it: the imports and caches of a first use would be hard to list."""
     from casual_mcp_nb.discovery.index import ToolSearchIndex
-    from casual_mcp_nb.display import live_bundle, mimebundle
     from casual_mcp_nb.types.tool import ToolSpec
 
     ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
     turn = asyncio.run(_turn())
-    live_bundle(turn, "output")
-    mimebundle(turn)
+    display().live_bundle(turn, "output")
+    display().mimebundle(turn)
 
 
 async def _turn() -> Turn:

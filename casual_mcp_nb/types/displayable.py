@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 T = TypeVar("T")
+
+Detail = Literal["text", "output", "all"]
+"""How much of a turn is shown."""
 
 
 class Display(Protocol):
@@ -26,6 +29,18 @@ class Display(Protocol):
 
     def figure_of(self, stats: Any, /) -> Any:
         """Plot stats as a matplotlib figure."""
+        ...
+
+    def live_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
+        """Draw a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
+        ...
+
+    def turn_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
+        """Draw a turn in all formats, in as much detail as the person wants."""
+        ...
+
+    def document(self, conversation: Any, form: Literal["html", "markdown"], title: str, /) -> str:
+        """Draw a whole conversation as one text."""
         ...
 
 

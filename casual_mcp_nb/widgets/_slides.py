@@ -22,11 +22,10 @@ from casual_mcp_nb.display.payloads import payload_words
 from casual_mcp_nb.display.prose import prose_tree
 from casual_mcp_nb.display.request import request_words
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.session import model_words
 from casual_mcp_nb.display.steps import events_by_step, model_figures, remark
 from casual_mcp_nb.display.text import clean, cut, first
 from casual_mcp_nb.display.tokens import PARTS
-from casual_mcp_nb.display.turn import figures_line, instead_of_answer
+from casual_mcp_nb.display.turn import figures_line, instead_of_answer, model_words
 from casual_mcp_nb.display.view import Block, ImageBlock, Status, TextBlock
 from casual_mcp_nb.types._tables import NumberedValues
 from casual_mcp_nb.types.conversation import Conversation
