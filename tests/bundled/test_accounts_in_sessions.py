@@ -74,7 +74,7 @@ async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Go
     assert not google.calls
 
 
-def test_the_question_shows_all_recipients_and_the_whole_text_and_is_answered_for_one_call() -> None:
+def test_an_approval_shows_recipients_and_text_and_covers_one_call() -> None:
     from casual_mcp_nb.types.tool import ToolSpec
 
     question = ApprovalQuestion("panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing"))
@@ -92,7 +92,7 @@ def test_the_question_shows_all_recipients_and_the_whole_text_and_is_answered_fo
     assert not other.future.done()
 
 
-def test_what_reads_credentials_does_not_run_in_this_process(google: Google, sign_in: Any) -> None:
+def test_servers_that_read_credentials_do_not_run_in_this_process(google: Google, sign_in: Any) -> None:
     sign_in("calendar")
     with Session.from_config({"servers": {"calendar": {"bundled": "calendar", "transport": "in-process"}}}) as session:
         status = session.servers["calendar"]
@@ -100,7 +100,7 @@ def test_what_reads_credentials_does_not_run_in_this_process(google: Google, sig
         assert "own process" in str(status.error)
 
 
-def test_the_doctor_says_what_is_missing_and_how_to_get_it(user_folder: Path) -> None:
+def test_the_doctor_names_missing_credentials_and_how_to_get_them(user_folder: Path) -> None:
     servers = {
         "gmail": {"bundled": "gmail", "enabled": False},
         "usage": {"bundled": "anthropic-usage", "enabled": False, "env": {"ANTHROPIC_ADMIN_KEY": "sk-ant-admin01-x"}},

@@ -122,7 +122,7 @@ async def test_costs_are_in_dollars(usage: FunctionServer, admin: Admin, call: A
     assert admin.queries[0][1]["group_by[]"] == ["description"]
 
 
-async def test_a_report_without_end_is_cut_and_says_so(usage: FunctionServer, admin: Admin, call: Any) -> None:
+async def test_an_endless_report_is_cut_and_marked_as_cut(usage: FunctionServer, admin: Admin, call: Any) -> None:
     admin.fault = Reply(body={"data": [], "has_more": True, "next_page": "again"})
     report = await call(usage, "anthropic_cost_report")
     assert (report["rows"], report["complete"]) == ([], False)
@@ -168,7 +168,7 @@ def test_the_key_is_saved_for_this_user_only_and_never_shown(usage: FunctionServ
 
 
 @pytest.mark.parametrize("key", ["", "sk-ant-api03-abcdefghijklmnop", "sk-ant-admin", "sk-ant-admin01-abc\ndefghijklm", "ü"])
-def test_what_is_not_an_admin_key_is_refused(user_folder: Path, key: str) -> None:
+def test_a_key_other_than_an_admin_key_is_refused(user_folder: Path, key: str) -> None:
     with pytest.raises(ValueError, match="sk-ant-admin") as refusal:
         anthropic_usage_server.save_key(key)
     assert not key or key not in str(refusal.value) or key == "sk-ant-admin"
@@ -179,9 +179,7 @@ def test_what_is_not_an_admin_key_is_refused(user_folder: Path, key: str) -> Non
 
 
 @pytest.mark.parametrize("fields", [{"starting_at": "yesterday"}, {"starting_at": "2026-03-02", "ending_at": "2026-03-01"}])
-async def test_a_period_that_is_none_is_refused(
-    usage: FunctionServer, admin: Admin, refused: Any, fields: dict[str, str]
-) -> None:
+async def test_an_invalid_period_is_refused(usage: FunctionServer, admin: Admin, refused: Any, fields: dict[str, str]) -> None:
     assert await refused(usage, "anthropic_usage_report", **fields)
     assert not admin.seen
 

@@ -91,7 +91,7 @@ async def test_an_event_is_created_and_people_are_invited(calendar: FunctionServ
     }
 
 
-async def test_a_whole_day_has_dates_and_nobody_is_told_of_what_is_only_yours(
+async def test_an_all_day_event_has_dates_and_a_private_event_notifies_nobody(
     calendar: FunctionServer, google: Google, call: Any
 ) -> None:
     await call(calendar, "calendar_create_event", summary="Off", start="2026-03-02", end="2026-03-04")
@@ -117,7 +117,7 @@ NO_EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.defect("F3")
-async def test_what_cannot_be_an_event_is_refused(calendar: FunctionServer, google: Google, refused: Any) -> None:
+async def test_an_invalid_event_is_refused(calendar: FunctionServer, google: Google, refused: Any) -> None:
     valid = {"summary": "s", "start": "2026-03-02T10:00", "end": "2026-03-02T11:00"}
     for fields in NO_EVENTS:
         assert await refused(calendar, "calendar_create_event", **{**valid, **fields}), fields

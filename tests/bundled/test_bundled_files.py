@@ -228,7 +228,7 @@ async def test_missing_folders_are_created_unless_refused_and_never_outside(call
 
 
 @pytest.mark.defect("H4")
-async def test_what_is_refused_creates_no_folder(refused, files, root: Path) -> None:
+async def test_a_refused_write_creates_no_folder(refused, files, root: Path) -> None:
     await refused(files, "write_file", path="fresh/x.txt", content="x" * 10_000_001)
     assert not (root / "fresh").exists()
 
@@ -290,7 +290,7 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
         ("copy_file", {"source": "a.txt", "destination": "a.txt"}, "same file"),
     ],
 )
-async def test_what_cannot_be_done_is_said_shortly_and_without_the_root(
+async def test_errors_are_short_and_do_not_name_the_root(
     refused, files, root: Path, tool: str, arguments: dict, said: str
 ) -> None:
     os.mkfifo(root / "pipe")

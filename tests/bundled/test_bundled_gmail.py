@@ -213,7 +213,7 @@ NAMES = [
 
 
 @pytest.mark.defect("F3")
-async def test_what_arrives_is_what_was_described(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
+async def test_the_sent_mail_matches_the_description(gmail: FunctionServer, mailbox: Google, call: Any) -> None:
     texts = ["One", "One\n", "\r\nTwo\r", "\n\n.\nFrom me", "ü" * 2_000, "a" * 3_000, "=?utf-8?q?plain?= text\n"]
     for number, name in enumerate(NAMES):
         people = [f"{name.strip()} <ada{each}@example.com>" for each in range(4)]
@@ -299,7 +299,7 @@ async def test_the_tools_are_those_that_the_account_granted(mailbox: Google, sig
         build("gmail")
 
 
-async def test_tools_are_marked_by_what_they_do(gmail: FunctionServer) -> None:
+async def test_tools_are_annotated_by_their_effect(gmail: FunctionServer) -> None:
     hints = {tool.name: tool.annotations for tool in await gmail.list_tools()}
     assert {name: hint.destructive_hint for name, hint in hints.items() if hint} == {
         "gmail_search": False,

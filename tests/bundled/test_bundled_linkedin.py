@@ -133,7 +133,7 @@ async def test_a_posting_without_that_is_read_from_the_page(linkedin: FunctionSe
         Reply(500, "down"),
     ],
 )
-async def test_what_robots_txt_forbids_is_not_fetched(
+async def test_pages_forbidden_by_robots_txt_are_not_fetched(
     linkedin: FunctionServer, site: LinkedIn, refused: Any, robots: Reply
 ) -> None:
     site.robots = robots
@@ -182,7 +182,7 @@ async def test_a_server_fetches_a_limited_number_of_pages(
         Reply(reset=True),
     ],
 )
-async def test_a_page_that_is_no_posting_is_an_error(
+async def test_a_page_that_is_not_a_posting_is_an_error(
     linkedin: FunctionServer, site: LinkedIn, refused: Any, fault: Reply
 ) -> None:
     site.fault = fault

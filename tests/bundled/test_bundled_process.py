@@ -30,7 +30,7 @@ def _start(name: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.defect("A11")
 @pytest.mark.parametrize("name", [name for name, server in BUNDLED.items() if server.credentials is None])
-async def test_each_server_runs_over_stdio_and_lists_its_tools_whatever_files_are_beside_it(name: str, tmp_path: Path) -> None:
+async def test_each_server_lists_its_tools_over_stdio_despite_files_of_the_same_name(name: str, tmp_path: Path) -> None:
     write_beside(tmp_path)
     log = tmp_path / "stderr.txt"
     first, *rest = command(name)

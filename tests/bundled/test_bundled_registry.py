@@ -61,7 +61,7 @@ async def test_the_tools_that_change_something_are_known_by_their_annotations() 
 
 
 @pytest.mark.fault(99)
-def test_the_shell_and_what_reads_accounts_or_pages_are_off_by_default_and_what_can_harm_asks() -> None:
+def test_risky_servers_are_off_by_default_and_harmful_tools_need_approval() -> None:
     off = [name for name, server in BUNDLED.items() if not server.default]
     assert off == ["web", "shell", "gmail", "calendar", "anthropic-usage", "linkedin"]
     assert BUNDLED["shell"].approval == "always"
@@ -119,7 +119,7 @@ def test_building_a_server_leaves_the_root_logger_alone() -> None:
     assert done.stdout.strip() == "[] 30"
 
 
-def test_the_servers_that_can_run_here_come_with_what_the_others_need() -> None:
+def test_available_servers_are_listed_with_the_requirements_of_the_others() -> None:
     here = available()
 
     assert here.servers["math"] == {"bundled": "math"}

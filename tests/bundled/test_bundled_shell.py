@@ -74,7 +74,7 @@ async def test_a_command_that_prints_without_end_keeps_both_ends(call, shell) ->
 
 
 @pytest.mark.fault(96)
-async def test_what_a_finished_command_left_in_the_background_is_ended(call, shell) -> None:
+async def test_background_processes_of_a_finished_command_are_killed(call, shell) -> None:
     result = await call(shell, "run_command", command="sleep 600 & echo $!")
 
     assert (result["exit_code"], result["timed_out"]) == (0, False)

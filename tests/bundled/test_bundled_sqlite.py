@@ -223,7 +223,7 @@ def size_of(file: Path) -> int:
 
 
 @pytest.mark.defect("G4")
-async def test_a_statement_adds_no_more_to_the_file_than_its_limit(
+async def test_a_statement_cannot_grow_the_file_beyond_its_limit(
     call, refused, shop, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_database, "MAX_GROWTH", 3_000_000)

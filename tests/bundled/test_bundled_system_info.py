@@ -44,7 +44,7 @@ async def test_this_process_is_among_the_processes(call) -> None:
     assert (await call("system-info", "list_processes", name="no-such-process"))["total"] == 0
 
 
-async def test_no_environment_variable_is_told(call, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_variables_are_not_revealed(call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXAMPLE_API_KEY", SECRET)
     tools = ("system_info", "cpu_info", "memory_info", "disk_info", "network_info", "list_processes")
     answers = [await call("system-info", tool) for tool in tools]

@@ -121,5 +121,5 @@ async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str
         ("count_words", {"text": "a" * 200_001}, "200000"),
     ],
 )
-async def test_what_a_text_tool_cannot_do_is_said(refused, tool: str, arguments: dict, said: str) -> None:
+async def test_errors_of_a_text_tool_explain_the_problem(refused, tool: str, arguments: dict, said: str) -> None:
     assert said in await refused("text", tool, **arguments)

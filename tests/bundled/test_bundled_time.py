@@ -27,7 +27,7 @@ async def test_a_time_without_a_date_is_of_today(call) -> None:
 
 
 @pytest.mark.parametrize(("time", "said"), [("2026-03-29T02:30", "does not exist"), ("2026-10-25T02:30", "occurs twice")])
-async def test_a_clock_change_is_told(call, time: str, said: str) -> None:
+async def test_a_clock_change_is_reported(call, time: str, said: str) -> None:
     result = await call("time", "convert_time", time=time, from_timezone="Europe/Oslo", to_timezone="UTC")
 
     assert said in result["note"]

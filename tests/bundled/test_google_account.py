@@ -24,7 +24,7 @@ def _flow(google: Google, tmp_path: Path, *grants: str) -> tuple[SignIn, str]:
     return flow, httpx2.get(flow.address).headers["location"]
 
 
-def test_a_sign_in_asks_for_no_more_than_was_asked_for_and_saves_the_tokens_for_this_user_only(google, sign_in) -> None:
+def test_a_sign_in_requests_only_the_given_grants_and_saves_tokens_privately(google, sign_in) -> None:
     account = sign_in("gmail-read", "calendar")
 
     assert account == google_account.account() == Account("ada@example.com", ("gmail-read", "calendar"))
@@ -41,7 +41,7 @@ def test_a_sign_in_asks_for_no_more_than_was_asked_for_and_saves_the_tokens_for_
     assert_nowhere([token for token in google.issued if token.startswith("ya29")], folder)
 
 
-def test_what_the_person_did_not_tick_is_not_granted(google, sign_in) -> None:
+def test_unticked_permissions_are_not_granted(google, sign_in) -> None:
     google.ticked = {GRANTS["gmail-read"]}
     assert sign_in("gmail-read", "gmail-send").grants == ("gmail-read",)
     assert google_account.missing("gmail-read") == ""
@@ -113,7 +113,7 @@ def test_signing_out_deletes_the_tokens_also_where_google_cannot_be_asked(google
     assert google_account.account() is None
 
 
-def test_signing_out_of_what_was_revoked_elsewhere_succeeds(google, sign_in) -> None:
+def test_signing_out_succeeds_if_access_was_revoked_elsewhere(google, sign_in) -> None:
     sign_in("gmail-read")
     google.refresh_tokens.clear()
     assert google_account.sign_out() is True

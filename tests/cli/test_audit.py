@@ -57,9 +57,7 @@ def audit_of(path: Path, text: str) -> HostAudit:
 
 @pytest.mark.defect("K4")
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_each_server_and_tool_costs_is_sorted_by_price_and_a_failed_server_ends_no_other(
-    name: str, tmp_path: Path
-) -> None:
+def test_costs_are_sorted_and_a_failed_server_does_not_stop_the_others(name: str, tmp_path: Path) -> None:
     audit = audit_of(tmp_path / name, HOSTS[name])
     assert [server.server for server in audit] == ["large", "small", "dead"]
     assert [len(server.tools) for server in audit] == [2, 1, 0]
@@ -70,7 +68,7 @@ def test_what_each_server_and_tool_costs_is_sorted_by_price_and_a_failed_server_
 
 
 @pytest.mark.defect("K4")
-def test_what_deferring_saves_is_what_a_session_would_send_instead(tmp_path: Path) -> None:
+def test_the_saving_of_deferring_matches_the_request_of_a_session(tmp_path: Path) -> None:
     audit = audit_of(tmp_path / ".mcp.json", HOSTS[".mcp.json"])
     with Session.from_config({"mcpServers": SERVERS, "tool_discovery": {"enabled": True, "defer_all": True}}) as session:
         status = session.status

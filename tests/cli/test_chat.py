@@ -60,7 +60,7 @@ def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Pat
 
 @pytest.mark.defect("F23")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_stops_a_turn_is_written_as_its_end(number: signal.Signals, config: Path, run: Run) -> None:
+def test_the_reason_that_a_turn_stopped_is_written_at_its_end(number: signal.Signals, config: Path, run: Run) -> None:
     def answer(_: Request) -> Reply:
         os.kill(os.getpid(), number)
         server.stopped.wait(20)
@@ -82,7 +82,7 @@ def ask_always(config: Path) -> None:
     config.write_text(json.dumps({**CONFIG, "servers": servers, "tool_sets": {}}), encoding="utf-8")
 
 
-def test_without_a_person_a_call_that_needs_approval_is_denied_unless_its_server_is_allowed(config: Path, run: Run) -> None:
+def test_calls_are_denied_if_nobody_can_approve_and_the_server_is_not_allowed(config: Path, run: Run) -> None:
     ask_always(config)
     _, out, _ = run("chat", QUESTION, "--json")
     statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "tool_finished"]
@@ -92,7 +92,7 @@ def test_without_a_person_a_call_that_needs_approval_is_denied_unless_its_server
     assert statuses == ["ok"]
 
 
-def test_a_model_that_fails_is_told(config: Path, run: Run) -> None:
+def test_a_failing_model_is_reported(config: Path, run: Run) -> None:
     nowhere = {"provider": "openai", "base_url": "http://127.0.0.1:1/v1", "api_key": "none", "max_retries": 0}
     models = {"gpt": {"client": "openai", "model": "gpt-5.4"}}
     config.write_text(json.dumps({"clients": {"openai": nowhere}, "models": models}), encoding="utf-8")

@@ -38,7 +38,7 @@ def test_a_wrong_command_line_is_usage(words: list[str], capsys: pytest.CaptureF
     assert words[-1] in streams.err
 
 
-def test_without_a_config_it_says_what_to_do(
+def test_a_missing_config_is_explained_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -83,7 +83,7 @@ def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
         (["math:pwr"], FAILED, "listed"),
     ],
 )
-def test_the_doctor_tells_how_far_a_tool_gets(words: list[str], exit_code: int, ends_at: str, config: Path, run: Run) -> None:
+def test_the_doctor_shows_how_far_a_tool_gets(words: list[str], exit_code: int, ends_at: str, config: Path, run: Run) -> None:
     code, out, _ = run("doctor", "--tool", *words, "--json")
     found = json.loads(out)
     assert (code, found["ends_at"], found["stopped"]) == (exit_code, ends_at, exit_code != 0)
@@ -96,7 +96,7 @@ def test_the_doctor_tells_how_far_a_tool_gets(words: list[str], exit_code: int, 
 
 
 @pytest.mark.defect("K3")
-def test_the_doctor_tells_how_far_each_tool_of_a_server_gets(config: Path, run: Run) -> None:
+def test_the_doctor_shows_how_far_each_tool_gets(config: Path, run: Run) -> None:
     code, out, _ = run("doctor", "-t", "units", "--json")
     assert code == 0
     assert {tool["ends_at"] for tool in json.loads(out)["tools"]} == {"sent"}
@@ -123,7 +123,7 @@ def test_a_call_by_hand(config: Path, run: Run) -> None:
     assert (code, json.loads(out)["status"]) == (FAILED, "error")
 
 
-def test_check_says_what_is_wrong_and_starts_nothing(config: Path, run: Run) -> None:
+def test_check_reports_errors_and_starts_nothing(config: Path, run: Run) -> None:
     assert run("check")[0] == 0
     config.write_text(json.dumps({**CONFIG, "servers": {"math": {"comand": "x"}}}), encoding="utf-8")
     code, out, err = run("check")

@@ -47,7 +47,7 @@ def test_a_dry_run_writes_nothing(host: str, run: Run) -> None:
     assert not NEW.exists()
 
 
-def test_it_replaces_a_file_only_when_told_to(host: str, run: Run) -> None:
+def test_it_replaces_a_file_only_with_overwrite(host: str, run: Run) -> None:
     theirs = json.dumps({"servers": {"old": {"command": "old", "env": {"OLD_KEY": "quite-secret-1"}}}}, indent=2)
     NEW.write_text(theirs, encoding="utf-8")
     code, out, err = run("migrate-config", host)

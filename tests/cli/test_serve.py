@@ -16,7 +16,7 @@ from kit.lean import lean
 
 @pytest.mark.defect("H13")
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_it_serves_until_it_is_told_to_end(config: Path) -> None:
+def test_it_serves_until_it_is_stopped(config: Path) -> None:
     command = [sys.executable, "-u", "-m", "casual_mcp_nb", "serve", str(config), "--port", "0"]
     text = json.loads(config.read_text(encoding="utf-8"))
     text["servers"]["theirs"] = {"type": "builtin"}

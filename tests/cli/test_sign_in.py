@@ -111,7 +111,7 @@ def test_without_a_browser_here_the_address_is_pasted(google: Google, run: Calla
 
 
 @pytest.mark.parametrize("line", ["http://127.0.0.1/?state=other&code=4/x\n", "4/just-a-code\n"])
-def test_what_is_pasted_from_elsewhere_is_refused(
+def test_a_pasted_address_of_another_sign_in_is_refused(
     google: Google, run: Callable[..., tuple[int, str]], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _ = run(lambda address: line)
@@ -129,7 +129,7 @@ def test_a_person_who_refuses_is_not_signed_in(
     assert "not allow" in capsys.readouterr().err
 
 
-def test_what_was_not_ticked_is_told(
+def test_unticked_permissions_are_reported(
     google: Google, run: Callable[..., tuple[int, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     google.ticked = {google_account.GRANTS["gmail-read"]}

@@ -49,7 +49,7 @@ def test_a_toolset_from_its_creation_to_its_end(config: Path, run: Run) -> None:
         ["show", "nmbers"],
     ],
 )
-def test_what_is_wrong_changes_nothing(words: list[str], config: Path, run: Run) -> None:
+def test_errors_change_nothing(words: list[str], config: Path, run: Run) -> None:
     before = config.read_bytes()
     assert run("toolsets", *words)[0] == WRONG_USAGE
     assert config.read_bytes() == before
@@ -63,7 +63,7 @@ def test_a_server_that_does_not_exist_is_not_saved(config: Path, run: Run) -> No
     assert config.read_bytes() == before
 
 
-def test_one_that_does_not_fit_is_told(config: Path, run: Run) -> None:
+def test_a_toolset_that_does_not_match_is_reported(config: Path, run: Run) -> None:
     config.write_text(config.read_text(encoding="utf-8").replace('"power"', '"nothing_like_this"'), encoding="utf-8")
     code, out, err = run("toolsets", "show", "numbers", "--json")
     assert code == FAILED
@@ -82,7 +82,7 @@ def test_on_a_terminal_it_asks_for_each_server(config: Path, run: Run, typed: Ty
     assert json.loads(config.read_text(encoding="utf-8"))["tool_sets"]["mine"]["description"] == "Powers"
 
 
-def test_an_edit_begins_with_what_is_there(config: Path, run: Run, typed: Typed) -> None:
+def test_an_edit_starts_from_the_current_rules(config: Path, run: Run, typed: Typed) -> None:
     typed("", "except", "1", "", "")
     assert run("toolsets", "edit", "numbers")[0] == 0
     rules = saved(config)["numbers"]
@@ -120,7 +120,7 @@ def test_rules_are_changed_in_the_order_remove_include_exclude() -> None:
         (["--include", "units:nope"], "convert_units"),
     ],
 )
-def test_what_does_not_exist_is_refused_with_the_nearest_names(
+def test_unknown_names_are_refused_with_the_closest_ones(
     command: str, words: list[str], nearest: str, config: Path, run: Run
 ) -> None:
     before = config.read_text(encoding="utf-8")
@@ -131,7 +131,7 @@ def test_what_does_not_exist_is_refused_with_the_nearest_names(
 
 
 @pytest.mark.defect("F23")
-def test_a_server_that_does_not_start_is_told(config: Path, run: Run) -> None:
+def test_a_server_that_does_not_start_is_reported(config: Path, run: Run) -> None:
     missing = {"command": "no-such-program-anywhere"}
     config.write_text(json.dumps({**CONFIG, "servers": {**CONFIG["servers"], "broken": missing}}), encoding="utf-8")
     code, _, err = run("toolsets", "create", "mine", "--include", "broken:anything")

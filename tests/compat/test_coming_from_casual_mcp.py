@@ -72,7 +72,7 @@ async def test_a_chat_of_a_config_lists_its_tools_and_counts_a_turn(config: Conf
     assert set(stats.model_dump()) == {"tokens", "tool_calls", "llm_calls", "discovery"}
 
 
-async def test_a_chat_is_made_of_its_parts_by_hand(config: Config) -> None:
+async def test_a_chat_can_be_assembled_by_hand(config: Config) -> None:
     client = load_mcp_client(config)
     cache = ToolCache(client, ttl_seconds=0)
     factory = ModelFactory(config)
@@ -362,7 +362,7 @@ async def test_primed_tools_are_returned_until_they_are_invalidated(config: Conf
     await client.close()
 
 
-def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None:
+def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
     client = Client({"here": {"command": "python", "args": ["server.py"]}, "there": {"url": "http://127.0.0.1:9/mcp"}})
     assert set(McpToolChat(client).server_names) == {"here", "there"}
     with pytest.raises(UsageError):
@@ -373,7 +373,7 @@ def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None
         McpToolChat(client, tool_cache=AsyncMock())
 
 
-def test_configs_are_made_of_the_classes() -> None:
+def test_configs_can_be_built_from_the_classes() -> None:
     made = Config(
         clients={"desk": McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1", api_key="sk-1")},
         models={"small": McpModelConfig(client="desk", model="m-1", temperature=0.2)},
@@ -388,7 +388,7 @@ def test_configs_are_made_of_the_classes() -> None:
         StdioServerConfig()  # type: ignore[call-arg]
 
 
-def test_what_is_wrong_with_a_config_is_raised_as_there(tmp_path: Path) -> None:
+def test_config_errors_are_raised_as_in_casual_mcp(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         load_config(tmp_path / "none.json")
     assert isinstance(missing.value, ConfigError)

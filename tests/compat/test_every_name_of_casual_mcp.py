@@ -156,7 +156,7 @@ def test_every_dump_of_a_config_loads(theirs: dict[str, Any]) -> None:
             assert config.tool_discovery.enabled == bool((dump["tool_discovery"] or {}).get("enabled"))
 
 
-def test_a_command_says_what_casual_mcps_says(theirs: dict[str, Any], tmp_path: Path, run: Run) -> None:
+def test_a_command_prints_the_same_as_casual_mcps(theirs: dict[str, Any], tmp_path: Path, run: Run) -> None:
     write_config(tmp_path)
     (tmp_path / "nowhere").mkdir()
     assert len(theirs["commands"]) == 12
@@ -176,7 +176,7 @@ def test_a_command_says_what_casual_mcps_says(theirs: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.defect("L6")
-def test_the_guide_tells_what_a_command_does_otherwise(theirs: dict[str, Any]) -> None:
+def test_the_guide_lists_the_differences_of_each_command(theirs: dict[str, Any]) -> None:
     text = GUIDE.read_text(encoding="utf-8").partition("## The command line\n")[2]
     commands = {name.partition("/")[2] for name in theirs["commands"]}
     assert commands == {"clients", "models", "servers", "tools"}
@@ -188,7 +188,7 @@ def test_the_guide_tells_what_a_command_does_otherwise(theirs: dict[str, Any]) -
 
 
 @pytest.mark.defect("L6")
-def test_what_the_guide_says_of_values_is_so(tmp_path: Path) -> None:
+def test_the_values_in_the_guide_are_correct(tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path))
     server = config.servers["sums"]
     assert isinstance(server.args, tuple)

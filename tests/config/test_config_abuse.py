@@ -48,7 +48,7 @@ def test_a_long_value_is_taken_as_long_as_it_is_in_bounds() -> None:
 
 
 @pytest.mark.defect("B10")
-def test_a_file_that_is_no_config_by_its_size_is_not_read(tmp_path: Path) -> None:
+def test_a_file_too_large_for_a_config_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
@@ -109,7 +109,7 @@ def test_a_variable_that_no_process_can_have_is_refused(env: dict[str, str]) -> 
 
 
 @pytest.mark.defect("A9")
-def test_a_key_of_the_environment_that_cannot_be_sent_is_refused_with_the_name_of_its_variable() -> None:
+def test_an_unusable_key_in_the_environment_is_refused_by_its_variable_name() -> None:
     error = refusal({"clients": {"c": {"provider": "openai"}}}, OPENAI_API_KEY="planted-key\n")
     assert (error.key, "OPENAI_API_KEY" in str(error), "planted" in str(error)) == ("clients.c.api_key", True, False)
 
@@ -134,7 +134,7 @@ def test_a_config_is_copied_and_never_pickled(protocol: int) -> None:
 
 @pytest.mark.defect("A9")
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
-def test_the_log_of_a_client_has_its_address_without_what_is_secret_in_it(provider: str) -> None:
+def test_the_log_of_a_client_has_its_address_without_secrets(provider: str) -> None:
     address = "http://me:planted-password@127.0.0.1:9/v1?key=planted-query"
     config = load_config({"clients": {"c": {"provider": provider, "base_url": address, "api_key": "planted-key"}}}, environ={})
     import casual_llm  # noqa: F401  (its loggers must exist to be watched)
@@ -147,7 +147,7 @@ def test_the_log_of_a_client_has_its_address_without_what_is_secret_in_it(provid
 
 
 @pytest.mark.defect("A9")
-def test_what_basic_authentication_makes_of_a_password_is_masked_too() -> None:
+def test_passwords_encoded_for_basic_authentication_are_masked_too() -> None:
     data = {
         "clients": {"c": {"provider": "openai", "base_url": "https://me:pa%24s@host/v1"}},
         "servers": {"s": {"url": "https://a", "headers": {"Authorization": "Basic bWU6c2VjcmV0LXB3"}}},
@@ -158,7 +158,7 @@ def test_what_basic_authentication_makes_of_a_password_is_masked_too() -> None:
 
 
 @pytest.mark.defect("A8")
-def test_neither_an_environment_nor_a_set_of_secrets_shows_what_is_in_it() -> None:
+def test_environments_and_sets_of_secrets_do_not_show_their_contents() -> None:
     from rich.pretty import pretty_repr
 
     config = load_config({"clients": {"c": {"provider": "openai", "api_key": "planted-1"}}}, environ={})
@@ -168,6 +168,6 @@ def test_neither_an_environment_nor_a_set_of_secrets_shows_what_is_in_it() -> No
 
 
 @pytest.mark.defect("A8")
-def test_what_is_not_a_mapping_is_no_environment() -> None:
+def test_an_environment_must_be_a_mapping() -> None:
     with pytest.raises(CasualMcpError):
         load_config({}, environ=17)  # type: ignore[arg-type]

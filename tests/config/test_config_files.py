@@ -161,7 +161,7 @@ def test_a_wrong_field_is_found_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault(77)
-def test_the_same_server_twice_is_refused_once_and_where_it_stands_again(tmp_path: Path) -> None:
+def test_a_duplicate_server_is_reported_once_at_its_second_position(tmp_path: Path) -> None:
     path = write(tmp_path, '{"servers": {\n "a": {"command": "x", "args": []},\n "a": {"command": "y", "args": []}}}')
     assert str(refusal(path)) == f"{path}:3:2: servers.a: the same key twice in one object"
 
@@ -173,7 +173,7 @@ def test_the_same_server_under_both_names_of_the_section_is_refused() -> None:
 
 
 @pytest.mark.fault(77)
-def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together_in_file_order(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         {
@@ -263,7 +263,7 @@ def test_a_file_of_another_host_loads_as_it_is(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.fault(77)
-def test_a_misspelt_section_in_a_file_of_another_host_is_warned_of_with_the_close_match() -> None:
+def test_a_misspelt_section_in_a_host_file_gets_a_warning_with_the_close_match() -> None:
     (note,) = load_config({"mcpServers": {}, "toolsets": {}}, environ={}).notes
     assert note.startswith("toolsets")
     assert "Did you mean 'tool_sets'?" in note

@@ -113,7 +113,7 @@ def test_a_damaged_text_is_a_clear_error_of_each_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.defect("F16")
-def test_check_says_what_is_wrong_and_where(tmp_path: Path) -> None:
+def test_check_reports_each_error_with_its_location(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"tool_results": {"max_token": 5}}))
     with contextlib.redirect_stdout(io.StringIO()) as written, pytest.raises(SystemExit) as caught:
@@ -124,7 +124,7 @@ def test_check_says_what_is_wrong_and_where(tmp_path: Path) -> None:
 
 @pytest.mark.defect("F16")
 @pytest.mark.parametrize("field", ["cwd", "command", "env_file", "roots"])
-def test_the_home_of_nobody_is_no_crash(field: str, tmp_path: Path) -> None:
+def test_the_home_of_an_unknown_user_does_not_crash(field: str, tmp_path: Path) -> None:
     value = "~nobody-has-this-name/x"
     server = {"command": "x", field: [value] if field == "roots" else value}
     file = tmp_path / "config.json"

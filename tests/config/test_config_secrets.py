@@ -58,7 +58,7 @@ def test_no_form_of_a_config_shows_a_secret(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.fault(81)
-def test_what_was_hidden_is_there_for_those_who_need_it() -> None:
+def test_hidden_values_are_available_where_needed() -> None:
     config = load_config(FULL, environ=ENVIRON)
     assert config.servers["stdio"].args == ("--token", "planted-variable-3", "--mode=planted-variable-4", "plain")
     assert config.servers["http"].url == "https://host/planted-variable-7/mcp"
@@ -70,7 +70,7 @@ def test_what_was_hidden_is_there_for_those_who_need_it() -> None:
     }
 
 
-def test_values_that_cannot_be_told_from_other_text_are_not_masked() -> None:
+def test_values_indistinguishable_from_ordinary_text_are_not_masked() -> None:
     servers = {
         "a": {"command": "x", "env": {"A": "1", "B": "true", "C": "abcd"}, "args": ["${HOME}/data", "${B}"]},
         "b": {"url": "https://host", "auth": "oauth", "transport": "${T}"},

@@ -67,7 +67,7 @@ def test_a_variable_is_replaced_once(text: str, value: str) -> None:
 
 @pytest.mark.fault(78)
 @pytest.mark.parametrize("text", ["${}", "${A", "${A-B}", "${command:key}", "${A:-${B}}", "${ A }"])
-def test_what_is_no_variable_is_never_passed_on(text: str) -> None:
+def test_invalid_variables_are_never_passed_on(text: str) -> None:
     with pytest.raises(ConfigError, match=r"servers\.s\.args\[0\]: this is not a variable"):
         load_config({"servers": {"s": {"command": "x", "args": [text]}}}, environ={"A": "1", "B": "2"})
 
@@ -77,7 +77,7 @@ def test_a_number_can_come_from_a_variable() -> None:
     assert load_config(data, environ={"T": "2.5"}).servers["s"].call_timeout == 2.5
 
 
-def test_the_environment_wins_over_the_env_file_and_the_file_beside_the_config_over_the_working_directory(
+def test_the_environment_comes_first_then_the_configs_env_file_then_the_working_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"
@@ -93,7 +93,7 @@ def test_the_environment_wins_over_the_env_file_and_the_file_beside_the_config_o
     assert dict(os.environ) == before
 
 
-def test_entries_of_an_env_file_can_refer_to_what_is_set(tmp_path: Path) -> None:
+def test_entries_of_an_env_file_can_refer_to_set_variables(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=${HOST}:1\nB=${A}/x\nC=${NOT_SET}\n")
     values = read_environment(tmp_path, {"HOST": "local"})
     assert (values["A"], values["B"]) == ("local:1", "local:1/x")

@@ -97,7 +97,7 @@ def test_vs_code_mcp_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.defect("D12")
-def test_an_input_that_nobody_can_be_asked_for_names_its_variable(tmp_path: Path) -> None:
+def test_an_input_that_cannot_be_prompted_for_names_its_variable(tmp_path: Path) -> None:
     (tmp_path / ".env.mcp").write_text("")
     with pytest.raises(ConfigError, match="PERPLEXITY_KEY") as caught:
         loaded(tmp_path, VS_CODE, ".vscode/mcp.json", REGION="eu", THE_HOST="x")
@@ -282,7 +282,7 @@ def test_a_server_json_of_a_registry_is_a_server(
 
 
 @pytest.mark.defect("E6")
-def test_a_remote_server_json_asks_for_what_it_needs_and_names_what_it_could_take(tmp_path: Path) -> None:
+def test_a_remote_server_json_prompts_for_required_and_names_optional_values(tmp_path: Path) -> None:
     headers = [
         {"name": "X-Key", "isRequired": True, "isSecret": True},
         {"name": "X-Region", "default": "eu"},
@@ -419,13 +419,13 @@ def test_include_and_exclude_together_are_an_error_in_our_own_form() -> None:
 
 
 @pytest.mark.defect("D12")
-def test_a_section_that_stands_twice_is_refused_where_a_server_does() -> None:
+def test_a_duplicate_section_is_refused_at_the_duplicate_server() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config({"mcpServers": {"a": {"command": "x"}}, "context_servers": {"a": {"command": "y"}}}, environ={})
     assert caught.value.key == "context_servers.a"
 
 
-def test_what_is_nested_without_end_is_a_config_error() -> None:
+def test_endless_nesting_is_a_config_error() -> None:
     nested: Any = "x"
     for _ in range(500):
         nested = {"a": nested}
@@ -434,7 +434,7 @@ def test_what_is_nested_without_end_is_a_config_error() -> None:
 
 
 @pytest.mark.defect("K4")
-def test_the_servers_that_claude_code_keeps_for_a_project_are_those_of_the_working_directory(
+def test_claude_codes_project_servers_are_those_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = {folder: {"mcpServers": {"a": {"command": folder}}, "disabledMcpServers": ["b"]} for folder in ("here", "there")}
@@ -451,6 +451,6 @@ def test_the_servers_that_claude_code_keeps_for_a_project_are_those_of_the_worki
 
 
 @pytest.mark.defect("K4")
-def test_the_name_in_an_entry_of_a_list_is_no_key_that_is_ignored(tmp_path: Path) -> None:
+def test_the_name_in_a_list_entry_is_not_reported_as_ignored(tmp_path: Path) -> None:
     _, text, _ = SHAPES["jupyter-ai"]
     assert loaded(tmp_path, text, "mcp_settings.json").notes == ()

@@ -50,7 +50,7 @@ def test_config_error_and_doctor_name_the_same_variable(name: str, variable: str
         ({}, "Bearer no-key-needed"),
     ],
 )
-async def test_ollama_at_an_address_of_its_own_gets_the_key_of_the_environment(environ: dict[str, str], sent: str) -> None:
+async def test_ollama_at_a_custom_address_gets_the_environments_key(environ: dict[str, str], sent: str) -> None:
     from casual_llm.messages import UserMessage
 
     with Provider(answer("ollama", "Noon.")) as server:

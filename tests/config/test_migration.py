@@ -80,7 +80,7 @@ def test_with_the_variables_set_it_is_the_same_config(tmp_path: Path) -> None:
     assert config.tool_sets == old.tool_sets
 
 
-def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
+def test_dropped_settings_are_reported(tmp_path: Path) -> None:
     text = "// mine\n" + json.dumps({**CASUAL_MCP, "globalShortcut": "Ctrl"})
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / ".env").write_text("A=1", encoding="utf-8")
@@ -104,6 +104,6 @@ def test_the_same_secret_has_one_name(tmp_path: Path) -> None:
     assert set(_migrated({"mcpServers": servers}, tmp_path).variables) == {"API_KEY"}
 
 
-def test_a_file_that_is_no_config_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_config_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         _migrated("[1]", tmp_path)

@@ -27,7 +27,7 @@ def load(folder: Path, config: dict[str, Any], **files: Any) -> Config:
     return load_config(folder / "config.json", environ={})
 
 
-def test_prices_stand_in_the_config_in_a_file_that_it_names_or_beside_it(tmp_path: Path) -> None:
+def test_prices_come_from_the_config_a_named_file_or_a_file_beside_it(tmp_path: Path) -> None:
     assert load(tmp_path, {"prices": TABLE}).prices == {"gpt": PRICE}
     assert load(tmp_path, {"prices": "mine.json"}, mine=TABLE).prices == {"gpt": PRICE}
     assert load(tmp_path, {}, prices=TABLE).prices == {"gpt": PRICE}
@@ -61,7 +61,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "line", "column", "key"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_table_is_refused_with_its_place_and_what_to_do(
+def test_a_broken_table_is_refused_with_its_location_and_a_remedy(
     tmp_path: Path, text: str, line: int, column: int, key: str | None
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -79,7 +79,7 @@ def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path
         read_prices({"m": {"input": 1, "output": 1}, "n": {"input": 1, "output": 1, "currency": "EUR"}})
 
 
-def test_a_file_beside_the_config_that_is_something_else_is_left_alone_where_the_config_says_so(tmp_path: Path) -> None:
+def test_an_unrelated_file_beside_the_config_is_ignored_if_the_config_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'put "prices": \{\} in the config'):
         load(tmp_path, {}, prices={"apples": 3})
     assert load(tmp_path, {"prices": {}}, prices={"apples": 3}).prices == {}

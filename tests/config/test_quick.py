@@ -64,7 +64,7 @@ def test_a_server_of_this_computer_does_not_get_the_key_of_a_provider(model: str
     assert read.api_key.get_secret_value() == "none"
 
 
-def test_another_address_has_a_key_of_its_own() -> None:
+def test_another_address_has_a_separate_key() -> None:
     environ = {"OPENAI_API_KEY": KEY, "QUICK_API_KEY": "another-key"}
     config, _ = quick_config("openai:m", base_url="https://models.example/v1", environ=environ)
     (client,) = config.clients.values()
@@ -94,12 +94,12 @@ def test_a_model_may_have_colons_in_its_name() -> None:
         ("anthropic:claude-sonnet-4-5", AuthenticationError, "ANTHROPIC_API_KEY"),
     ],
 )
-def test_what_is_missing_is_named(model: str, error: type[Exception], says: str) -> None:
+def test_missing_requirements_are_named(model: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         quick_config(model, environ={})
 
 
-def test_a_missing_sdk_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sdk_is_named_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import PackageNotFoundError
 
     def version(name: str) -> Any:

@@ -77,7 +77,7 @@ def test_another_toolset_of_the_name_is_replaced_only_when_that_is_wanted(path: 
     assert path.read_text(encoding="utf-8").startswith(BY_HAND[:-20])
 
 
-def test_saving_what_is_there_already_writes_nothing(path: Path) -> None:
+def test_saving_an_unchanged_toolset_writes_nothing(path: Path) -> None:
     save_tool_set(path, "sums", SMALL, SERVERS)
     before = path.stat()
     save_tool_set(path, "sums", SMALL, SERVERS)

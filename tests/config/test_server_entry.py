@@ -57,7 +57,7 @@ def test_each_bundled_server_is_known_by_its_name(name: str) -> None:
         ('{"command": "npx", "env": {"KEY": "s3cr3t-s3cr3t"}}', "add_server"),
     ],
 )
-def test_what_means_nothing_is_refused_without_repeating_a_secret(text: str, says: str) -> None:
+def test_meaningless_input_is_refused_without_repeating_a_secret(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as error:
         read_server(text)
     assert "s3cr3t" not in str(error.value)

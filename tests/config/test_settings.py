@@ -49,7 +49,7 @@ def test_a_variable_sets_its_field(name: str, text: str, field: str, value: Any)
         ("LOG_LEVEL", "planted", "one of DEBUG, INFO"),
     ],
 )
-def test_a_bad_value_is_refused_with_what_is_valid(name: str, text: str, valid: str) -> None:
+def test_a_bad_value_is_refused_with_the_valid_ones(name: str, text: str, valid: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be {valid}") as caught:
         Settings.from_environ({name: text})
     assert caught.value.key == name

@@ -96,7 +96,7 @@ def test_variables_are_seen_as_json_has_them(tmp_path: Path) -> None:
     assert templates.render("a", tools=[], variables=values) == "Ada|2026-01-02|/x|1,2|odd one"
 
 
-async def test_what_is_rendered_is_kept_while_nothing_changes(tmp_path: Path) -> None:
+async def test_rendered_text_is_cached_while_nothing_changes(tmp_path: Path) -> None:
     templates = library(tmp_path, a="{{ tools | length }}")
     tools = (ToolSpec("time", "now"),)
     assert {await templates.render_async("a", tools=tools) for _ in range(3)} == {"1"}

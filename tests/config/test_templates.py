@@ -46,7 +46,7 @@ def test_the_suffix_can_be_left_out_and_folders_can_have_folders(tmp_path: Path)
     assert templates.source("deep/b") == "B"
 
 
-def test_the_folder_beside_the_config_comes_first_then_the_working_directory_then_the_package(
+def test_the_configs_folder_comes_first_then_the_working_one_then_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place, names in (("config", ["a"]), ("cwd", ["a", "b", "default"])):
@@ -76,7 +76,7 @@ def test_the_templates_of_the_package_render(name: str, tools: list[ToolSpec], t
     assert "\n\n\n" not in rendered
 
 
-def test_the_templates_of_the_package_use_what_tools_say_of_themselves(tmp_path: Path) -> None:
+def test_the_packages_templates_use_the_tools_descriptions(tmp_path: Path) -> None:
     templates = TemplateLibrary.for_config(tmp_path)
     careful = templates.render("careful", tools=TOOLS)
     assert "use them freely: time__now." in careful
@@ -162,7 +162,7 @@ def test_a_template_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault(80)
-def test_what_tools_say_is_never_evaluated(tmp_path: Path) -> None:
+def test_text_from_tools_is_never_evaluated(tmp_path: Path) -> None:
     hostile = "{{ 7 * 7 }}{% include '../outside' %}{# gone #}"
     tools = [ToolSpec(hostile, hostile, hostile, {"description": hostile}, title=hostile)]
     fields = "{{ t.server }} {{ t.tool }} {{ t.description }} {{ t.title }} {{ t.parameters.description }}"
@@ -181,7 +181,7 @@ def test_the_working_directory_does_not_matter(tmp_path: Path, monkeypatch: pyte
     assert templates.render("a", tools=[]) == "here"
 
 
-def test_what_is_edited_included_or_put_before_it_shows_in_the_next_prompt(tmp_path: Path) -> None:
+def test_edited_included_and_overriding_templates_show_in_the_next_prompt(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()

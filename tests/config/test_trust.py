@@ -74,7 +74,7 @@ def read(file: Path, **environ: str) -> Config:
         ({"client": {**CLIENT, "headers": {"X-App": "1"}}}, "models", ("headers",)),
     ],
 )
-def test_a_change_of_what_starts_or_where_keys_go_is_named(
+def test_changed_commands_and_key_destinations_are_named(
     file: Path, store: TrustStore, changes: dict[str, Any], entry: str, changed: tuple[str, ...] | None
 ) -> None:
     store.accept(read(file))
@@ -108,7 +108,7 @@ def test_the_facts_name_where_keys_go_and_hold_no_value(file: Path, store: Trust
     assert "--port" not in record.read_text()
 
 
-def test_a_file_beside_the_config_cannot_rename_a_variable_unseen(file: Path, store: TrustStore) -> None:
+def test_a_neighbouring_file_cannot_rename_a_variable_unnoticed(file: Path, store: TrustStore) -> None:
     written(file, local={**LOCAL, "envFile": "server.env"}, remote={**REMOTE, "headers": {"X-Debug": "${DEBUG}"}})
     (file.parent / "server.env").write_text("LEVEL=${OTHER}\n")
     (file.parent / ".env").write_text("STEP=${SECRET}\nDEBUG=${STEP}\n")
@@ -122,7 +122,7 @@ def test_a_file_beside_the_config_cannot_rename_a_variable_unseen(file: Path, st
     assert {entry.name: entry.changed for entry in store.entries(read(file))}["remote"] == ("variables",)
 
 
-def test_what_is_bundled_and_a_provider_at_home_are_harmless(tmp_path: Path, store: TrustStore) -> None:
+def test_bundled_servers_and_providers_at_their_usual_address_are_harmless(tmp_path: Path, store: TrustStore) -> None:
     file = tmp_path / "config.json"
     clients = {"openai": {"provider": "openai"}, "here": {"provider": "ollama", "base_url": "http://localhost:11434"}}
     servers = {
@@ -154,7 +154,7 @@ def test_tools_that_a_provider_runs_are_accepted_too(tmp_path: Path, store: Trus
     assert states({"web_search": {}, "web_fetch": {}}) == [("changed", ("hosted tools",), "web_search, web_fetch")]
 
 
-def test_only_the_user_can_read_and_write_what_is_remembered(file: Path, store: TrustStore) -> None:
+def test_only_the_user_can_read_and_write_the_trust_store(file: Path, store: TrustStore) -> None:
     store.accept(read(file))
     (record,) = store.folder.iterdir()
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
@@ -165,7 +165,7 @@ def test_only_the_user_can_read_and_write_what_is_remembered(file: Path, store: 
 
 @pytest.mark.defect("F9")
 @pytest.mark.parametrize("exposed", [name for name in EXPOSED if "read" not in name])
-def test_what_others_could_have_written_counts_as_absent(file: Path, store: TrustStore, exposed: str) -> None:
+def test_a_store_that_others_could_have_written_counts_as_absent(file: Path, store: TrustStore, exposed: str) -> None:
     store.accept(read(file))
     (record,) = store.folder.iterdir()
     EXPOSED[exposed](record)
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, file: Path) -> 
         TrustStore(tmp_path / "blocked").accept(read(file))
 
 
-def test_who_need_not_accept_and_what_strict_leaves_of_it(
+def test_the_exemptions_from_acceptance_and_their_limits_in_strict_mode(
     file: Path, tmp_path: Path, asks_first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = read(file)

@@ -95,7 +95,7 @@ def test_each_value_is_dumped_as_it_stood_in_the_file(dump: Callable[[Config], A
 
 
 @pytest.mark.defect("F24")
-def test_what_was_changed_is_written_and_the_rest_stays(file: Path) -> None:
+def test_changes_are_written_and_everything_else_stays(file: Path) -> None:
     config = load_config(file, environ=ENVIRON)
     remote = config.servers["remote"].model_copy(update={"enabled": False, "call_timeout": 7.0})
     servers = {**config.servers, "renamed": remote}
@@ -127,9 +127,7 @@ SECRETS: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
 
 @pytest.mark.defect("F24")
 @pytest.mark.parametrize(("model", "fields", "place"), SECRETS.values(), ids=SECRETS.keys())
-def test_a_secret_that_stands_in_the_config_is_never_replaced_by_a_mask(
-    model: type[BaseModel], fields: dict[str, Any], place: str
-) -> None:
+def test_a_secret_in_the_config_is_never_replaced_by_a_mask(model: type[BaseModel], fields: dict[str, Any], place: str) -> None:
     section = "clients" if model is ClientConfig else "servers"
     config = load_config({section: {"a": fields}}, environ={})
     alone = model.model_validate(fields)

@@ -20,7 +20,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.defect("A11")
-def test_a_session_starts_a_bundled_server_without_them_and_without_a_path_for_the_programs_that_it_starts(
+def test_a_session_starts_a_bundled_server_without_those_files_or_a_python_path(
     beside: Path,
 ) -> None:
     servers = {"shell": {"bundled": "shell", "transport": "stdio", "init_timeout": 60}}

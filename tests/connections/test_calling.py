@@ -25,7 +25,7 @@ def _received(record: Path, method: str) -> list[Any]:
 
 
 @pytest.mark.fault(17)
-async def test_a_server_that_dies_in_a_call_ends_that_call_and_is_started_again_at_its_next_use(
+async def test_a_server_that_dies_in_a_call_fails_the_call_and_restarts_on_next_use(
     opened: Opened, raw: Raw, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -70,7 +70,7 @@ async def test_a_death_between_calls_is_noticed_and_the_next_call_starts_the_ser
     assert len(_received(record, "initialize")) == 2
 
 
-async def test_a_server_that_cannot_be_started_again_is_failed_and_is_not_tried_at_every_use(
+async def test_a_server_that_cannot_restart_is_failed_and_not_retried_on_every_use(
     opened: Opened, raw: Raw, until: Callable[..., Any], tmp_path: Path
 ) -> None:
     flag = tmp_path / "works"
@@ -89,7 +89,7 @@ async def test_a_server_that_cannot_be_started_again_is_failed_and_is_not_tried_
 
 
 @pytest.mark.fault(19)
-async def test_a_call_that_never_returns_ends_at_its_limit_and_the_server_is_told(
+async def test_a_hanging_call_ends_at_its_limit_and_the_server_is_notified(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
@@ -117,7 +117,7 @@ async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(ope
     assert seen[:2] == [(1.0, None, "on it"), (2.0, None, "on it")]
 
 
-async def test_a_caller_that_is_cancelled_cancels_the_request_and_the_connection_stays_usable(
+async def test_cancelling_the_caller_cancels_the_request_and_keeps_the_connection(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
@@ -171,9 +171,7 @@ async def test_an_error_without_content_and_a_json_rpc_error_reach_the_caller(op
 
 
 @pytest.mark.fault(28)
-async def test_structured_content_that_breaks_the_tools_schema_is_an_error_that_names_the_field_and_keeps_the_text(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_invalid_structured_content_is_an_error_that_names_the_field(opened: Opened, raw: Raw) -> None:
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}}
     tools = [{"name": "ask", "inputSchema": {"type": "object"}, "outputSchema": schema}]
     result = {"content": [{"type": "text", "text": "forty-two"}], "structuredContent": {"answer": "forty-two"}}
@@ -216,7 +214,7 @@ async def test_meta_reaches_the_server(opened: Opened, raw: Raw, tmp_path: Path)
 
 
 @pytest.mark.fault(16)
-async def test_capabilities_are_declared_only_with_a_handler_and_requests_without_one_are_refused(
+async def test_capabilities_without_a_handler_are_undeclared_and_refused(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
@@ -241,7 +239,7 @@ async def test_capabilities_are_declared_only_with_a_handler_and_requests_withou
     assert all("error" in answer for answer in answers().values())
 
 
-async def test_a_handler_is_declared_and_told_which_server_asks(
+async def test_a_handler_is_declared_and_gets_the_servers_name(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"

@@ -84,9 +84,7 @@ async def test_a_command_that_does_not_exist_is_named(opened: Callable[..., Any]
     assert connection.status.error == "the command '/no/such/server' was not found"
 
 
-async def test_a_folder_that_does_not_exist_and_a_file_that_is_no_program_are_named(
-    opened: Callable[..., Any], tmp_path: Path
-) -> None:
+async def test_a_missing_folder_and_a_file_that_is_not_a_program_are_named(opened: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="folder '/no/such/folder' does not exist"):
         await opened(Connection("x", ServerConfig(command=sys.executable, cwd="/no/such/folder"))).connect()
     plain = tmp_path / "plain"
@@ -96,7 +94,7 @@ async def test_a_folder_that_does_not_exist_and_a_file_that_is_no_program_are_na
 
 
 @pytest.mark.fault(2)
-async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr(
+async def test_a_server_that_exits_immediately_fails_with_the_end_of_its_stderr(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig], processes: Callable[[], list[str]]
 ) -> None:
     config = raw({"env": {"KEY": "s3cret-key"}}, stderr="\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n", exit=1)
@@ -234,7 +232,7 @@ async def test_a_server_that_was_repaired_is_reconnected_by_hand(
 
 
 @pytest.mark.fault(14)
-async def test_a_start_that_is_cancelled_ends_at_once_leaves_no_process_and_can_be_made_again(
+async def test_a_cancelled_start_leaves_no_process_and_can_be_repeated(
     opened: Callable[..., Any],
     raw: Callable[..., ServerConfig],
     processes: Callable[[], list[str]],

@@ -88,14 +88,14 @@ def test_each_kind_of_content_is_kept_in_order_with_bytes_and_a_note() -> None:
     assert (parts[3].uri, parts[5].uri) == ("file:///a.txt", "https://x.org/r")
 
 
-def test_binary_data_that_is_no_base64_is_a_note_and_not_an_error() -> None:
+def test_invalid_base64_is_a_note_and_not_an_error() -> None:
     part = result_from_mcp(_result({"type": "image", "data": "%%%", "mimeType": "image/png"})).content[0]
     assert part.data is None
     assert "not readable" in part.text
 
 
 @pytest.mark.fault(27)
-def test_structured_content_is_kept_alone_and_beside_text() -> None:
+def test_structured_content_is_kept_with_and_without_text() -> None:
     alone = result_from_mcp(_result(structuredContent={"answer": 42}))
     assert alone.content == ()
     assert alone.structured == {"answer": 42}

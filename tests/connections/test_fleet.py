@@ -248,7 +248,7 @@ async def test_an_unknown_name_is_answered_with_the_closest(opened: Opened, raw:
         await server_manager.call(ToolSpec("wether", "a"), {})
 
 
-async def test_a_server_of_this_process_has_no_config_and_a_name_of_its_own(opened: Opened, raw: Raw) -> None:
+async def test_an_in_process_server_has_no_config_and_a_distinct_name(opened: Opened, raw: Raw) -> None:
     changes: list[int] = []
     handlers = Handlers(changed=lambda: changes.append(1))
     server_manager = opened(ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers))

@@ -101,7 +101,7 @@ async def test_a_bundled_server_is_forked_and_ends_with_its_connection(opened: O
     assert connection.status.stderr_tail == ""
 
 
-def test_what_a_script_sees_is_what_it_would_see_in_an_interpreter_to_itself(address: str, tmp_path: Path) -> None:
+def test_a_script_sees_the_same_as_in_a_separate_interpreter(address: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     options: dict[str, Any] = {"cwd": tmp_path, "env": {"TZ": "Asia/Tokyo", "WORD": "wörd"}, "umask": 0o027}
@@ -131,7 +131,7 @@ def test_a_signal_is_passed_on(math: subprocess.Popen[bytes], number: signal.Sig
     assert math.stderr.read().count(b"\n") == 1
 
 
-def test_the_death_of_a_launcher_ends_its_server_whose_input_goes_on(math: subprocess.Popen[bytes]) -> None:
+def test_the_death_of_a_launcher_ends_its_server_even_if_input_continues(math: subprocess.Popen[bytes]) -> None:
     processes = fork_server().children()
     assert len(processes) == 1
     math.kill()
@@ -225,7 +225,7 @@ sys.stdin.read()
 
 
 @pytest.mark.defect("G9")
-def test_malformed_requests_and_silent_connections_hold_up_nobody_and_strangers_are_refused(address: str) -> None:
+def test_malformed_and_silent_connections_block_nobody_and_strangers_are_refused(address: str) -> None:
     server = fork_server()
     descriptors = server.num_fds()
     between = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"

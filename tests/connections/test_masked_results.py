@@ -56,7 +56,7 @@ def test_structured_values_are_masked_with_their_keys_and_numbers(value: Any, hi
     assert Redactor([SECRET, "246810", "nabcdef"]).value(value) == hidden
 
 
-def test_what_holds_no_secret_comes_back_as_it_was() -> None:
+def test_values_without_secrets_are_unchanged() -> None:
     mask = Redactor([SECRET, "abc", "true"])
     value = {"abc": [True, 1.5, (1, 2)]}
     tool = ToolSpec("s", "abc", "true", value, output_schema=value)
@@ -68,7 +68,7 @@ def test_what_holds_no_secret_comes_back_as_it_was() -> None:
     assert Redactor().result(result) is result
 
 
-def test_a_tool_is_masked_but_for_what_it_is_called_and_read_by() -> None:
+def test_a_tool_is_masked_except_for_its_name_and_keys() -> None:
     schema = {
         "type": "object",
         "required": [SECRET],
@@ -117,7 +117,7 @@ async def test_a_result_is_masked_in_all_its_parts(raw: Raw, opened: Opened) -> 
         ("SITE", "https://example.com/page1/more/of/it", False),
     ],
 )
-async def test_a_setting_in_the_environment_of_a_server_is_no_secret_in_its_results(
+async def test_a_setting_in_a_servers_environment_is_not_masked_in_its_results(
     raw: Raw, opened: Opened, name: str, value: str, hidden: bool
 ) -> None:
     config = raw(calls={"tell": {"result": text_result(f"It is {value}.")}}, config={"env": {name: value}})
@@ -125,7 +125,7 @@ async def test_a_setting_in_the_environment_of_a_server_is_no_secret_in_its_resu
     assert result.content[0].text == f"It is {MASK if hidden else value}."
 
 
-async def test_secrets_of_the_whole_config_are_masked_in_what_any_server_sends(opened: Opened) -> None:
+async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened: Opened) -> None:
     server = FastMCP("notes", instructions=f"Log in with {SECRET}.", version=SECRET)
 
     @server.tool(description=f"Uses {SECRET}.")
@@ -182,7 +182,7 @@ async def test_a_secret_in_an_error_is_masked_before_it_is_cut(raw: Raw, opened:
     assert "planted" not in str(caught.value)
 
 
-async def test_a_secret_in_output_that_is_no_message_is_masked_before_it_is_cut(raw: Raw, opened: Opened) -> None:
+async def test_a_secret_in_stray_output_is_masked_before_it_is_cut(raw: Raw, opened: Opened) -> None:
     plan = {"noisy": {"stdout": f"{'x' * 190}{SECRET}\n"}}
     config = raw({"call_timeout": 0.3}, calls=plan)
     connection = opened(Connection("raw", config, secrets=[SECRET]))

@@ -34,5 +34,5 @@ def test_a_command_is_shown_without_the_values_of_secret_options(args: tuple[str
     assert "hunter2" not in shown
 
 
-def test_control_and_hidden_characters_become_visible_marks_and_terminal_escapes_vanish() -> None:
+def test_hidden_characters_become_marks_and_terminal_escapes_are_removed() -> None:
     assert clean("a\x1b[31mred\x1b[0m\x1b]8;;http://x\x07b\x00\u202ec\u200bd\te\n") == "aredb��c�d\te\n"

@@ -34,9 +34,7 @@ def fed(limit: LineLimit, data: bytes, size: int) -> list[bytes]:
         {"jsonrpc": "2.0", "id": "7", "result": LONG},
     ],
 )
-def test_a_line_beyond_the_limit_is_answered_in_its_place_whatever_its_order_and_its_pieces(
-    message: dict[str, Any], size: int
-) -> None:
+def test_an_overlong_line_gets_an_error_reply_however_it_is_split(message: dict[str, Any], size: int) -> None:
     for text in (json.dumps(message), json.dumps(message, separators=(",", ":"))):
         before, answer, after = fed(LineLimit(100), b"before\n" + text.encode() + b"\nafter", size)
         assert (before, after) == (b"before", b"after")
@@ -46,7 +44,7 @@ def test_a_line_beyond_the_limit_is_answered_in_its_place_whatever_its_order_and
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_lines_up_to_the_limit_pass_and_what_belongs_to_nobody_is_dropped(size: int) -> None:
+def test_lines_up_to_the_limit_pass_and_longer_ones_without_an_id_are_dropped(size: int) -> None:
     lines = [b"", b"a" * 100, b"\r", b"b" * 101, "é".encode() * 50, b"end"]
     assert fed(LineLimit(100), b"\n".join(lines), size) == [*lines[:3], b"", *lines[4:]]
 
@@ -57,7 +55,7 @@ def test_a_whole_body_is_one_message_and_keeps_its_lines() -> None:
     assert json.loads(b"".join(fed(LineLimit(30, whole=True, request_id=8), body, 9)))["id"] == 8
 
 
-async def test_what_is_counted_is_what_the_body_unpacks_to(opened: Callable[..., Any]) -> None:
+async def test_the_limit_applies_to_the_unpacked_body(opened: Callable[..., Any]) -> None:
     bomb = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * 30_000_000 + b'"}')
     packed = {"content-encoding": "gzip", "content-type": "application/json"}
     with McpHttp() as server:
@@ -81,7 +79,7 @@ async def test_over_sse_a_message_beyond_the_megabyte_of_the_sdk_costs_that_call
         assert len(server.received("initialize")) == 1
 
 
-async def test_a_fragment_of_a_line_at_the_end_of_a_server_is_no_message(
+async def test_a_partial_line_at_the_end_of_a_server_is_not_a_message(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
     connection = opened(Connection("half", raw(calls={"half": {"raw": '{"jsonrpc": "2.0", "id": ID, "res', "die": True}})))

@@ -49,7 +49,7 @@ async def test_a_real_server_of_the_older_transport_needs_no_setting(opened: Ope
 
 @pytest.mark.defect("D9")
 @pytest.mark.parametrize(("transport", "status"), [("http", 405), (None, 401), (None, 500)])
-async def test_the_older_transport_is_not_tried_where_it_was_not_left_open_or_is_not_the_reason(
+async def test_the_older_transport_is_tried_only_if_allowed_and_likely_to_help(
     opened: Opened, transport: str | None, status: int
 ) -> None:
     with ScriptedHttp(lambda _request: Reply(status)) as server:
@@ -90,7 +90,7 @@ async def test_an_sse_endpoint_on_another_origin_is_said_at_once(opened: Opened)
         {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Access is only allowed at localhost:39103"}},
     ],
 )
-async def test_what_a_server_says_when_it_refuses_access_is_quoted(opened: Opened, body: Any) -> None:
+async def test_a_servers_reason_for_refusing_access_is_quoted(opened: Opened, body: Any) -> None:
     with ScriptedHttp(lambda _request: Reply(403, body)) as server:
         connection = opened(Connection("remote", ServerConfig(url=f"{server.url}/mcp")))
         with pytest.raises(ConnectError, match="HTTP 403: access was refused: 'Access is only allowed at localhost:39103'"):
@@ -98,7 +98,7 @@ async def test_what_a_server_says_when_it_refuses_access_is_quoted(opened: Opene
 
 
 @pytest.mark.defect("D9")
-async def test_what_a_server_says_when_it_refuses_access_is_cut_and_masked(opened: Opened) -> None:
+async def test_a_servers_reason_for_refusing_access_is_cut_and_masked(opened: Opened) -> None:
     with ScriptedHttp(lambda _request: Reply(403, "no access with s3cret-token " + "x" * 100_000)) as server:
         config = ServerConfig.model_validate({"url": f"{server.url}/mcp", "headers": {"Authorization": "Bearer s3cret-token"}})
         connection = opened(Connection("remote", config))

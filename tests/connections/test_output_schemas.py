@@ -69,7 +69,7 @@ async def connected(opened: Opened, raw: Raw, tmp_path: Any) -> AsyncIterator[Ca
 
 @pytest.mark.defect("A2")
 @pytest.mark.parametrize(("schema", "value"), ENDLESS.values(), ids=ENDLESS.keys())
-async def test_a_result_whose_check_does_not_end_is_handed_on_and_says_that_it_was_not_checked(
+async def test_a_result_whose_check_never_ends_is_passed_on_as_unchecked(
     connected: Callable[..., Any], schema: dict[str, Any], value: Any
 ) -> None:
     connection = await connected(schema, value)
@@ -112,7 +112,7 @@ BREACHES = {
 
 @pytest.mark.fault(28)
 @pytest.mark.parametrize(("schema", "value", "said"), BREACHES.values(), ids=BREACHES.keys())
-async def test_a_breach_is_an_error_that_names_the_place_and_keeps_what_the_tool_said(
+async def test_a_schema_violation_names_the_location_and_keeps_the_tools_text(
     connected: Callable[..., Any], schema: dict[str, Any], value: Any, said: str
 ) -> None:
     connection = await connected(schema, value)
@@ -139,7 +139,7 @@ async def test_a_breach_is_an_error_that_names_the_place_and_keeps_what_the_tool
         (True, 1, False),
     ],
 )
-def test_only_what_is_plainly_seen_to_fit_needs_no_library(schema: Any, value: Any, fits: bool) -> None:
+def test_only_obviously_valid_values_skip_the_library(schema: Any, value: Any, fits: bool) -> None:
     assert fits_plainly(schema, value) is fits
 
 

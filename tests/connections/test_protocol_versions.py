@@ -64,7 +64,7 @@ def answering(log: list[str] | None = None) -> Handlers:
 
 @pytest.mark.defect("E2")
 @pytest.mark.parametrize(("protocol", "version"), [("auto", NEWER), ("legacy", OLDER), (NEWER, NEWER)])
-async def test_the_protocol_of_a_server_is_what_its_config_says(opened: Opened, protocol: str, version: str) -> None:
+async def test_the_config_sets_the_protocol_of_a_server(opened: Opened, protocol: str, version: str) -> None:
     config = ServerConfig.model_validate({"bundled": "math", "transport": "in-process", "protocol": protocol})
     connection = opened(Connection("math", config))
     await connection.connect()
@@ -75,7 +75,7 @@ async def test_the_protocol_of_a_server_is_what_its_config_says(opened: Opened, 
 
 @pytest.mark.defect("E2")
 @pytest.mark.defect("J6")
-async def test_a_tool_that_cannot_ask_on_the_newer_protocol_asks_in_the_same_call_after_the_older_handshake(
+async def test_a_tool_that_cannot_ask_on_the_newer_protocol_asks_on_the_older_one(
     opened: Opened,
 ) -> None:
     log: list[str] = []
@@ -113,7 +113,7 @@ async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itse
 
 
 @pytest.mark.defect("E2")
-async def test_a_server_that_asks_is_started_again_once_and_what_runs_meanwhile_goes_on(opened: Opened, tmp_path: Path) -> None:
+async def test_a_server_that_asks_is_restarted_once_and_running_calls_continue(opened: Opened, tmp_path: Path) -> None:
     script = tmp_path / "asking.py"
     script.write_text(ASKING_SERVER)
     config = ServerConfig.model_validate({"command": sys.executable, "args": (str(script),), "init_timeout": 60})
@@ -156,7 +156,7 @@ async def test_where_the_newer_protocol_is_demanded_the_setting_that_would_help_
 
 
 @pytest.mark.defect("E2")
-async def test_a_server_that_refuses_the_older_handshake_stays_connected_by_the_newer_protocol(opened: Opened) -> None:
+async def test_a_server_that_refuses_the_older_handshake_keeps_the_newer_protocol(opened: Opened) -> None:
     with ScriptedHttp(modern) as server:
         connection = opened(Connection("modern", ServerConfig.model_validate({"url": f"{server.url}/mcp"})))
         for _ in range(3):
@@ -175,7 +175,7 @@ async def test_a_server_of_the_older_era_is_refused_where_the_newer_protocol_is_
 
 @pytest.mark.defect("B11")
 @pytest.mark.parametrize("how", ["silent", "garbage"])
-async def test_a_server_that_does_not_say_its_versions_is_connected_by_the_older_handshake(
+async def test_a_server_without_stated_versions_uses_the_older_handshake(
     opened: Opened, raw: Raw, how: str, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -188,7 +188,7 @@ async def test_a_server_that_does_not_say_its_versions_is_connected_by_the_older
 
 
 @pytest.mark.defect("B11")
-async def test_a_server_that_ends_at_an_unknown_request_is_started_again_with_the_older_handshake(
+async def test_a_server_that_exits_on_an_unknown_request_restarts_with_the_older_one(
     opened: Opened, raw: Raw, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -219,7 +219,7 @@ async def test_a_start_that_takes_too_long_names_the_setting_that_allows_more(op
 
 
 @pytest.mark.defect("E5")
-def test_the_extensions_of_a_server_and_what_was_negotiated_are_on_its_card_and_in_doctor() -> None:
+def test_a_servers_extensions_and_version_are_on_its_card_and_in_doctor() -> None:
     with Session({"servers": {}}, in_process={"asking": asking()}) as session:
         status = session.servers["asking"]
         assert status.extensions == ("io.modelcontextprotocol/ui",)

@@ -45,7 +45,7 @@ async def test_the_existing_folders_of_an_entry_are_the_roots(opened: Opened, ra
 
 
 @pytest.mark.fault(16)
-async def test_without_roots_in_its_entry_a_server_is_told_none(opened: Opened, raw: Raw, tmp_path: Path) -> None:
+async def test_a_server_without_roots_in_its_entry_gets_none(opened: Opened, raw: Raw, tmp_path: Path) -> None:
     record = tmp_path / "record"
     connection = opened(Connection("asker", raw({"cwd": str(tmp_path)}, calls={"a": ASKS}, record=str(record))))
     await connection.connect()
@@ -70,7 +70,7 @@ def modern(request: Any) -> Reply:
 
 
 @pytest.mark.fault(16)
-async def test_a_server_of_the_newer_version_is_told_no_roots(opened: Opened, tmp_path: Path) -> None:
+async def test_a_server_of_the_newer_version_gets_no_roots(opened: Opened, tmp_path: Path) -> None:
     sent: list[Any] = []
 
     def answer(request: Any) -> Reply:

@@ -120,7 +120,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_kernel_that_is_killed_hard(
+async def test_a_server_that_ignores_eof_dies_with_a_killed_kernel(
     raw: Raw, mark: str, processes: Processes, until: Callable[..., Any]
 ) -> None:
     config = raw(ignore_eof=True, ignore_sigterm=True)
@@ -140,7 +140,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_kernel_tha
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_a_server_whose_parent_ended_while_it_was_being_started_ends_too(tmp_path: Path) -> None:
+def test_a_server_whose_parent_ended_during_its_start_ends_too(tmp_path: Path) -> None:
     began = tmp_path / "began"
     _, *launch = launched(["touch", str(began)])
     launch[launch.index(str(os.getpid()))] = str(os.getpid() + 1)

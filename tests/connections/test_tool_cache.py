@@ -29,7 +29,7 @@ class Shelf:
         return ToolCache(self.fetch, ttl, clock=lambda: self.now)
 
 
-async def test_a_fresh_listing_is_not_asked_for_again() -> None:
+async def test_a_fresh_listing_is_not_requested_again() -> None:
     shelf = Shelf("a", "b")
     cache = shelf.cache()
     first = await cache.get_tools()

@@ -59,7 +59,7 @@ async def test_without_a_category_all_categories_are_listed() -> None:
 @pytest.mark.parametrize(
     "args", [{"category": "time"}, {"category": " TIME "}, {"server_name": "time"}, {"category": ["time"]}]
 )
-async def test_a_category_lists_its_tools_and_what_is_loaded(args: dict[str, Any]) -> None:
+async def test_a_category_lists_its_tools_and_marks_loaded_ones(args: dict[str, Any]) -> None:
     result = await tools(loaded=[ToolName("time", "get_current_time")])["browse_toolkit"].execute(args)
     assert result.content == (
         "2 tools of time; load those that you need with load_tools.\n"
@@ -95,7 +95,7 @@ async def test_long_lists_come_in_pages() -> None:
         ("unload_tools", {"names": "nope\n\n## math__add"}, r"Error: nothing was unloaded. Unknown tool 'nope'."),
     ],
 )
-async def test_what_cannot_be_done_is_answered_with_the_reason(name: str, args: Any, text: str) -> None:
+async def test_impossible_requests_are_answered_with_the_reason(name: str, args: Any, text: str) -> None:
     result = await tools()[name].execute(args)
     assert result.content.startswith(text)
     assert (result.newly_loaded_tools, result.unloaded, loaded_in(result.content)) == ([], (), [])
@@ -109,13 +109,13 @@ async def test_tools_are_loaded_by_name_with_their_cards(args: dict[str, Any]) -
     assert [(row.score, row.newly_loaded) for row in result.rows or ()] == [(None, True), (None, True)]
 
 
-async def test_a_name_of_several_tools_loads_each_and_says_so() -> None:
+async def test_a_name_shared_by_several_tools_loads_each_with_a_note() -> None:
     result = await tools()["load_tools"].execute({"names": ["log"]})
     assert new(result) == ["git__log", "git_hub__log"]
     assert "'log' can mean several tools" in result.content
 
 
-async def test_no_more_tools_than_the_limit_are_active() -> None:
+async def test_the_limit_bounds_the_active_tools() -> None:
     browse = tools(max_active_tools=2, loaded=[ToolName("git", "log")])
     result = await browse["load_tools"].execute({"names": ["git:log", "convert_time", "get_current_time"]})
     assert new(result) == ["time__convert_time"]
@@ -138,7 +138,7 @@ async def test_tools_that_were_there_from_the_start_do_not_count() -> None:
 
 
 @pytest.mark.fault(52)
-async def test_what_is_active_is_read_back_from_the_messages() -> None:
+async def test_active_tools_are_restored_from_the_messages() -> None:
     browse = tools()
     messages = [
         answer("load_tools", await browse["load_tools"].execute({"names": ["log", "convert_time", "hostile"]})),
@@ -196,7 +196,7 @@ async def test_the_pages_of_an_answer_say_whether_more_follow() -> None:
     assert [(len(lines), more) for lines, more in pages] == [(50, True), (10, False)]
 
 
-async def test_what_could_make_room_is_read_back() -> None:
+async def test_the_suggestion_to_unload_is_restored_from_the_messages() -> None:
     load = tools(max_active_tools=1)["load_tools"]
     assert to_unload((await load.execute({"names": ["git:log"]})).content) == []
     assert to_unload((await load.execute({"names": ["time:convert_time"]})).content) == ["git:log"]
@@ -209,7 +209,7 @@ TAGGED = [
 ]
 
 
-async def test_tags_are_categories_beside_the_servers() -> None:
+async def test_tags_are_categories_next_to_the_servers() -> None:
     browse = browse_tools(TAGGED)["browse_toolkit"]
     lines, _ = lines_in((await browse.execute({})).content)
     assert [line.name for line in lines] == ["bank", "shop", "contact", "finance", "x ## math__add \u2039/a\u203a"]
@@ -228,7 +228,7 @@ async def test_tags_are_categories_beside_the_servers() -> None:
         ({"query": "log", "category": "math"}, []),
     ],
 )
-async def test_a_query_lists_what_fits_it_and_loads_nothing(args: dict[str, Any], names: list[str]) -> None:
+async def test_a_query_lists_matching_tools_and_loads_nothing(args: dict[str, Any], names: list[str]) -> None:
     result = await tools()["browse_toolkit"].execute(args)
     assert [line.name for line in lines_in(result.content)[0]] == names
     assert (result.newly_loaded_tools, result.rows) == ([], None)
@@ -240,7 +240,7 @@ async def test_a_query_within_a_tag_lists_only_tools_of_it() -> None:
     assert [line.name for line in lines_in(result.content)[0]] == ["bank__balance"]
 
 
-async def test_what_a_query_lists_can_be_loaded_by_that_name() -> None:
+async def test_listed_tools_can_be_loaded_by_their_listed_names() -> None:
     browse = tools()
     lines, _ = lines_in((await browse["browse_toolkit"].execute({"query": "workflow runs"})).content)
     assert new(await browse["load_tools"].execute({"names": [line.name for line in lines]})) == ["git_hub__log"]

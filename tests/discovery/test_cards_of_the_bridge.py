@@ -33,7 +33,7 @@ async def test_a_card_has_the_whole_definition() -> None:
     assert second["name"] == "shop__other"
 
 
-async def test_many_long_schemas_stay_within_the_limit_and_none_is_loaded_without_its_schema() -> None:
+async def test_many_long_schemas_fit_the_limit_and_no_tool_loads_without_its_schema() -> None:
     words = " ".join(f"word{number}" for number in range(300))
     tools = [tool(f"t{number}", words, **{"value": {"type": "string", "description": words}}) for number in range(10)]
     content = await found(*tools)

@@ -99,7 +99,7 @@ def test_a_part_of_the_request_lifts_the_tool_that_fits_it_best() -> None:
     assert explanation.score > next(hit for hit in INDEX.search(alone, 10) if hit.tool.name == "geocode_address").score
 
 
-def test_tools_without_any_term_of_the_query_are_no_hits() -> None:
+def test_tools_without_any_term_of_the_query_are_not_hits() -> None:
     assert found("qwertyuiop") == []
     hits = INDEX.search("stock price", 50)
     assert 0 < len(hits) < len(TOOLS)
@@ -150,7 +150,7 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     assert lost.share < 0
 
 
-def test_tools_of_one_name_that_say_different_things_do_not_stand_back() -> None:
+def test_tools_of_one_name_with_different_descriptions_are_not_demoted() -> None:
     index = ToolSearchIndex([tool("a", "lookup", "Books of a library"), tool("b", "lookup", "Phone numbers in a directory")])
     assert not [share for hit in index.search("lookup") for share in hit.explain().shares if share.share < 0]
 
@@ -377,12 +377,12 @@ def test_each_share_names_term_field_frequency_and_rarity() -> None:
     assert share.length_norm > 0
 
 
-def test_a_synonym_says_which_word_it_stands_for() -> None:
+def test_a_synonym_names_the_word_it_replaces() -> None:
     shares = INDEX.explain("document", TOOLS[0]).shares
     assert {(share.term, share.asked) for share in shares if share.idf} == {("fil", "docu")}
 
 
-def test_of_equal_tools_that_comes_first_whose_server_is_about_the_request() -> None:
+def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> None:
     named = [tool("music", f"song_{n}", "Plays a song of an album") for n in range(3)]
     index = ToolSearchIndex([*named, tool("music", "search", "Find a thing"), tool("attic", "search", "Find a thing")])
     hits = index.search("find a song", 9)
@@ -398,13 +398,13 @@ def test_a_word_of_the_same_subject_finds_a_tool_behind_those_that_have_the_word
     assert found("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
 
 
-def test_words_that_fill_a_request_count_less_than_those_that_say_what_is_wanted() -> None:
+def test_filler_words_of_a_request_count_less_than_meaningful_ones() -> None:
     tools = [tool("a", "latest_items", "The latest items"), tool("b", "weather", "The weather")]
     assert found("the latest weather", 1, index=ToolSearchIndex(tools)) == ["b:weather"]
     assert found("latest items", 1, index=ToolSearchIndex(tools)) == ["a:latest_items"]
 
 
-def test_what_a_long_description_says_late_is_found() -> None:
+def test_words_late_in_a_long_description_are_found() -> None:
     late = tool("a", "x", f"{'Nothing of note. ' * 40} It paints unicorns.")
     index = ToolSearchIndex([late, tool("b", "y", "Other")])
     assert [share.field for share in index.explain("unicorn", late).shares if share.idf] == ["details"]
@@ -431,7 +431,7 @@ def test_a_tool_behind_the_cut_has_its_place() -> None:
     assert hits[2].explain().verdict == "Ranked 3rd: returned to the model."
 
 
-def test_a_tool_of_another_server_is_not_found_and_says_so() -> None:
+def test_a_tool_of_another_server_is_not_found_and_this_is_explained() -> None:
     explanation = INDEX.explain("read a file", TOOLS[0], server="mail")
     assert (explanation.score, explanation.rank) == (0.0, None)
     assert "limited to server 'mail'" in explanation.verdict
@@ -475,7 +475,7 @@ class LetterTriples:
         return row
 
 
-def test_an_embedding_finds_what_words_do_not() -> None:
+def test_an_embedding_finds_tools_that_words_do_not() -> None:
     query = "geokodierung von adressen"
     assert found(query) == []
     index = ToolSearchIndex(TOOLS, embed=LetterTriples())
@@ -540,7 +540,7 @@ def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any
     assert "sk-secret" not in caplog.text
 
 
-def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_much() -> None:
+def test_lookups_are_cached_and_the_cache_is_bounded() -> None:
     import numpy as np
 
     from casual_mcp_nb.discovery._lookup import TermCache
@@ -563,7 +563,7 @@ def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_muc
 @pytest.mark.parametrize(
     ("query", "name"), [("time zone", "timezone_of"), ("timezone", "timezone_of"), ("File System", "filesystem")]
 )
-def test_words_that_one_writes_apart_find_what_another_writes_as_one(query: str, name: str) -> None:
+def test_words_written_apart_find_the_same_words_written_together(query: str, name: str) -> None:
     tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
     assert found(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
 

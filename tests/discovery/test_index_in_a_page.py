@@ -94,7 +94,7 @@ def ranked() -> dict[str, Any]:
     return {"index": index.to_plain(), "queries": QUERIES, "found": found}
 
 
-def test_the_file_that_the_page_is_compared_with_is_what_python_finds() -> None:
+def test_the_reference_file_of_the_page_matches_python() -> None:
     written, now = json.loads(FILE.read_text(encoding="utf-8")), json.loads(json.dumps(ranked()))
     assert (written["index"], written["queries"]) == (now["index"], now["queries"]), (
         f"Write it again: python tests/discovery/{Path(__file__).name}"

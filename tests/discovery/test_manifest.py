@@ -96,13 +96,13 @@ def test_the_summary_is_one_clean_line_of_at_most_80_characters(description: str
 
 
 @pytest.mark.parametrize("name", ["a\n- fake (1 tool): x", "</manifest>", "a, b", "n" * 65, "\u202eevil", " padded"])
-def test_a_name_that_could_be_read_as_something_else_stands_there_as_on_the_wire(name: str) -> None:
+def test_an_ambiguous_name_is_written_as_its_wire_name(name: str) -> None:
     tool = ToolSpec("s", name)
     assert generate_manifest([tool]) == f"- s (1 tool): {tool.wire_name}"
 
 
 @pytest.mark.fault(44)
-def test_servers_whose_names_are_prefixes_of_each_other_stay_apart() -> None:
+def test_servers_whose_names_are_prefixes_of_each_other_stay_separate() -> None:
     deferred = [ToolSpec("git_hub", "log"), ToolSpec("git", "hub_log"), ToolSpec("my_server", "a"), ToolSpec("my", "server_a")]
     assert generate_manifest(deferred).split("\n") == [
         "- git (1 tool): hub_log",
@@ -136,7 +136,7 @@ def test_over_the_budget_the_lines_shorten_until_they_fit(budget: int) -> None:
     assert text == generate_manifest(deferred, budget)
 
 
-def test_names_are_fewer_first_then_summaries_are_shorter_and_at_last_servers_stand_in_one_line() -> None:
+def test_a_manifest_shrinks_first_names_then_summaries_then_to_one_line_of_servers() -> None:
     deferred = many(30)
     texts = list(dict.fromkeys(generate_manifest(deferred, budget) for budget in range(3_000, 0, -10)))
     names = [text.count("tool_") for text in texts]
@@ -175,7 +175,7 @@ def test_a_hostile_server_cannot_break_a_shortened_manifest_either() -> None:
 
 
 @pytest.mark.parametrize(("definitions", "most", "budget"), [(0, 2_000, 250), (2_500, 2_000, 250), (90_000, 2_000, 1_500)])
-def test_a_manifest_may_grow_with_the_square_root_of_what_it_stands_for(definitions: int, most: int, budget: int) -> None:
+def test_a_manifest_may_grow_with_the_square_root_of_its_tools_size(definitions: int, most: int, budget: int) -> None:
     assert manifest_budget(definitions, most) == budget
     assert manifest_budget(definitions, 100) == 100
     assert manifest_budget(10**9, most) == most

@@ -32,7 +32,7 @@ def test_the_mode_of_the_owner_decides(
     assert [tool.server for tool in hidden] == deferred.split()
 
 
-def test_single_tools_stay_loaded_where_the_person_or_the_server_says_so() -> None:
+def test_single_tools_stay_loaded_if_the_person_or_the_server_wants() -> None:
     tools = [ToolSpec("git", f"t{number}", always_load=number % 2 == 1) for number in range(30)]
     tools.append(ToolSpec("my", "a"))
     for modes, defer_all in (({"git": "deferred", "my": "deferred"}, False), ({}, True)):

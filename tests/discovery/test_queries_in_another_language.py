@@ -13,7 +13,7 @@ pytestmark = pytest.mark.defect("E7")
 CLOCK = ToolSpec("time", "current_time", "The time now in a city.", {"type": "object"}, wire_name="time__current_time")
 
 
-async def test_the_search_tool_says_what_language_to_ask_in_at_a_small_price() -> None:
+async def test_the_search_tool_names_the_language_to_search_in_cheaply() -> None:
     definition = SearchToolsTool([CLOCK]).definition
     rule = definition["parameters"]["properties"]["query"]["description"]
     assert "language" in rule
@@ -38,7 +38,7 @@ async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> N
         ("time city", False),
     ],
 )
-async def test_what_is_found_by_few_words_of_another_language_says_so_too(query: str, told: bool) -> None:
+async def test_hits_for_few_words_of_another_language_get_the_note_too(query: str, told: bool) -> None:
     answer = await SearchToolsTool([CLOCK]).execute({"query": query})
     assert [tool.name for tool in answer.newly_loaded_tools] == ["current_time"]
     assert ("English" in answer.content) is told

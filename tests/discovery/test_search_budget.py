@@ -26,7 +26,7 @@ def tool(**options: Any) -> SearchToolsTool:
     "arguments", [{"query": "file a letter"}, {"server_name": "desk"}, {"tool_names": [t.name for t in TOOLS]}]
 )
 @pytest.mark.parametrize("delivery", ["definitions", "native", "bridge"])
-async def test_a_search_loads_no_more_than_fits_and_names_the_others(arguments: Any, delivery: Any) -> None:
+async def test_a_search_loads_only_tools_that_fit_and_names_the_others(arguments: Any, delivery: Any) -> None:
     result = await tool(max_search_tokens=2 * EACH + 1, delivery=delivery).execute(arguments)
     assert len(result.newly_loaded_tools) == len(result.rows) == 2
     assert loaded_in(result.content) == [each.wire_name for each in result.newly_loaded_tools]
@@ -35,7 +35,7 @@ async def test_a_search_loads_no_more_than_fits_and_names_the_others(arguments: 
     assert sum(name in result.content for name in others) >= 3
 
 
-async def test_a_narrower_search_loads_what_did_not_fit() -> None:
+async def test_a_narrower_search_loads_tools_that_did_not_fit() -> None:
     search = tool(max_search_tokens=1)
     (first,) = (await search.execute({"query": "file a letter"})).newly_loaded_tools
     other = next(each for each in TOOLS if each != first)

@@ -94,7 +94,7 @@ async def ask(**args: Any) -> SyntheticToolResult:
     ],
 )
 @pytest.mark.fault(44)
-async def test_what_is_asked_for_is_loaded(args: dict[str, Any], loaded: str) -> None:
+async def test_requested_tools_are_loaded(args: dict[str, Any], loaded: str) -> None:
     result = await ask(**args)
     assert names(result) == loaded.split()
     assert loaded_in(result.content) == loaded.split()
@@ -125,7 +125,7 @@ async def test_a_query_finds_at_most_the_limit_and_says_the_scores() -> None:
     assert [row.score for row in (await ask(tool_names=["log"])).rows] == [None, None]
 
 
-async def test_fewer_hits_than_asked_for_are_filled_up_from_the_best_server() -> None:
+async def test_missing_hits_are_filled_up_from_the_best_server() -> None:
     result = await tool(max_search_results=2).execute({"query": "ancestry"})
     assert names(result) == ["git__log", "git__hub_status"]
     assert [(row.score is None, row.same_server) for row in result.rows or ()] == [(False, False), (True, True)]
@@ -175,13 +175,13 @@ async def test_a_siblings_name_cannot_look_like_a_tool_that_is_loaded(name: str)
     assert loaded_in(result.content) == names(result) == [specs[0].wire_name]
 
 
-async def test_a_toolset_bounds_what_is_named_beside_the_hits() -> None:
+async def test_only_tools_of_the_toolset_are_named_next_to_the_hits() -> None:
     permitted = filter_tools(CATALOG, ToolSetConfig(servers={"time": ("convert_time",), "git": True}))
     result = await SearchToolsTool(permitted).execute({"query": "convert time zones"})
     assert "get_current_time" not in result.content
 
 
-async def test_what_was_found_before_is_already_loaded() -> None:
+async def test_tools_found_before_are_already_loaded() -> None:
     search = tool(loaded=[ToolName("git", "log")])
     first = await search.execute({"server_name": "git"})
     assert names(first) == ["git__hub_status"]
@@ -220,13 +220,13 @@ async def test_a_tool_that_was_there_from_the_start_is_already_loaded(args: dict
         ({"tool_names": ["xyzzy"], "query": "xyzzy"}, "Unknown tool 'xyzzy'. No tools found matching 'xyzzy'."),
     ],
 )
-async def test_what_is_not_found_is_answered_with_what_there_is(args: dict[str, Any], text: str) -> None:
+async def test_unknown_names_are_answered_with_the_available_ones(args: dict[str, Any], text: str) -> None:
     result = await ask(**args)
     assert result.content.startswith(text)
     assert (result.newly_loaded_tools, result.rows, loaded_in(result.content)) == ([], (), [])
 
 
-async def test_a_name_that_some_have_and_some_have_not_is_told() -> None:
+async def test_known_and_unknown_names_are_reported_separately() -> None:
     content = (await ask(tool_names=["log", "logg"])).content
     assert "'log' can mean several tools: git:log, git_hub:log. All of them were looked up; choose by server." in content
     assert "Unknown tool 'logg'. Did you mean 'log'?" in content
@@ -352,7 +352,7 @@ async def test_an_answer_that_was_cut_anywhere_claims_nothing_more() -> None:
         assert set(loaded_in(f"{content[:9]}\n[cut]\n{content[start:]}")) <= said
 
 
-async def test_a_long_answer_is_bounded_and_loads_only_what_it_shows() -> None:
+async def test_a_long_answer_is_bounded_and_loads_only_the_tools_it_shows() -> None:
     specs = [ToolSpec("big", f"tool_{number}", "Does one of many things. " * 9, ZONES) for number in range(1_000)]
     search = SearchToolsTool(specs, max_search_tokens=1_000_000)
     result = await search.execute({"server_name": "big"})
@@ -396,7 +396,7 @@ def answer(content: str, name: str = SEARCH_TOOLS) -> ToolResultMessage:
 
 
 @pytest.mark.fault(52)
-async def test_what_a_conversation_discovered_is_read_back_from_its_messages() -> None:
+async def test_discovered_tools_are_restored_from_the_messages() -> None:
     search = tool()
     first = (await search.execute({"tool_names": ["log"]})).content
     second = (await search.execute({"server_name": "git"})).content
@@ -424,7 +424,7 @@ def test_the_definition_carries_the_manifest_between_its_tags() -> None:
 
 
 @pytest.mark.defect("H14")
-def test_every_parameter_of_the_built_in_tools_says_what_it_is_in_a_few_words() -> None:
+def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None:
     from casual_mcp_nb.discovery import browse_tools
     from casual_mcp_nb.discovery.synthetic import BUILT_IN
     from casual_mcp_nb.engine import bridge, large_results

@@ -22,7 +22,7 @@ def new(result: SyntheticToolResult) -> set[str]:
     return {each.server for each in result.newly_loaded_tools}
 
 
-async def test_the_same_search_again_finds_others_and_names_what_is_loaded() -> None:
+async def test_a_repeated_search_finds_others_and_names_the_loaded_ones() -> None:
     search = tool()
     results = [await search.execute({"query": "weather"}) for _ in range(3)]
     assert [len(new(result)) for result in results] == [LIMIT] * 3
@@ -41,7 +41,7 @@ async def test_when_nothing_else_matches_it_is_shown_again() -> None:
     assert loaded_in(second.content) == loaded_in(first.content)
 
 
-async def test_what_was_used_keeps_its_place() -> None:
+async def test_used_tools_keep_their_rank() -> None:
     search = tool(used=(used := set[ToolName]()))
     first = await search.execute({"query": "weather"})
     best = first.newly_loaded_tools[0]
@@ -64,7 +64,7 @@ async def test_names_and_servers_are_answered_whatever_was_shown() -> None:
     assert loaded_in(by_name.content) == loaded_in(by_server.content) == [TOOLS[0].wire_name]
 
 
-def test_what_a_conversation_used_is_in_its_messages() -> None:
+def test_the_messages_show_the_tools_used() -> None:
     def called(name: str, arguments: str = "{}") -> AssistantMessage:
         function = AssistantToolCallFunction(name=name, arguments=arguments)
         return AssistantMessage(content=None, tool_calls=[AssistantToolCall(id=name, function=function)])

@@ -84,7 +84,7 @@ def test_different_words_stay_different_terms(one: str, other: str) -> None:
         ("two\nlines /a/b.txt\nthree", "two\nlines file txt\nthree"),
     ],
 )
-def test_a_value_in_a_query_reads_as_what_it_is(query: str, expected: str) -> None:
+def test_a_value_in_a_query_is_replaced_by_its_kind(query: str, expected: str) -> None:
     assert readable(query) == expected
 
 
@@ -111,7 +111,7 @@ def test_fillers_and_numbers_count_less() -> None:
 
 
 @pytest.mark.parametrize(("table", "one", "other"), [(synonyms(), "email", "mail"), (topics(), "laptop", "product")])
-def test_related_words_stand_for_each_other_both_ways(table: dict[str, tuple[str, ...]], one: str, other: str) -> None:
+def test_related_words_match_each_other_both_ways(table: dict[str, tuple[str, ...]], one: str, other: str) -> None:
     assert stem(one) in table[stem(other)]
     assert all(term in table[other] for term, others in table.items() for other in others)
     assert all(term not in others for term, others in table.items())

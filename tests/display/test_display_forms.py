@@ -122,7 +122,7 @@ def test_the_display_room_needs_neither_ipython_nor_the_engine() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_what_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(SearchResults):
         @property
         def hits(self) -> Any:
@@ -144,7 +144,7 @@ def test_what_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(make: Any, ca
     assert "no hits" not in caplog.text
 
 
-def test_a_noun_whose_repr_fails_too_is_still_shown() -> None:
+def test_a_value_whose_repr_fails_too_is_still_shown() -> None:
     class Hopeless:
         def __repr__(self) -> str:
             raise RuntimeError
@@ -160,7 +160,7 @@ def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None
     assert "(not an LLM)" in turn_html(Turn(Trace([started, TurnFinished("done")])))
 
 
-def test_a_session_shows_what_deferral_saves_in_a_whole_turn(make: Any) -> None:
+def test_a_session_shows_the_saving_in_a_whole_turn(make: Any) -> None:
     text = plain(make("session"))
     assert "≈ 410 tokens" in text
     assert "≈ 1,890 tokens" in text
@@ -206,7 +206,7 @@ def test_tools_show_mode_claims_and_price_and_sums_for_each_server(make: Any) ->
     assert re.search(r"send +off", text)
 
 
-def test_a_tool_card_tells_its_parameters_and_folds_its_schema(make: Any) -> None:
+def test_a_tool_card_lists_the_parameters_and_folds_the_schema(make: Any) -> None:
     text, html = plain(make("tool")), mimebundle(make("tool"))["text/html"]
     assert re.search(r"city +string +required +Name of the city", text)
     assert re.search(r"days +integer or null +optional", text)
@@ -238,7 +238,7 @@ def test_a_deeply_nested_schema_does_no_harm() -> None:
     assert "s__t" in plain(tool)
 
 
-def test_the_manifest_stands_exactly_as_the_model_reads_it(make: Any) -> None:
+def test_the_manifest_is_shown_exactly_as_the_model_reads_it(make: Any) -> None:
     manifest = make("manifest")
     html = mimebundle(manifest)["text/html"]
     assert f"\n{manifest.text}</pre>" in html
@@ -250,7 +250,7 @@ def test_an_empty_manifest_says_that_nothing_is_deferred() -> None:
     assert "Nothing is deferred" in plain(Manifest(""))
 
 
-def test_toolsets_show_which_is_in_use_and_what_it_includes(make: Any) -> None:
+def test_toolsets_show_the_one_in_use_and_its_tools(make: Any) -> None:
     text = plain(make("toolsets"))
     assert "● in use" in text
     assert "weather: all; files: read, list; mail: all but send" in text
@@ -274,7 +274,7 @@ def test_a_long_list_of_results_is_not_explained_row_by_row(make: Any) -> None:
     assert "Match" in plain(dataclasses.replace(results, hits=(hit,) * 11))
 
 
-def test_a_search_without_results_says_so(make: Any) -> None:
+def test_a_search_without_results_shows_a_note(make: Any) -> None:
     assert "No tool matches." in plain(dataclasses.replace(make("search"), hits=()))
 
 
@@ -303,7 +303,7 @@ def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: An
     assert "“tomorrow”" in text
 
 
-def test_an_explanation_says_what_was_cut_and_what_was_not_found(make: Any) -> None:
+def test_an_explanation_names_cut_and_missing_words(make: Any) -> None:
     explanation = make("explanation")
     assert "Ranked 7th: not returned (limit 5)." in plain(dataclasses.replace(explanation, rank=7))
     assert "No match" in plain(dataclasses.replace(explanation, rank=None, score=0.0, shares=()))
@@ -319,7 +319,7 @@ def test_each_step_of_a_turn_is_a_line_with_its_tokens_and_its_time(make: Any) -
     assert "5 tools loaded (4 at start, 1 found by search)" in text
 
 
-def test_one_line_says_what_a_turn_took_and_leaves_out_what_is_zero(make: Any) -> None:
+def test_one_line_sums_up_a_turn_without_zero_figures(make: Any) -> None:
     text = plain(make("turn"))
     assert (
         "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens in, 74% less than with every tool loaded · 2.1 s"
@@ -359,18 +359,18 @@ def test_only_the_current_step_of_a_running_turn_is_open(make: Any) -> None:
         (TurnFinished("done"), "○ "),
     ],
 )
-def test_what_happened_is_said_in_place_of_an_answer(make: Any, end: TurnFinished, first: str) -> None:
+def test_a_missing_answer_is_explained_in_its_place(make: Any, end: TurnFinished, first: str) -> None:
     assert plain(calling_turn(make, end)).startswith(first)
 
 
-def test_an_answer_that_was_cut_says_so_first(make: Any) -> None:
+def test_a_cut_answer_begins_with_a_note(make: Any) -> None:
     events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="Half"), truncated=True)]
     text = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events, TurnFinished("done")])))
     assert text.startswith("✂ ")
     assert "│ Half" in text
 
 
-def test_a_turn_opens_its_errors_and_folds_what_went_well(make: Any) -> None:
+def test_a_turn_opens_its_errors_and_folds_its_successes(make: Any) -> None:
     html = mimebundle(make("turn"))["text/html"]
     assert re.search(r'<details class="cmn-call"[^>]* open><summary><span class="cmn-phrase"><code>weather:get_forecast', html)
     results = [ToolFinished(0, number, CALL, "ok", "3", None, 0.6) for number in "12"]
@@ -486,7 +486,7 @@ def test_a_session_says_how_deferred_tools_are_found(make: Any, strategy: str, w
     assert words in plain(dataclasses.replace(make("session"), strategy=strategy))
 
 
-def test_a_selection_says_what_browsing_and_the_manifest_may_take() -> None:
+def test_a_selection_shows_the_limits_of_browsing_and_the_manifest() -> None:
     text = plain(Selection(strategy="browse", max_active_tools=7, manifest_max_tokens=900))
     assert re.search(r"Max tools loaded by browsing +7 tools", text)
     assert re.search(r"Max manifest size +900 estimated tokens", text)

@@ -72,7 +72,7 @@ def test_hostile_text_adds_no_element_to_a_page(make: Any, parse: Any, hostile: 
 
 
 @pytest.mark.fault(86)
-def test_hostile_text_is_no_markup_in_markdown(make: Any, kind: str, hostile: Any) -> None:
+def test_hostile_text_is_not_markup_in_markdown(make: Any, kind: str, hostile: Any) -> None:
     markdown = drawn(make(kind, hostile))["text/markdown"]
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     tokens = all_tokens(parser.parse(markdown))
@@ -164,7 +164,7 @@ def test_every_character_that_acts_or_hides_has_a_mark() -> None:
         ("naïve 😀 日本 \ufffd", "naïve 😀 日本 \ufffd"),
     ],
 )
-def test_clean_marks_what_hides_and_leaves_the_rest(text: str, shown: str) -> None:
+def test_clean_marks_hidden_characters_and_keeps_all_others(text: str, shown: str) -> None:
     assert clean(text) == shown
     assert clean(shown) == shown
 

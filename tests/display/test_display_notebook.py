@@ -76,7 +76,7 @@ def test_a_notebook_as_html_has_no_active_content(book: Any) -> None:
 
 @pytest.mark.fault(87)
 @pytest.mark.fault(91)
-def test_each_output_stands_by_itself_without_a_kernel(book: Any, parse: Any) -> None:
+def test_each_output_is_self_contained_without_a_kernel(book: Any, parse: Any) -> None:
     outputs = [output for cell in book.cells for output in cell.outputs]
     assert len(outputs) == len(CELLS)
     for output in outputs:

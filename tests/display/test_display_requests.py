@@ -39,7 +39,7 @@ def call(structured: Any = None, *content: ContentPart) -> ToolCall:
     return ToolCall("1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", content, structured)
 
 
-def test_a_request_shows_its_messages_its_tools_and_what_it_is_made_of(make: Any) -> None:
+def test_a_request_shows_its_messages_tools_and_breakdown(make: Any) -> None:
     text = plain(make("request"))
     assert "2 messages, 1 tool, ≈ 205 tokens" in text
     assert re.search(r"Tool definitions +≈ 110 +54%", text)
@@ -49,7 +49,7 @@ def test_a_request_shows_its_messages_its_tools_and_what_it_is_made_of(make: Any
     assert '"parameters": {' in text
 
 
-def test_a_line_marks_the_end_of_what_a_request_repeats_from_the_one_before() -> None:
+def test_a_line_marks_the_end_of_the_part_repeated_from_the_previous_request() -> None:
     messages = tuple(UserMessage(content=f"Message {number}.") for number in range(1, 4))
     tools = tuple({"name": name, "description": "", "parameters": {}} for name in ("alpha", "beta", "gamma"))
     whole = Request(messages, tools, TokenParts(tools=30, history=30), reused=50, reused_tools=3, reused_messages=2)
@@ -67,7 +67,7 @@ def test_a_line_marks_the_end_of_what_a_request_repeats_from_the_one_before() ->
     assert plain(long).count("Reused up to here") == 1
 
 
-def test_a_step_says_what_was_reused_what_broke_it_and_what_the_provider_says() -> None:
+def test_a_step_shows_its_cache_reuse_its_break_and_the_providers_reason() -> None:
     asked = UserMessage(content="x")
     usage = TokenUsage(100, 5, 0, cache_miss=CacheMiss("tools_changed", 80))
     events: list[Event] = [
@@ -88,7 +88,7 @@ def test_a_step_says_what_was_reused_what_broke_it_and_what_the_provider_says() 
 
 
 @pytest.mark.fault(90)
-def test_a_request_of_five_thousand_messages_is_small_and_says_what_it_left_out() -> None:
+def test_a_request_of_five_thousand_messages_is_small_and_counts_omissions() -> None:
     messages = tuple(UserMessage(content=f"Message {number}. " * 20) for number in range(5_000))
     bundle = mimebundle(Request(messages, (), TokenParts(1, 2, 3, 4, 5)))
     assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
@@ -113,7 +113,7 @@ def test_the_diff_of_the_first_step_is_all_that_was_sent(make: Any) -> None:
     assert "+ weather__get_forecast" in text
 
 
-def test_a_step_tells_what_it_took_said_and_called(make: Any) -> None:
+def test_a_step_shows_its_usage_answer_and_calls(make: Any) -> None:
     text = plain(make("turn").steps[0])
     assert re.search(r"Input +210 tokens", text)
     assert re.search(r"Ending +stopped to call tools", text)
@@ -178,7 +178,7 @@ def test_a_running_call_shows_how_long_it_has_been_running(make: Any) -> None:
     assert "\n" not in bundle["text/plain"]
 
 
-def test_a_call_that_waits_for_approval_says_so_and_the_wait_is_not_its_time(make: Any) -> None:
+def test_a_call_waiting_for_approval_is_marked_and_the_wait_is_not_counted(make: Any) -> None:
     events: list[Event] = [event for event in make("running turn").trace if not isinstance(event, ToolProgress)]
     events.append(ApprovalAsked("b", 1.5))
     waiting = live_bundle(Turn(Trace(events)), "output", 30.0)["text/html"]
@@ -232,7 +232,7 @@ def test_other_structured_results_stay_the_text_that_they_are(structured: Any) -
 
 
 @pytest.mark.fault(90)
-def test_a_large_table_is_cut_and_says_so() -> None:
+def test_a_large_table_is_cut_with_a_note() -> None:
     rows = [{f"column {number}": "x" * 500 for number in range(30)} for _ in range(5_000)]
     bundle = mimebundle(call(rows))
     assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
@@ -275,19 +275,19 @@ def test_a_server_card_lists_its_capabilities_and_instructions(make: Any) -> Non
     assert "KeyError: 'TOKEN'" in text
 
 
-def test_a_diagnosis_says_in_words_what_fails_and_what_to_do(make: Any) -> None:
+def test_a_diagnosis_explains_failures_and_remedies(make: Any) -> None:
     text = plain(make("diagnosis"))
     assert "✗ problems found · 3 checks, 1 failure, 1 warning" in text
     assert re.search(r"mail +✗ fails +It ended at once\. +Reconnect it\.", text)
 
 
-def test_the_system_prompt_stands_exactly_as_the_model_reads_it(make: Any) -> None:
+def test_the_system_prompt_is_shown_exactly_as_the_model_reads_it(make: Any) -> None:
     prompt = make("prompt")
     assert str(prompt) == "You are kind."
     assert "\nYou are kind.</pre>" in mimebundle(prompt)["text/html"]
 
 
-def test_what_the_provider_adds_is_listed_apart() -> None:
+def test_tools_added_by_the_provider_are_listed_separately() -> None:
     found = ({"name": "shop__<b>list</b>", "description": "List.", "parameters": {}},)
     request = Request((UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=found)
     text = plain(request)

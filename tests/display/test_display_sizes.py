@@ -97,7 +97,7 @@ def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: An
 
 @pytest.mark.fault(90)
 @pytest.mark.parametrize(("steps", "calls"), [(50, 1), (50, 10), (500, 1), (2, 1_000)])
-def test_a_long_turn_is_a_small_output_that_counts_what_it_left_out(parse: Any, steps: int, calls: int) -> None:
+def test_a_long_turn_is_a_small_output_that_counts_omissions(parse: Any, steps: int, calls: int) -> None:
     turn = long_turn(steps, calls, 'A "result" & more. ' * 30)
     assert size(turn) <= MAX_BYTES
     html = turn_html(turn)
@@ -178,7 +178,7 @@ def turn_with_hits(count: int) -> Turn:
 
 @pytest.mark.defect("F13")
 @pytest.mark.parametrize("kind", GROWING)
-def test_what_grows_never_has_a_shorter_text_or_markdown(kind: str) -> None:
+def test_growing_content_never_shortens_the_text_or_markdown(kind: str) -> None:
     for form in ("text/plain", "text/markdown"):
         sizes = [len(mimebundle(GROWING[kind](count), {form})[form].encode()) for count in (1, 4, 10, 25, 50)]
         assert sizes == sorted(sizes), form

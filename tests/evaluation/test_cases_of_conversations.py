@@ -43,7 +43,7 @@ def of(query: str, *needs: ToolName) -> Case:
     return Case(query, tuple(frozenset([need]) for need in needs))
 
 
-def test_a_query_needs_what_it_found_and_was_then_called(opened: Callable[[], Session]) -> None:
+def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], Session]) -> None:
     session = opened()
     found = call(SEARCH, query="weather forecast of a city")
     asks(
@@ -61,7 +61,7 @@ def test_each_search_of_a_turn_has_its_own(opened: Callable[[], Session]) -> Non
     assert set(cases_of(session.turns)) == {of("weather forecast", FORECAST), of("write a note", NOTE)}
 
 
-def test_what_failed_or_does_not_exist_makes_no_case(opened: Callable[[], Session]) -> None:
+def test_failed_and_unknown_calls_make_no_case(opened: Callable[[], Session]) -> None:
     session = opened()
     asks(session, "Try.", call("desk__note", text="not loaded"), call("nothing"), call(SEARCH, query="write a note"))
     assert cases_of(session.turns) == ()

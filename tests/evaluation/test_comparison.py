@@ -100,7 +100,7 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     ],
     ids=str,
 )
-def test_what_is_wrong_is_an_error_before_anything_runs(session: Session, ways: dict[str, Any]) -> None:
+def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, ways: dict[str, Any]) -> None:
     before, calls = session.comparison, len(session.audit)
     with pytest.raises(UsageError):
         session.compare(ASK, **ways)
@@ -207,7 +207,7 @@ async def test_a_check_that_raises_loses_nothing(chat: McpToolChat) -> None:
     assert (await compared(chat, {"a": scripted_model("done")}, check=slowly)).runs[0].right is True
 
 
-async def test_a_comparison_that_is_cancelled_keeps_what_is_done() -> None:
+async def test_a_cancelled_comparison_keeps_completed_runs() -> None:
     waiting = asyncio.Event()
     server: FastMCP[Any] = FastMCP("slow")
 
@@ -347,7 +347,7 @@ def test_only_prompts_that_all_ways_answered_are_compared() -> None:
     assert [len(result.runs) for result in comparison.comparable] == [1, 1]
 
 
-def test_means_and_spread_and_what_is_unknown() -> None:
+def test_means_spread_and_unknown_figures() -> None:
     result = of(measured("a", seconds=1.0, steps=2), measured("a", seconds=3.0, steps=2, output_tokens=5))["a"]
     seconds = result.figure("seconds")
     assert seconds is not None
@@ -357,7 +357,7 @@ def test_means_and_spread_and_what_is_unknown() -> None:
     assert of(measured("a", tokens_reused=100))["a"].weighted_tokens == pytest.approx(110)
 
 
-def test_waiting_for_the_person_is_no_time_of_the_run() -> None:
+def test_waiting_for_the_person_is_not_counted_as_run_time() -> None:
     trace = Trace([TurnStarted((), "m")])
     for event in (
         ApprovalAsked("1", at=1.0),

@@ -76,7 +76,7 @@ def test_the_index_is_evaluated_when_nothing_is_named_and_explains_its_misses() 
     assert misses[-1].reason == "The catalog has no tool for it."
 
 
-def test_a_reason_names_what_is_missing_in_whole_words() -> None:
+def test_a_reason_names_missing_words_in_full() -> None:
     cases = [case("converting cities and zones into histories", {LOG})]
     miss = evaluate(CATALOG, cases, k=1, progress=False)["search"].misses[0]
     assert miss.reason.endswith("It lacks: converting, cities, zones.")
@@ -134,7 +134,7 @@ def test_a_strategy_that_fails_says_why_on_any_executor() -> None:
         evaluate(CATALOG, CASES, {"broken": broken}, progress=False)
 
 
-def test_several_strategies_stand_side_by_side() -> None:
+def test_several_strategies_are_shown_side_by_side() -> None:
     evaluation = evaluate(CATALOG, CASES, STRATEGIES, k=2, progress=False)
     assert list(evaluation) == list(STRATEGIES)
     assert [row["strategy"] for row in evaluation.rows()] == list(STRATEGIES)

@@ -39,7 +39,7 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
     )
 
 
-def test_a_word_in_the_name_that_the_other_tool_lacks_tells_them_apart() -> None:
+def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
     text = f"{TEXT} A tool of many uses for people who work with files."
     assert found(ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)) == []
 

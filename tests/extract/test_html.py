@@ -140,7 +140,7 @@ def test_a_hostile_page_is_read_within_limits(html: str) -> None:
     assert len(html_to_text(html)) < 2 * SIZE
 
 
-def test_a_page_beyond_the_limits_is_cut_and_says_so() -> None:
+def test_a_page_beyond_the_limits_is_cut_with_a_note() -> None:
     assert html_to_text("<p>a" * 30_000).endswith("\n…")
     assert html_to_text("a " * MAX_CHARACTERS).endswith("…")
     assert not html_to_text("<p>a" * 100).endswith("…")

@@ -24,7 +24,7 @@ from casual_mcp_nb.extract.json_text import json_from_text, json_values
         ('{"a": "\\"quoted\\", }"}', {"a": '"quoted", }'}),
     ],
 )
-def test_json_is_read_out_of_what_a_model_wrote(text: str, value: Any) -> None:
+def test_json_is_extracted_from_a_models_text(text: str, value: Any) -> None:
     assert json_from_text(text) == value
 
 

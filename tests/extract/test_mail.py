@@ -129,7 +129,7 @@ def test_long_and_deep_mails_are_bounded() -> None:
     assert len(parse_mail(mail.as_bytes()).attachments) == MAX_ATTACHMENTS
 
 
-def test_what_is_invisible_is_not_in_a_header() -> None:
+def test_a_header_has_no_invisible_characters() -> None:
     read = parse_mail(_mail("Subject: =?utf-8?q?pay=E2=80=AE_me=0D=0ABcc:_x?=", "From: a@example.com", "", "x"))
     assert read.subject == "pay me Bcc: x"
 

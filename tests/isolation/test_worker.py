@@ -131,7 +131,7 @@ def test_the_process_ends_with_an_owner_that_is_killed_in_the_middle_of_a_job() 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_starts_a_process_of_its_own(worker: Worker) -> None:
+def test_a_forked_child_starts_a_separate_process(worker: Worker) -> None:
     worker.run("validate", PLAIN, 5)
     read, write = os.pipe()
     child = os.fork()

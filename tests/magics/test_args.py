@@ -60,7 +60,7 @@ def test_an_unknown_command_is_an_error_with_the_closest() -> None:
         parse_line("serach convert a time", COMMANDS)
 
 
-def test_a_question_in_place_of_a_command_is_told_how_to_ask() -> None:
+def test_a_question_in_place_of_a_command_gets_advice_on_how_to_ask() -> None:
     with pytest.raises(UnknownNameError, match="%mcp ask") as error:
         parse_line("what time is it in Tokyo", COMMANDS)
     assert "Available" not in str(error.value)
@@ -143,12 +143,12 @@ def test_only_variables_that_were_named_are_put_into_the_text(text: str, names: 
     assert fill_in(text, names, {"city": "Oslo", "tricky": "{{ city }} \\1", "number": 3, "other": "no"}) == filled
 
 
-def test_a_variable_that_does_not_exist_is_told_with_the_closest() -> None:
+def test_an_unknown_variable_is_reported_with_the_closest_name() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'city'"):
         fill_in("{{ cty }}", ["cty"], {"city": "Oslo", "_hidden": 1})
 
 
-def test_a_variable_that_the_text_does_not_use_is_told() -> None:
+def test_a_variable_that_the_text_does_not_use_is_reported() -> None:
     with pytest.raises(UsageError, match=r"\{\{ city \}\}"):
         fill_in("{city}", ["city"], {"city": "Oslo"})
 
@@ -159,7 +159,7 @@ def test_a_step_is_named_by_its_number_or_by_turn_and_number(rest: str, place: A
 
 
 @pytest.mark.parametrize("rest", ["x", "1.", ".2", "1.2.3", "-1", "²", "9" * 5_000])
-def test_what_is_no_step_is_told_with_how_it_is_written(rest: str) -> None:
+def test_an_invalid_step_is_reported_with_the_right_syntax(rest: str) -> None:
     with pytest.raises(UsageError, match=r"%mcp diff 2, or 1\.2"):
         parse_place("diff", rest)
 
@@ -189,7 +189,7 @@ def test_a_comparison_that_cannot_be_read_is_refused(line: str) -> None:
         parse_compare(line)
 
 
-def test_a_word_behind_o_that_is_no_name_is_told() -> None:
+def test_an_invalid_name_after_o_is_reported() -> None:
     with pytest.raises(UsageError, match="not a valid variable name"):
         parse_line("tools -o 3x", COMMANDS)
 
@@ -207,7 +207,7 @@ def test_the_examples_of_the_help_are_lines_that_can_be_read() -> None:
             assert parse_line(command.example.removeprefix("%mcp "), COMMANDS).command == name
 
 
-def test_help_of_one_command_names_the_closest_when_there_is_none() -> None:
+def test_help_of_an_unknown_command_names_the_closest() -> None:
     assert help_of("call").groups[0][1][0].usage.startswith("%mcp call")
     with pytest.raises(UnknownNameError, match="'call'"):
         help_of("cal")
@@ -225,7 +225,7 @@ def test_help_of_one_command_names_the_closest_when_there_is_none() -> None:
         ("npx --model mine -y docs --model a:b", ("npx --model mine -y docs", "a:b")),
     ],
 )
-def test_the_model_of_a_line_stands_at_its_beginning_or_its_end(rest: str, split: tuple[str, str | None]) -> None:
+def test_the_model_is_at_the_beginning_or_end_of_a_line(rest: str, split: tuple[str, str | None]) -> None:
     assert split_model(rest) == split
 
 

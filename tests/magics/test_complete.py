@@ -71,7 +71,7 @@ NAMES = Names(
         ("%%mcp --no-discovery --no", []),
     ],
 )
-def test_the_names_that_can_stand_there_are_offered(text: str, found: list[str]) -> None:
+def test_names_valid_at_that_position_are_offered(text: str, found: list[str]) -> None:
     assert complete(text, NAMES) == found
 
 

@@ -37,7 +37,7 @@ def test_a_file_that_somebody_else_wrote_is_not_overwritten_unless_it_is_said(ke
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_cell_that_is_run_again_after_an_edit_replaces_what_it_wrote(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_cell_run_again_after_an_edit_replaces_its_output_file(kernel: Kernel, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     assert kernel.run(f"%%mcp_config {path}\n{MATH}").status == "ok"
     assert kernel.run(f"%%mcp_config {path}\n{MATH}").status == "ok"
@@ -56,7 +56,7 @@ def test_a_file_of_the_same_content_is_taken_as_it_is(kernel: Kernel, tmp_path: 
     assert path.stat().st_mtime_ns == before
 
 
-def test_what_is_no_text_is_not_overwritten(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_not_overwritten(kernel: Kernel, tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"\xff\xfe\x00")
     assert kernel.run(f"%%mcp_config {path}\n{MATH}").status == "error"

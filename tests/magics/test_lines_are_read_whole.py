@@ -68,7 +68,7 @@ def test_the_tools_of_one_server_are_listed(kernel: Kernel) -> None:
 
 
 @pytest.mark.defect("C6")
-def test_a_search_ranks_what_the_models_search_ranks_unless_all_is_wanted(kernel: Kernel) -> None:
+def test_a_search_ranks_the_same_tools_as_the_models_search_unless_all(kernel: Kernel) -> None:
     assert "math:add" not in kernel.run("%mcp search add numbers or time").text()
     assert "math:add" in kernel.run("%mcp search --all add numbers or time").text()
 

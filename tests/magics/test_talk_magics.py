@@ -56,7 +56,7 @@ def test_a_plan_is_shown_and_changes_no_conversation(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("line", "words"), [("undo", "no turn to undo"), ("rerun", "no turns yet"), ("rerun 0", "There is no turn 0")]
 )
-def test_what_is_not_there_is_one_line_of_error(kernel: Kernel, line: str, words: str) -> None:
+def test_missing_things_are_one_line_of_error(kernel: Kernel, line: str, words: str) -> None:
     kernel.run("%mcp new")
     ran = kernel.run(f"%mcp {line}")
     assert ran.status == "error"
@@ -67,7 +67,7 @@ def test_stop_is_harmless_when_nothing_runs(kernel: Kernel) -> None:
     assert kernel.run("%mcp stop").status == "ok"
 
 
-def test_the_panel_is_a_widget_with_a_picture_beside_it(kernel: Kernel) -> None:
+def test_the_panel_is_a_widget_with_a_static_picture(kernel: Kernel) -> None:
     ran = kernel.run("%mcp panel")
     assert ran.status == "ok"
     kinds = [set(output["data"]) for output in ran.outputs]
@@ -111,7 +111,7 @@ def test_the_calls_so_far_are_listed_and_saved(kernel: Kernel, tmp_path: Path) -
 
 
 @pytest.mark.defect("K4")
-def test_the_cost_of_a_config_is_shown_beside_the_session(kernel: Kernel, tmp_path: Path) -> None:
+def test_the_cost_of_a_config_is_shown_without_touching_the_session(kernel: Kernel, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"units": {"bundled": "units", "transport": "in-process"}}}))
     assert "units" in kernel.run(f"%mcp -o cost audit {config} --trust").text()
