@@ -1,37 +1,39 @@
 """Create the project's virtual environment, `.venv`, with nothing but Python 3.11 or later.
 
 `python3 .ci/environment.py` prints its Python; with `--lowest` that of an environment with the lowest releases of all direct
-dependencies, with `--others` those of one environment for each other supported Python that is on this machine.
+dependencies, with `--others` those of one environment for each other supported Python that is on this machine, with the newest
+releases. `.venv` has the releases of `uv.lock`, or the newest where uv does not work.
 """
 
 import hashlib
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv"
 PYTHON = FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-EXTRAS = "notebook,providers,docs,dev"
+EXTRAS = ("notebook", "providers", "google", "serve", "otel")
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 
 def ensure() -> Path:
-    """Create `.venv` and install the project with its extras, unless it is up to date.
+    """Create `.venv` and install the project with what it is developed with, unless it is up to date.
 
     Returns:
         The environment's Python.
     """
     if sys.version_info < (3, 11):
         sys.exit(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}. Try: python3.11 {' '.join(sys.argv)}")
-    return _made(FOLDER, sys.executable, EXTRAS)
+    return _made(FOLDER, sys.executable, ["dev", "docs"])
 
 
 def lowest() -> Path:
     """The same in `.lowest`, with the lowest release of each direct dependency that its bound allows."""
-    return _made(ROOT / ".lowest", sys.executable, "notebook,providers,dev", "--resolution", "lowest-direct")
+    return _made(ROOT / ".lowest", sys.executable, ["dev"], "--resolution", "lowest-direct")
 
 
 def others() -> list[Path]:
@@ -39,13 +41,15 @@ def others() -> list[Path]:
     ensure()
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     pythons = {version: _found(version) for version in SUPPORTED if version != this}
-    return [_made(ROOT / f".python-{name}", python, "notebook,providers,dev") for name, python in pythons.items() if python]
+    return [_made(ROOT / f".python-{name}", python, ["dev"]) for name, python in pythons.items() if python]
 
 
-def _made(folder: Path, python: str, extras: str, *options: str) -> Path:
+def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
     made = folder / PYTHON.relative_to(FOLDER)
     mark = folder / "installed"
-    text = "\n".join([(ROOT / "pyproject.toml").read_text(encoding="utf-8"), sys.version, python, extras, *options])
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lock = (ROOT / "uv.lock").read_text(encoding="utf-8") if folder == FOLDER else ""
+    text = "\n".join([project, lock, sys.version, python, *EXTRAS, *groups, *options])
     wanted = hashlib.sha256(text.encode()).hexdigest()
     if made.exists() and mark.exists() and mark.read_text() == wanted:
         return made
@@ -55,9 +59,24 @@ def _made(folder: Path, python: str, extras: str, *options: str) -> Path:
         subprocess.run([*_pip(), "uv"])
     else:
         subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
-    install(made, *options, "--editable", f"{ROOT}[{extras}]")
+    if not (folder == FOLDER and _sync()):
+        # Not by name: pip knows dependency groups only since 25.1, which is newer than the pip of Python 3.11 and 3.12.
+        tools = [requirement for group in groups for requirement in tomllib.loads(project)["dependency-groups"][group]]
+        install(made, *options, "--editable", f"{ROOT}[{','.join(EXTRAS)}]", *tools)
     mark.write_text(wanted)
     return made
+
+
+def _sync() -> bool:
+    """Install the releases of `uv.lock` in `.venv`.
+
+    Returns:
+        Whether it worked.
+    """
+    extras = [option for extra in EXTRAS for option in ("--extra", extra)]
+    command = [PYTHON, "-m", "uv", "sync", "--quiet", "--system-certs", "--frozen", "--inexact", "--python", PYTHON, *extras]
+    environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(FOLDER)}
+    return subprocess.run(command, cwd=ROOT, env=environ).returncode == 0
 
 
 def _found(version: str) -> str:
@@ -83,7 +102,7 @@ def install(python: Path, *arguments: str) -> None:
     Raises:
         CalledProcessError: Both failed.
     """
-    uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", python]
+    uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--system-certs", "--python", python]
     # uv does not read pip's settings, so only pip finds an index configured there.
     if subprocess.run([*uv, *arguments]).returncode != 0:
         subprocess.run([*_pip("--python", str(python)), *arguments], check=True)

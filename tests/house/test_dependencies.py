@@ -10,6 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from casual_mcp_nb.bundled import BUNDLED
 
@@ -80,6 +81,28 @@ def test_a_library_whose_privates_are_used_is_bounded_at_its_next_major_release(
     (requirement,) = [each for each in PROJECT["project"]["dependencies"] if name_of(each) == name]
     floor, ceiling = re.search(r">=([\d.]+),<([\d.]+)$", requirement).groups()  # type: ignore[union-attr]
     assert ceiling == str(int(floor.split(".")[0]) + 1)
+
+
+def test_the_lock_is_up_to_date_and_takes_everything_from_pypi() -> None:
+    packages = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+    (project,) = [package for package in packages if package["name"] == "casual-mcp-nb"]
+    optional = PROJECT["project"]["optional-dependencies"]
+    required = {
+        "": PROJECT["project"]["dependencies"],
+        **{extra: [each for each in optional[extra] if name_of(each) != "casual-mcp-nb"] for extra in optional},
+        **PROJECT["dependency-groups"],
+    }
+    locked: dict[str, list[dict[str, str]]] = {name: [] for name in required}
+    for each in project["metadata"]["requires-dist"]:
+        extra = re.search(r"extra == '([\w-]+)'", each.get("marker", ""))
+        locked[extra[1] if extra else ""].append(each)
+    locked |= project["metadata"]["requires-dev"]
+    for name, requirements in required.items():
+        wanted = {(each.name, each.specifier) for each in map(Requirement, requirements)}
+        inlined = {(each["name"], Requirement(f"{each['name']}{each.get('specifier', '')}").specifier) for each in locked[name]}
+        assert wanted - inlined == set(), f"{name}: run uv lock"
+    homes = [package["source"] for package in packages if package is not project]
+    assert all(home == {"registry": "https://pypi.org/simple"} for home in homes)
 
 
 @pytest.mark.defect("C12")

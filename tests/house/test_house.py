@@ -147,7 +147,7 @@ def test_the_reference_has_every_public_name_once() -> None:
 
 
 def test_the_reference_has_every_method_of_a_session() -> None:
-    griffe = pytest.importorskip("griffe", reason="the extra docs brings it")
+    griffe = pytest.importorskip("griffe", reason="the dependency group docs brings it")
     extensions = griffe.load_extensions(str(ROOT / "docs" / "griffe_methods.py"))
     package = griffe.load("casual_mcp_nb", extensions=extensions, search_paths=[ROOT])
     shown = {name for name, member in package["session.Session"].all_members.items() if member.docstring}
