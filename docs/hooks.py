@@ -55,10 +55,10 @@ def path_of(title: str) -> str:
 
 def on_config(config: Any) -> Any:
     """Add the pages of Reference and Decisions to the navigation."""
-    decisions = sorted(Path(config.docs_dir, "decisions").glob("*.md"))
+    decisions = ["README.md", *sorted(path.name for path in Path(config.docs_dir, "decisions").glob("[0-9]*.md"))]
     pages = {
         "Reference": [{title: path_of(title)} for title in reference()],
-        "Decisions": [f"decisions/{decision.name}" for decision in decisions],
+        "Decisions": [f"decisions/{name}" for name in decisions],
     }
     config.nav = [{title: pages.get(title, page) for title, page in entry.items()} for entry in config.nav]
     return config

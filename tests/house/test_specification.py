@@ -1,4 +1,4 @@
-"""The specification's table names tests that exist, each room of tests, and decisions that exist."""
+"""The specification's table names tests that exist, each room of tests, and decisions that exist; and these have an index."""
 
 from __future__ import annotations
 
@@ -36,3 +36,16 @@ def test_every_page_that_it_links_exists() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", TEXT)
     assert links
     assert not [link for link in links if not (ROOT / "docs" / link).is_file()]
+
+
+def test_every_decision_has_a_date_and_a_status_and_is_in_the_index_once() -> None:
+    folder = ROOT / "docs" / "decisions"
+    decisions = sorted(folder.glob("[0-9]*.md"))
+    titles = {}
+    for path in decisions:
+        title, empty, status = path.read_text(encoding="utf-8").splitlines()[:3]
+        assert not empty
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d, (accepted|superseded (in part )?by \[.+\]\(\d{4}-.+\.md\))", status), path.name
+        titles[path.name] = title.removeprefix("# ")
+    index = re.findall(r"^- \[(.+)\]\((.+)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted((name, title) for title, name in index) == sorted(titles.items())
