@@ -165,7 +165,7 @@ async def build_run(
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)
     texts = (*history_repairs, *repairs, *chat.notice_history.new(own_notices, first=not history))
-    on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
+    on_servers = (*chat.notice_history.changed(missing, first=not history), *chat.tools.changes.notices())
     on_definitions = (*view.notices, *cut_notices(discovered.values())) if discovered else view.notices
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)

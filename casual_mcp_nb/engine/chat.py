@@ -427,7 +427,7 @@ class McpToolChat:
         other = copy.copy(self)
         other.selection = self.selection.snapshot()
         other.consent = consent or self.consent.apart()
-        other.contexts, other.checks, other.notice_history = ContextWindows(), PreflightChecks(), NoticeHistory()
+        other.contexts, other.notice_history = ContextWindows(), NoticeHistory()
         other.last_selection, other._last_turn = "", None
         if private:
             other.large_results, other._running = self.large_results.apart(), set()

@@ -25,6 +25,7 @@ class NoticeHistory:
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
+        self._missing: tuple[Notice, ...] = ()
 
     def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
         """Filter out the texts that were given before, and remember the new ones.
@@ -40,6 +41,16 @@ class NoticeHistory:
         new = [text for text in dict.fromkeys(texts) if text not in self._texts]
         self._texts.update(new)
         return new
+
+    def changed(self, missing: tuple[Notice, ...], *, first: bool) -> tuple[Notice, ...]:
+        """Filter out the notices on missing tools if they are those of the turn before.
+
+        Args:
+            missing: The notices.
+            first: Whether a conversation begins: then all of them are returned.
+        """
+        before, self._missing = self._missing, missing
+        return missing if first or missing != before else ()
 
 
 class ServerLogs:

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 
 class PreflightChecks:
-    """The checks before a turn; their result is cached until a server or the view changes."""
+    """The checks before a turn, which hold for every conversation; cached until a server or the view changes."""
 
     def __init__(self) -> None:
         self._view: ToolView | None = None
         self._version = 0
         self._missing: tuple[Notice, ...] = ()
-        self._last_missing: tuple[Notice, ...] = ()
 
     def missing(
         self, view: ToolView, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]
@@ -44,16 +43,6 @@ class PreflightChecks:
             self._missing = missing_servers(tool_set, _in_use(view.selection, statuses))
             self._view, self._version = view, version
         return self._missing
-
-    def changed(self, missing: tuple[Notice, ...], first: bool) -> tuple[Notice, ...]:
-        """Filter out the notices on missing tools if they are those of the previous turn.
-
-        Args:
-            missing: The notices.
-            first: Whether this is the first turn of a conversation: then all of them are returned.
-        """
-        previous, self._last_missing = self._last_missing, missing
-        return missing if first or missing != previous else ()
 
 
 def _check_selection(

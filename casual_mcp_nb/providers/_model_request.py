@@ -229,8 +229,10 @@ class ModelRequest:
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
-        request_id = reading.request_id_in(reading.kept_headers(headers, reading.secrets_of(self._model)))
-        return answer if request_id is None else replace(answer, request_id=request_id)
+        if reading.request_id_in(headers) is None:
+            return answer
+        kept = reading.kept_headers(headers, reading.secrets_of(self._model))
+        return replace(answer, request_id=reading.request_id_in(kept))
 
     def _pause_after(self, failure: ProviderError) -> None:
         """Pause the whole client if the provider requests a delay, unless it is too long."""

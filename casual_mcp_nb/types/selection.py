@@ -232,7 +232,14 @@ class Selection(Displayable, DiscoveryOptions):
 
     def snapshot(self) -> Selection:
         """Create an independent copy."""
-        return Selection.model_validate(self.model_dump())
+        # Without another check of the values: a service makes a copy for each request.
+        copied = super().__copy__()
+        copied.__dict__.update(servers=ServerModes(self.servers), tools_off=ToolsOff(self.tools_off))
+        if isinstance(self.tool_set, ToolSetConfig):
+            copied.__dict__["tool_set"] = self.tool_set.model_copy(deep=True)
+        copied._listeners, copied._names, copied._keyed = Listeners(), None, (-1, "")
+        copied._listen()
+        return copied
 
     def key(self) -> str:
         """Compute a string that is the same for equal selections: the cache key of compiled views."""

@@ -92,6 +92,13 @@ PRIVATE = [
         BUILDS,
     ),
     Used(
+        "openai",
+        "openai:AsyncStream._iter_events",
+        "providers/builtin/openai.py reads a stream to its end, where the SDK leaves generators for the loop to close",
+        "each streamed chat with OpenAI's chat completions fails",
+        ("self",),
+    ),
+    Used(
         "ollama",
         "ollama:AsyncClient._request",
         "providers/builtin/ollama.py sends schemas as they are, which the SDK's own models would cut",

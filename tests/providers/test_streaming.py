@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -231,6 +232,39 @@ async def test_a_cancelled_stream_is_closed(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await asyncio.to_thread(gone.wait, 5)
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
+async def test_a_stream_leaves_no_generator_for_the_loop_to_close(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(reply(provider, streamed(provider, ("Wait",))))
+    model = model_of(server, provider)
+    left: list[Any] = []
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=left.append)
+    try:
+        await model.complete(ASKED, on_event=lambda _: None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+    assert left == []
+
+
+@pytest.mark.parametrize("how", ["stays open", "cut"])
+async def test_an_answer_is_complete_at_its_end_mark_however_its_connection_ends(
+    how: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    body = streamed("openai", ("Wait",), CALLS[0])
+
+    def pieces() -> Iterator[bytes]:
+        yield body
+        server.stopped.wait(20)
+
+    whole = reply("openai", body + b"\n" * 9, cut=len(body))
+    server = serving(whole if how == "cut" else Reply(200, pieces(), {"content-type": KINDS["openai"]}), "never sent")
+    got = await asyncio.wait_for(model_of(server, "openai").complete(ASKED, on_event=lambda _: None), 10)
+    assert (got.message.content, got.finish_reason, len(got.message.tool_calls or ())) == ("Wait", "tool_calls", 1)
+    assert len(server.seen) == 1
 
 
 def openai_calls(*parts: dict[str, Any]) -> bytes:

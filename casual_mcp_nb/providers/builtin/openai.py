@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
@@ -27,9 +28,11 @@ from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
 from casual_mcp_nb.providers._thinking import thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.types.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, OpenAIClient
+    from openai import AsyncStream
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
     from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
@@ -65,8 +68,59 @@ async def stream(
     request = await built(messages, lambda: request_for(client, model, messages, options, stream=True))
     if "stream_options" not in learned(client, model).options.fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
-    chunks = await create(**taken_by(create, request))
+    chunks = Chunks(await create(**taken_by(create, request)))
     return await read_stream(chunks, say, Parts(model), ChatCompletion.construct, partial(read, model=model))
+
+
+class Chunks:
+    """The chunks of an answer, read until the server ends it.
+
+    The SDK leaves its stream at the end mark, in the middle of four generators, each of which a task of the loop then closes.
+
+    Args:
+        stream: The SDK's stream.
+
+    Attributes:
+        response: The server's response.
+    """
+
+    def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
+        self._stream = stream
+        self.response: Any = stream.response
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.close()
+
+    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        from openai import APIError
+        from openai.types.chat import ChatCompletionChunk
+
+        limit = TimeLimit(None)
+        try:
+            with limit:
+                async for event in self._stream._iter_events():
+                    if limit.deadline is not None:
+                        continue
+                    if event.data.startswith("[DONE]"):
+                        limit.move(asyncio.get_running_loop().time() + _END_SECONDS)
+                        continue
+                    chunk = event.json()
+                    if isinstance(chunk, dict):
+                        if error := chunk.get("error"):
+                            text = error.get("message") if isinstance(error, dict) else None
+                            raise APIError(str(text or "the stream failed"), self.response.request, body=error)
+                        yield ChatCompletionChunk.construct(**chunk)
+        except Exception:
+            # The answer is complete: how its connection ends does not matter.
+            if limit.deadline is None:
+                raise
+
+
+_END_SECONDS = 0.1
+"""How long a server may take to end its answer after the end mark."""
 
 
 def request_for(
