@@ -13,7 +13,7 @@ from casual_mcp_nb.providers.registry import is_at_home, spec_of, specs
 from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, ChatOptions, Model
+    from casual_llm import AssistantMessage, ChatOptions, Model, Tool
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
@@ -31,8 +31,24 @@ class _AskedThroughChat:
         self._model = model
 
     async def _chat(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> tuple[AssistantMessage, Any]:
-        message = await self._model.chat(messages=messages, options=options)
+        # It knows casual-llm's tools; a client behind it makes its provider's format of them.
+        tools = [_of_casual_llm(offered["function"]) for offered in options.extra.get("tools", ())]
+        extra = {name: value for name, value in options.extra.items() if name not in ("tools", "tool_choice")}
+        message = await self._model.chat(messages=messages, options=dataclasses.replace(options, tools=tools, extra=extra))
         return message, self._model.get_usage()
+
+
+def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
+    """Convert a definition to casual-llm's form, which has no place for `$defs`."""
+    from casual_llm import Tool
+    from fastmcp.utilities.json_schema import dereference_refs
+
+    name, description, schema = definition["name"], definition["description"], definition["parameters"]
+    try:
+        return Tool.from_input_schema(name, description, dereference_refs(schema) if "$defs" in schema else schema)
+    except (TypeError, ValueError):
+        # It cannot hold this schema; the call is checked all the same.
+        return Tool(name=name, description=description)
 
 
 class ChatModel(BoundModel):

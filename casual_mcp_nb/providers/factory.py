@@ -118,8 +118,10 @@ class ModelFactory:
     def _own(self, model: Model) -> ChatModel:
         """Bind a model that the user created; the last one need not be bound again in each turn."""
         last, bound = self._last_own
-        plain = model.default_options is None and model.system_message_handling is None
-        if plain and bound is not None and last is model and bound.client is model._client and bound.model == model.name:
+        # An object that is only asked through its `chat` has none of these.
+        plain = not any(getattr(model, name, None) for name in ("default_options", "system_message_handling"))
+        client = getattr(model, "_client", None)
+        if plain and bound is not None and last is model and bound.client is client and bound.model == model.name:
             return bound
         bound = ChatModel.of(model)
         bound.price = price_of(self._config.prices, bound.name)

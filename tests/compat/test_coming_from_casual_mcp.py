@@ -14,6 +14,7 @@ import pytest
 from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, Model, SystemMessage, Tool, UserMessage
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
+from kit.raw_server import raw_config, text_result
 
 import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
@@ -186,6 +187,38 @@ async def test_a_model_with_its_own_chat_is_asked_through_it(config: Config) -> 
     async with McpToolChat.from_config(config) as chat:
         answered = await chat.chat([UserMessage(content="How are things?")], model=model)
     assert answered[-1].content == "ALL IS WELL."
+
+
+class Adder:
+    """An object with nothing but `chat` and `get_usage`, which calls the first tool that it is offered."""
+
+    def __init__(self) -> None:
+        self.offered: list[Tool] = []
+
+    async def chat(self, messages: list[Any], options: Any = None) -> AssistantMessage:
+        self.offered = options.tools
+        if messages[-1].role == "tool":
+            return AssistantMessage(content=messages[-1].content)
+        function = AssistantToolCallFunction(name=self.offered[0].name, arguments='{"point": {"x": 4}}')
+        return AssistantMessage(content="", tool_calls=[AssistantToolCall(id="c", function=function)])
+
+    def get_usage(self) -> None:
+        return None
+
+
+@pytest.mark.defect("L2")
+async def test_an_object_with_a_chat_is_offered_the_tools_in_casual_llms_form() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"point": {"$ref": "#/$defs/Point"}}, "$defs": {"Point": point}}
+    odd = {"type": "object", "properties": {"either": {"type": ["string", "null"]}}}
+    raw = [{"name": "double", "inputSchema": schema}, {"name": "odd", "inputSchema": odd}]
+    server = raw_config(tools=raw, calls={"double": {"result": text_result("8")}})
+    model = Adder()
+    async with McpToolChat.from_config(load_config({"servers": {"desk": server}})) as chat:
+        answered = await chat.chat([UserMessage(content="Double it.")], model=model)
+    assert answered[-1].content == "8"
+    assert [tool.name for tool in model.offered] == ["desk__double", "desk__odd"]
+    assert model.offered[0].parameters["point"].model_dump(exclude_none=True) == point
 
 
 @pytest.mark.defect("L2")

@@ -203,6 +203,8 @@ from casual_mcp_nb.config.saving import save_tool_set
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.config import ToolSetConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+# What is imported from here on would be cached cut off, and no process could read it.
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
     save_tool_set(Path(sys.argv[1]), "sums", ToolSetConfig(servers={"math": True}), ["math"])
