@@ -34,7 +34,7 @@ def build(allowed_addresses: Collection[str] = ()) -> FunctionServer:
 
 
 class Web:
-    """The tool, and the addresses that it may connect to beside public ones."""
+    """The tool, and the addresses that it may connect to besides public ones."""
 
     def __init__(self, allowed_addresses: frozenset[str]) -> None:
         self._allowed = allowed_addresses

@@ -1,4 +1,4 @@
-"""The command line: its commands, its exit codes, and how errors are told."""
+"""The command line: its commands, its exit codes, and how errors are reported."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Source:
         Args:
             config: The config if it is loaded already.
             starts: Whether anything will be started.
-            approval: As of `Session`.
+            approval: See `Session`.
 
         Raises:
             ConfigError: There is none, or it is wrong.
@@ -90,7 +90,7 @@ class Source:
 
     @contextmanager
     def connected(self, config: Config | None = None) -> Iterator[Session]:
-        """Open a session, see `open`, and start its servers; those that failed are told, and cost the others nothing."""
+        """Open a session, see `open`, and start its servers; failed ones are reported, and the others still start."""
         with self.open(config) as session:
             connect(session)
             tell_failures(session)
@@ -101,7 +101,7 @@ def demo_config_of(model: str | None) -> Config:
     """Build the config of the demo.
 
     Args:
-        model: As of `Session.quick`; None for the offline planner.
+        model: See `Session.quick`; None for the offline planner.
     """
     from casual_mcp_nb.config import load_config
     from casual_mcp_nb.config.quick import model_sections

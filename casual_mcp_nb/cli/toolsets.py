@@ -94,7 +94,7 @@ def create(
         name: Its name.
         include: A server (math), or a tool of one (files:read_file); can be given several times.
         exclude: All tools of a server but this one (files:write_file); can be given several times.
-        description: What it is for.
+        description: Its purpose.
     """
     config = source.load()
     if name in config.tool_sets:
@@ -127,7 +127,7 @@ def edit(
         include: Add a server (math), or a tool of one (files:read_file); can be given several times.
         exclude: Leave out this tool (files:write_file); can be given several times.
         remove: Leave out this server; can be given several times.
-        description: What it is for.
+        description: Its purpose.
     """
     from casual_mcp_nb.config.saving import plain_tool_set
 

@@ -32,4 +32,4 @@ def configure_logging(level: str | int = "INFO", logger: logging.Logger | None =
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Ours, so that it is told from those of the person."""
+    """Ours, to distinguish it from the person's."""

@@ -229,7 +229,7 @@ class PairedHit(SearchHit):
 
 
 class ToolSearchIndex(search_index.ToolSearchIndex):
-    """Ranks tools by the words of a query, with casual-mcp's methods beside `explain` and the others of the index.
+    """Ranks tools by the words of a query, with casual-mcp's methods in addition to `explain` and the others of the index.
 
     Args:
         tools: The tools.

@@ -57,7 +57,7 @@ def read_server(
         environ: Where `${NAME}` is looked up; None for the process's environment.
 
     Raises:
-        UsageError: It cannot be told what the text means, or an entry has no name.
+        UsageError: The meaning of the text is unclear, or an entry has no name.
         ConfigError: The entry is wrong.
     """
     if isinstance(spec, ServerConfig):

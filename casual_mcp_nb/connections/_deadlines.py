@@ -41,7 +41,7 @@ class CallTimeout(Exception):
 class CallDeadline(TimeLimit):
     """The deadline of one running call: a context manager around it.
 
-    The server is told when a limit is reached or the caller is cancelled.
+    The server is notified when a limit is reached or the caller is cancelled.
 
     Args:
         limits: The limits.

@@ -23,7 +23,7 @@ class ToolCache:
         clock: A monotonic clock in seconds.
 
     Attributes:
-        ttl: As given; a listing that is fresh already stays so for as long as it was told.
+        ttl: As given; a listing that is fresh already stays so for as long as it was at first.
         listed: Whether there was a listing.
     """
 
@@ -53,7 +53,7 @@ class ToolCache:
             force_refresh: List them even if the cache is fresh.
 
         Raises:
-            Exception: What the listing failed with, when there is no older one; it is tried again after the TTL or
+            Exception: The listing failed, and there is no older one; it is tried again after the TTL or
                 30 seconds, whichever is shorter.
         """
         fetches = self._fetches

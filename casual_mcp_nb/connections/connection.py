@@ -265,7 +265,7 @@ class Connection:
             The tools; the last known ones if the server is not ready.
 
         Raises:
-            Exception: What the listing failed with, when there is no older list.
+            Exception: The listing failed, and there is no older list.
         """
         if not self._lifecycle.alive:
             return self.tools

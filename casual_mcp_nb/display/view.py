@@ -202,10 +202,10 @@ class Section:
     """A titled part; an empty title draws no heading.
 
     Args:
-        title: What it is.
+        title: Its title.
         blocks: Its contents.
         mark: Its state, if it has one.
-        note: A few words beside the title.
+        note: A few words next to the title.
         fold: Makes it one that folds, open or closed at first.
         figures: Numbers at the end of the line of its title.
         look: The kind of part, for its CSS class.
@@ -234,10 +234,10 @@ class View:
 
     Args:
         name: Name of the kind of display, for its CSS class.
-        title: What it is; an empty one draws no heading.
+        title: Its title; an empty one draws no heading.
         blocks: Its contents.
         mark: Its state, if it has one.
-        note: A few words beside the title.
+        note: A few words next to the title.
     """
 
     figures: ClassVar[tuple[str, ...]] = ()

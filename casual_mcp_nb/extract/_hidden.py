@@ -228,7 +228,7 @@ def _is_transparent(color: str) -> bool:
 
 
 def _color_in(value: str) -> Color | None:
-    """Parse the color in a value of `color` or `background`; None if it cannot be told."""
+    """Parse the color in a value of `color` or `background`; None if it is unclear."""
     value = value.strip().lower()
     if match := _HEX.search(value):
         digits = match[1]

@@ -371,7 +371,7 @@ def is_config_file(text: str) -> bool:
         return False
 
 
-def parse_place(command: str, line: str) -> tuple[int | None, int | None]:
+def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
     """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`.
 
     Raises:

@@ -16,7 +16,7 @@ from casual_mcp_nb.magics.args import (
     parse_cassette,
     parse_compare,
     parse_fork,
-    parse_place,
+    parse_position,
     words_of,
 )
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
@@ -38,7 +38,7 @@ class Command:
 
     Args:
         group: Its heading in the help.
-        summary: What it is for, in one line.
+        summary: Its purpose, in one line.
         usage: What follows its name.
         example: An example.
         names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
@@ -294,7 +294,7 @@ def step_of(command: str) -> Callable[[Session, str], Step]:
     """Create the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
     def find(session: Session, line: str) -> Step:
-        turn, step = parse_place(command, line)
+        turn, step = parse_position(command, line)
         turns = session.turns
         if not turns:
             raise UsageError("There are no turns yet.", hint="Start with %%mcp and a message below it.")

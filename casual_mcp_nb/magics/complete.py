@@ -58,7 +58,7 @@ class Names:
         Args:
             session: The session.
             variables: The variables of the notebook.
-            text: The line, as of `complete`: for some, servers that are connected are queried for a moment.
+            text: The line, see `complete`: for some, servers that are connected are queried for a moment.
         """
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:

@@ -30,11 +30,11 @@ MAIL = {
 async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before(google: Google, sign_in: Any) -> None:
     sign_in("gmail-read", "gmail-send")
     google.refresh_tokens.clear()
-    asked: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
     async def person(request: ApprovalRequest) -> Decision:
-        asked.append(request)
-        return Decision(len(asked) < 3, "tool")
+        requests.append(request)
+        return Decision(len(requests) < 3, "tool")
 
     config = {"servers": {"gmail": {"bundled": "gmail", "approval": {"gmail_send": "never", "*": "never"}}}}
     async with McpToolChat.from_config(config, approver=person) as chat:
@@ -44,7 +44,7 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
         chat.consent.approver = None
         alone = await ask(chat, send, "done")
 
-    assert [(request.tool.name, request.reason, request.arguments) for request in asked] == [
+    assert [(request.tool.name, request.reason, request.arguments) for request in requests] == [
         ("gmail_send", "outgoing", MAIL)
     ] * 3
     calls = [each for step in turn.steps for each in step.tool_calls]
@@ -59,10 +59,10 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
 @pytest.mark.defect("F3")
 async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Google, sign_in: Any) -> None:
     sign_in("gmail-send")
-    asked: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
     async def person(request: ApprovalRequest) -> Decision:
-        asked.append(request)
+        requests.append(request)
         return Decision(True)
 
     hidden = MAIL | {"subject": "=?utf-8?q?Minutes=0D=0ABcc:_mallory=40evil.example?="}
@@ -70,7 +70,7 @@ async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Go
         turn = await ask(chat, call("gmail__gmail_send", **hidden), "done")
     assert [each.status for each in turn.steps[0].tool_calls] == ["denied"]
     assert "=?" in turn.steps[0].tool_calls[0].result
-    assert not asked
+    assert not requests
     assert not google.calls
 
 

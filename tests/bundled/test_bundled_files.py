@@ -73,8 +73,8 @@ async def test_a_file_is_read_written_listed_searched_moved_and_deleted(call, fi
         *[("a.txt", "file"), ("sub", "folder"), ("x", "folder")],
     ]
     assert (await call(files, "search_files", pattern="**/*.py"))["files"] == ["sub/b.py"]
-    found = await call(files, "search_text", text="hello", ignore_case=True)
-    assert [(match["path"], match["line"]) for match in found["matches"]] == [("a.txt", 1), ("sub/b.py", 1)]
+    result = await call(files, "search_text", text="hello", ignore_case=True)
+    assert [(match["path"], match["line"]) for match in result["matches"]] == [("a.txt", 1), ("sub/b.py", 1)]
     assert (await call(files, "file_info", path="a.txt"))["size"] == 12
     await call(files, "copy_file", source="a.txt", destination="x/c.txt")
     await call(files, "move_file", source="x/c.txt", destination="x/y/d.txt")
@@ -245,7 +245,7 @@ async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "fragment"),
     [
         ("bomb", "too large"),
         ("entities", "document type"),
@@ -254,7 +254,7 @@ async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> N
         ("broken", "damaged"),
     ],
 )
-async def test_a_hostile_word_document_is_refused(refused, files, root: Path, name: str, said: str) -> None:
+async def test_a_hostile_word_document_is_refused(refused, files, root: Path, name: str, fragment: str) -> None:
     entities = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     path = root / "d.docx"
     if name == "bomb":
@@ -269,11 +269,11 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
     else:
         _docx(path, "<w:p>")
 
-    assert said in await refused(files, "read_file", path="d.docx")
+    assert fragment in await refused(files, "read_file", path="d.docx")
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "fragment"),
     [
         ("read_file", {"path": "none.txt"}, "does not exist"),
         ("read_file", {"path": "sub"}, "is a folder"),
@@ -291,12 +291,12 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
     ],
 )
 async def test_errors_are_short_and_do_not_name_the_root(
-    refused, files, root: Path, tool: str, arguments: dict, said: str
+    refused, files, root: Path, tool: str, arguments: dict, fragment: str
 ) -> None:
     os.mkfifo(root / "pipe")
     text = await refused(files, tool, **arguments)
 
-    assert said.lower() in text.lower()
+    assert fragment.lower() in text.lower()
     assert str(root) not in text
 
 

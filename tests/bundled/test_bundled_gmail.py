@@ -229,18 +229,18 @@ async def test_the_sent_mail_matches_the_description(gmail: FunctionServer, mail
 
 @pytest.mark.defect("F3")
 def test_the_question_is_drawn_from_the_finished_mail() -> None:
-    asked = BUNDLED["gmail"].finished
-    assert asked is not None
+    finished = BUNDLED["gmail"].finished
+    assert finished is not None
     people = ["Jürgen, Müller <j@example.com>", "bob@example.com"]
     arguments = {"to": people, "cc": [], "subject": "Größe: 5", "text": "One\r\nTwo", "reply_to_message_id": "m1"}
-    assert asked(arguments) == {**arguments, "text": "One\nTwo"}
+    assert finished(arguments) == {**arguments, "text": "One\nTwo"}
     for fields in SMUGGLED:
         if not {"reply_to_message_id", "text"} & fields.keys() and len(fields.get("to", ())) <= 50:
             with pytest.raises(ValueError, match=r"."):
-                asked({"to": ["ada@example.com"], "subject": "s", "text": "t", **fields})
+                finished({"to": ["ada@example.com"], "subject": "s", "text": "t", **fields})
     for wrong in ({}, {"to": "ada@example.com", "subject": "s", "text": "t"}, {"to": [3], "subject": "s", "text": "t"}):
         with pytest.raises(ValueError, match="lists of addresses"):
-            asked(wrong)
+            finished(wrong)
 
 
 async def test_an_access_token_that_expired_is_refreshed(gmail: FunctionServer, mailbox: Google, call: Any) -> None:

@@ -54,7 +54,7 @@ async def test_random_numbers_stay_in_their_range_and_repeat_with_a_seed(call) -
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "fragment"),
     [
         ("9**9**9", "1000 digits"),
         ("(10**900)**900", "1000 digits"),
@@ -87,15 +87,15 @@ async def test_random_numbers_stay_in_their_range_and_repeat_with_a_seed(call) -
     ],
 )
 @pytest.mark.timeout(20)
-async def test_an_abusive_expression_is_answered_quickly(call, refused, expression: str, said: str | None) -> None:
-    if said is None:
+async def test_an_abusive_expression_is_answered_quickly(call, refused, expression: str, fragment: str | None) -> None:
+    if fragment is None:
         await call("math", "evaluate_expression", expression=expression)
     else:
-        assert said in await refused("math", "evaluate_expression", expression=expression)
+        assert fragment in await refused("math", "evaluate_expression", expression=expression)
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "fragment"),
     [
         ("divide", {"a": 1, "b": 0}, "Division by zero"),
         ("power", {"base": 9, "exponent": 10**9}, "too large"),
@@ -109,5 +109,5 @@ async def test_an_abusive_expression_is_answered_quickly(call, refused, expressi
         ("percentage_change", {"old": 0, "new": 1}, "zero"),
     ],
 )
-async def test_a_calculation_without_an_answer_says_why(refused, tool: str, arguments: dict, said: str) -> None:
-    assert said in await refused("math", tool, **arguments)
+async def test_a_calculation_without_an_answer_says_why(refused, tool: str, arguments: dict, fragment: str) -> None:
+    assert fragment in await refused("math", tool, **arguments)

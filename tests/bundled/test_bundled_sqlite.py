@@ -79,7 +79,7 @@ async def test_a_file_is_used_and_can_be_opened_without_the_tool_that_changes_it
 
 
 @pytest.mark.parametrize(
-    ("tool", "sql", "said"),
+    ("tool", "sql", "fragment"),
     [
         ("query", "DELETE FROM orders", "Not permitted"),
         ("query", "WITH x AS (SELECT 1) INSERT INTO customers SELECT 1, 2, 3, 4", "Not permitted"),
@@ -100,13 +100,13 @@ async def test_a_file_is_used_and_can_be_opened_without_the_tool_that_changes_it
     ],
 )
 async def test_a_statement_that_leaves_its_limits_is_refused(
-    refused, shop, tmp_path: Path, tool: str, sql: str, said: str
+    refused, shop, tmp_path: Path, tool: str, sql: str, fragment: str
 ) -> None:
-    made = tmp_path / "made.db"
-    text = await refused(shop, tool, sql=sql.replace("FILE", str(made)))
+    database = tmp_path / "made.db"
+    text = await refused(shop, tool, sql=sql.replace("FILE", str(database)))
 
-    assert any(part in text for part in said.split("|"))
-    assert not made.exists()
+    assert any(part in text for part in fragment.split("|"))
+    assert not database.exists()
 
 
 async def test_a_query_without_end_is_stopped(refused, shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ async def test_an_unknown_table_is_answered_with_the_closest(refused, shop) -> N
 
 
 async def test_rows_are_listed_and_found_in_any_case(call, shop) -> None:
-    found = await call(shop, "list_rows", table="customers", containing="oSLO")
-    assert [row["name"] for row in found["rows"]] == ["Ada Berg", "Lena Novak"]
-    assert found["rows"][0] == {"id": 1, "name": "Ada Berg", "email": "ada@example.com", "city": "Oslo"}
+    result = await call(shop, "list_rows", table="customers", containing="oSLO")
+    assert [row["name"] for row in result["rows"]] == ["Ada Berg", "Lena Novak"]
+    assert result["rows"][0] == {"id": 1, "name": "Ada Berg", "email": "ada@example.com", "city": "Oslo"}
     listed = await call(shop, "list_rows", table="orders", max_rows=3)
     assert (listed["row_count"], listed["truncated"]) == (3, True)
     assert (await call(shop, "list_rows", table="orders", containing="%"))["rows"] == []
@@ -160,7 +160,7 @@ async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "fragment"),
     [
         ("count_rows", {"table": "product"}, "Closest: products"),
         ("list_rows", {"table": 'orders" --'}, "Closest: orders"),
@@ -169,9 +169,9 @@ async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: 
     ],
 )
 async def test_an_unknown_name_is_answered_with_the_valid_ones(
-    refused, shop, tool: str, arguments: dict[str, str], said: str
+    refused, shop, tool: str, arguments: dict[str, str], fragment: str
 ) -> None:
-    assert said in await refused(shop, tool, **arguments)
+    assert fragment in await refused(shop, tool, **arguments)
 
 
 async def test_a_view_without_end_is_stopped(call, refused, shop, monkeypatch: pytest.MonkeyPatch) -> None:

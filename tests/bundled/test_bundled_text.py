@@ -99,7 +99,7 @@ async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "fragment"),
     [
         ("find_replace", {"text": "a" * 1000, "find": "a", "replace": "b" * 9999}, "1,000,000 characters"),
         ("diff_texts", {"before": "a\n" * 3000, "after": ""}, "2000 lines"),
@@ -121,5 +121,5 @@ async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str
         ("count_words", {"text": "a" * 200_001}, "200000"),
     ],
 )
-async def test_errors_of_a_text_tool_explain_the_problem(refused, tool: str, arguments: dict, said: str) -> None:
-    assert said in await refused("text", tool, **arguments)
+async def test_errors_of_a_text_tool_explain_the_problem(refused, tool: str, arguments: dict, fragment: str) -> None:
+    assert fragment in await refused("text", tool, **arguments)

@@ -26,11 +26,11 @@ async def test_a_time_without_a_date_is_of_today(call) -> None:
     assert result["from"]["time"][11:16] == "09:30"
 
 
-@pytest.mark.parametrize(("time", "said"), [("2026-03-29T02:30", "does not exist"), ("2026-10-25T02:30", "occurs twice")])
-async def test_a_clock_change_is_reported(call, time: str, said: str) -> None:
+@pytest.mark.parametrize(("time", "fragment"), [("2026-03-29T02:30", "does not exist"), ("2026-10-25T02:30", "occurs twice")])
+async def test_a_clock_change_is_reported(call, time: str, fragment: str) -> None:
     result = await call("time", "convert_time", time=time, from_timezone="Europe/Oslo", to_timezone="UTC")
 
-    assert said in result["note"]
+    assert fragment in result["note"]
 
 
 async def test_a_duration_is_added_by_the_calendar(call) -> None:
@@ -66,7 +66,7 @@ async def test_weekday_calendar_timestamp_and_list_of_zones(call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "fragment"),
     [
         ("current_time", {"timezone": "Europe/Olso"}, "oslo"),
         ("current_time", {"timezone": "../../etc/passwd"}, "Unknown time zone"),
@@ -82,5 +82,5 @@ async def test_weekday_calendar_timestamp_and_list_of_zones(call) -> None:
         ("month_calendar", {"year": 2026, "month": 13}, "12"),
     ],
 )
-async def test_a_time_that_makes_no_sense_is_refused(refused, tool: str, arguments: dict, said: str) -> None:
-    assert said in await refused("time", tool, **arguments)
+async def test_a_time_that_makes_no_sense_is_refused(refused, tool: str, arguments: dict, fragment: str) -> None:
+    assert fragment in await refused("time", tool, **arguments)

@@ -46,7 +46,7 @@ async def test_the_units_are_listed_by_kind(call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "fragment"),
     [
         ("kilometr", "m", "kilometer"),
         ("km", "kg", "Valid for length: m, km"),
@@ -63,8 +63,8 @@ async def test_the_units_are_listed_by_kind(call) -> None:
         ("m" * 101, "m", "100"),
     ],
 )
-async def test_a_wrong_unit_is_answered_with_valid_ones(refused, source: str, target: str, said: str) -> None:
-    assert said in await refused("units", "convert_units", value=1, from_unit=source, to_unit=target)
+async def test_a_wrong_unit_is_answered_with_valid_ones(refused, source: str, target: str, fragment: str) -> None:
+    assert fragment in await refused("units", "convert_units", value=1, from_unit=source, to_unit=target)
 
 
 async def test_there_is_nothing_below_absolute_zero(refused) -> None:

@@ -168,12 +168,12 @@ async def test_a_page_that_is_large_or_packed_is_cut(call, refused, web, site: S
         result = await call(web, "fetch_page", url=site.url(path), limit=10)
         assert (result["incomplete"], len(result["text"])) == (True, 10)
         assert result["characters"] <= MAX_BYTES
-    for path, said in {"/damaged": "unpacked", "/strange": "br", "/picture": "image/png", "/none": "404"}.items():
-        assert said in await refused(web, "fetch_page", url=site.url(path))
+    for path, fragment in {"/damaged": "unpacked", "/strange": "br", "/picture": "image/png", "/none": "404"}.items():
+        assert fragment in await refused(web, "fetch_page", url=site.url(path))
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "fragment"),
     [
         ("http://localhost:9/", "public internet"),
         ("http://127.1/", "public internet"),
@@ -189,9 +189,9 @@ async def test_a_page_that_is_large_or_packed_is_cut(call, refused, web, site: S
         ("http://" + "a" * 300 + "/", "not known"),
     ],
 )
-async def test_an_address_that_is_not_public_is_refused(refused, url: str, said: str) -> None:
+async def test_an_address_that_is_not_public_is_refused(refused, url: str, fragment: str) -> None:
     text = await refused("web", "fetch_page", url=url)
-    assert said in text
+    assert fragment in text
     assert "secret" not in text
 
 

@@ -125,11 +125,11 @@ def test_the_command_line_writes_the_audit_for_people_and_for_programs(tmp_path:
     path = tmp_path / ".mcp.json"
     path.write_text(json.dumps({"mcpServers": {name: SERVERS[name] for name in ("small", "large")}}), encoding="utf-8")
     code, out, _ = run("audit", str(path), "--trust", "--json")
-    found = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert [server["name"] for server in found["servers"]] == ["large", "small"]
-    assert found["tokens"] == sum(tool["tokens"] for server in found["servers"] for tool in server["tools"])
-    assert found["deferred_tokens"] < found["tokens"]
+    assert [server["name"] for server in report["servers"]] == ["large", "small"]
+    assert report["tokens"] == sum(tool["tokens"] for server in report["servers"] for tool in server["tools"])
+    assert report["deferred_tokens"] < report["tokens"]
     code, text, _ = run("audit", str(path), "--trust")
     assert code == 0
     assert all(name in text for name in ("large", "small", "read", "write", "ping"))

@@ -85,9 +85,9 @@ def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
 )
 def test_the_doctor_shows_how_far_a_tool_gets(words: list[str], exit_code: int, ends_at: str, config: Path, run: Run) -> None:
     code, out, _ = run("doctor", "--tool", *words, "--json")
-    found = json.loads(out)
-    assert (code, found["ends_at"], found["stopped"]) == (exit_code, ends_at, exit_code != 0)
-    assert len(found["stages"]) == 5
+    report = json.loads(out)
+    assert (code, report["ends_at"], report["stopped"]) == (exit_code, ends_at, exit_code != 0)
+    assert len(report["stages"]) == 5
     assert "%mcp" not in out
     assert "session." not in out
     code, text, _ = run("doctor", "--tool", *words)
@@ -106,10 +106,10 @@ def test_the_doctor_shows_how_far_each_tool_gets(config: Path, run: Run) -> None
 
 def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
     _, out, _ = run("search", "convert", "a", "unit", "--why", "--json")
-    found = json.loads(out)
-    assert found["hits"][0]["tool"] == "units:convert_units"
-    assert found["hits"][0]["returned"]
-    assert sum(share["share"] for share in found["hits"][0]["shares"]) == pytest.approx(found["hits"][0]["score"])
+    report = json.loads(out)
+    assert report["hits"][0]["tool"] == "units:convert_units"
+    assert report["hits"][0]["returned"]
+    assert sum(share["share"] for share in report["hits"][0]["shares"]) == pytest.approx(report["hits"][0]["score"])
     _, out, _ = run("search", "square root", "--all", "--json")
     assert "math:power" in [hit["tool"] for hit in json.loads(out)["hits"]]
     _, out, _ = run("search", "square root", "--why-not", "math:power", "--json")

@@ -227,21 +227,22 @@ def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
     from rich.console import Console
 
     module = importlib.import_module(f"{package}.cli")
-    found: dict[str, Any] = {}
-    for place in ("", "before", "nowhere"):
-        (folder / place).mkdir(exist_ok=True)
+    described: dict[str, Any] = {}
+    for folder_name in ("", "before", "nowhere"):
+        (folder / folder_name).mkdir(exist_ok=True)
         for command in ("clients", "models", "servers", "tools"):
-            told = io.StringIO()
-            module.console = Console(file=told, width=500)
+            output = io.StringIO()
+            module.console = Console(file=output, width=500)
             try:
-                with contextlib.chdir(folder / place):
+                with contextlib.chdir(folder / folder_name):
                     module.app([command], standalone_mode=False)
             except Exception:
-                found[f"{place}/{command}"] = [1, []]
+                described[f"{folder_name}/{command}"] = [1, []]
                 continue
-            rows = [line.strip("│ ") for line in told.getvalue().splitlines() if line.startswith("│")]
-            found[f"{place}/{command}"] = [0, [cell.strip() for row in rows for cell in row.split("│") if cell.strip()]]
-    return found
+            rows = [line.strip("│ ") for line in output.getvalue().splitlines() if line.startswith("│")]
+            cells = [cell.strip() for row in rows for cell in row.split("│")]
+            described[f"{folder_name}/{command}"] = [0, [cell for cell in cells if cell]]
+    return described
 
 
 async def described_results(package: str, folder: Path) -> dict[str, Any]:
@@ -253,45 +254,45 @@ async def described_results(package: str, folder: Path) -> dict[str, Any]:
     file = write_config(folder)
     root, models = module(""), module("models")
     config = root.load_config(file)
-    found: dict[str, Any] = {"load_config": shape(config)}
+    shapes: dict[str, Any] = {"load_config": shape(config)}
     for section in ("clients", "models", "servers", "tool_sets"):
-        found[f"config.{section}"] = shape(next(iter(getattr(config, section).values())))
+        shapes[f"config.{section}"] = shape(next(iter(getattr(config, section).values())))
     discovery = models.ToolDiscoveryConfig(enabled=True, defer_all=True, max_search_results=1)
     client = root.load_mcp_client(config)
     async with client:
         tools = await client.list_tools()
         called = await client.call_tool(tools[0].name, {"a": 1, "b": 2})
-    found["client.list_tools"] = {"list": [type(tools).__name__, len(tools)]}
-    found["client.call_tool"] = {name: shape(getattr(called, name)) for name in ("data", "structured_content", "is_error")}
+    shapes["client.list_tools"] = {"list": [type(tools).__name__, len(tools)]}
+    shapes["client.call_tool"] = {name: shape(getattr(called, name)) for name in ("data", "structured_content", "is_error")}
     cache = root.ToolCache(client, ttl_seconds=0)
-    found["cache.get_tools"] = [len(await cache.get_tools()), shape(cache.version)]
+    shapes["cache.get_tools"] = [len(await cache.get_tools()), shape(cache.version)]
     enabled = config.model_copy(update={"tool_discovery": discovery})
     split = module("tool_discovery").partition_tools(tools, enabled, {"sums"})
-    found["partition_tools"] = [type(split).__name__, len(split[0]), {name: len(owned) for name, owned in split[1].items()}]
+    shapes["partition_tools"] = [type(split).__name__, len(split[0]), {name: len(owned) for name, owned in split[1].items()}]
     owners = module("tool_discovery").build_tool_server_map(tools, {"sums"})
-    found["build_tool_server_map"] = sorted(owners.values())
+    shapes["build_tool_server_map"] = sorted(owners.values())
     index = module("tool_search_index").ToolSearchIndex(tools, owners)
     hit = index.search("add numbers")[0]
-    found["search"] = [len(hit), hit[0], hit[1] is tools[0], hit == ("sums", tools[0]), hit[1].name]
-    found["get_by_server"] = [(server, tool.name) for server, tool in index.get_by_server("sums")]
+    shapes["search"] = [len(hit), hit[0], hit[1] is tools[0], hit == ("sums", tools[0]), hit[1].name]
+    shapes["get_by_server"] = [(server, tool.name) for server, tool in index.get_by_server("sums")]
     by_name, missing = index.get_by_names(["add", "nothing"])
-    found["get_by_names"] = [[(server, tool.name) for server, tool in by_name], missing]
-    found["index"] = [index.tool_count, index.server_names]
+    shapes["get_by_names"] = [[(server, tool.name) for server, tool in by_name], missing]
+    shapes["index"] = [index.tool_count, index.server_names]
     search = module("search_tools_tool").SearchToolsTool({"sums": tools}, ["sums"], index, discovery)
     content, loaded = await search.execute({"query": "add numbers"})
-    found["SearchToolsTool.execute"] = [shape(content), [tool.name for tool in loaded]]
-    found["SearchToolsTool.definition"] = [type(search.definition).__name__, sorted(search.definition.parameters)]
-    found["generate_manifest"] = shape(module("search_tools_tool").generate_manifest({"sums": tools}))
+    shapes["SearchToolsTool.execute"] = [shape(content), [tool.name for tool in loaded]]
+    shapes["SearchToolsTool.definition"] = [type(search.definition).__name__, sorted(search.definition.parameters)]
+    shapes["generate_manifest"] = shape(module("search_tools_tool").generate_manifest({"sums": tools}))
     few = models.ToolSetConfig(servers={"sums": ["add"]})
     filtered = module("tool_filter").filter_tools_by_toolset(tools, few, {"sums"})
-    found["filter_tools_by_toolset"] = [tool.name for tool in filtered]
-    found["validate_toolset"] = shape(module("tool_filter").validate_toolset(few, tools, {"sums"}))
+    shapes["filter_tools_by_toolset"] = [tool.name for tool in filtered]
+    shapes["validate_toolset"] = shape(module("tool_filter").validate_toolset(few, tools, {"sums"}))
     for name in ("sums_add", "other_add", "add"):
-        found[f"extract {name}"] = module("tool_filter").extract_server_and_tool(name, {"sums", "time"})
-    found["convert"] = [type(tool).__name__ for tool in module("convert_tools").tools_from_mcp(tools)]
-    found |= await described_chat(root, config)
-    found |= described_errors(module, config)
-    return found
+        shapes[f"extract {name}"] = module("tool_filter").extract_server_and_tool(name, {"sums", "time"})
+    shapes["convert"] = [type(tool).__name__ for tool in module("convert_tools").tools_from_mcp(tools)]
+    shapes |= await described_chat(root, config)
+    shapes |= described_errors(module, config)
+    return shapes
 
 
 async def described_chat(root: Any, config: Any) -> dict[str, Any]:
@@ -301,29 +302,29 @@ async def described_chat(root: Any, config: Any) -> dict[str, Any]:
     def calling(arguments: str) -> Any:
         return AssistantToolCall(id="call-1", function=AssistantToolCallFunction(name="sums_add", arguments=arguments))
 
-    found: dict[str, Any] = {}
+    shapes: dict[str, Any] = {}
     async with root.McpToolChat.from_config(config) as chat:
         tool = (await chat.tool_cache.get_tools())[0]
         call = calling('{"a": 1, "b": 2}')
         call.function.name = tool.name
-        found["chat.get_stats before"] = shape(chat.get_stats())
+        shapes["chat.get_stats before"] = shape(chat.get_stats())
         model = Model(Script(AssistantMessage(content="", tool_calls=[call]), AssistantMessage(content="Three.")), "script")
         answered = await chat.chat([UserMessage(content="One and two?")], model=model, tool_set=config.tool_sets["few"])
-        found["chat.chat"] = [(message.role, type(message).__name__) for message in answered]
+        shapes["chat.chat"] = [(message.role, type(message).__name__) for message in answered]
         stats = chat.get_stats()
-        found["stats.model_dump"] = {
+        shapes["stats.model_dump"] = {
             name: sorted(part) if isinstance(part, dict) else type(part).__name__ for name, part in stats.model_dump().items()
         }
-        found["stats"] = [stats.tokens.total_tokens, stats.tool_calls.total, stats.llm_calls, stats.discovery]
-        found["by_server"] = dict(stats.tool_calls.by_server)
+        shapes["stats"] = [stats.tokens.total_tokens, stats.tool_calls.total, stats.llm_calls, stats.discovery]
+        shapes["by_server"] = dict(stats.tool_calls.by_server)
         result = await chat.execute(call)
-        found["chat.execute"] = [type(result).__name__, result.tool_call_id, result.name, "3" in result.content]
+        shapes["chat.execute"] = [type(result).__name__, result.tool_call_id, result.name, "3" in result.content]
         bad = await chat.execute(calling("{"))
-        found["chat.execute, malformed"] = [type(bad).__name__, bad.content.startswith("Error: Malformed arguments")]
-        found["chat"] = [sorted(chat.server_names), type(chat.model_factory).__name__, type(chat.tool_cache).__name__]
+        shapes["chat.execute, malformed"] = [type(bad).__name__, bad.content.startswith("Error: Malformed arguments")]
+        shapes["chat"] = [sorted(chat.server_names), type(chat.model_factory).__name__, type(chat.tool_cache).__name__]
     async with chat:
-        found["chat entered again"] = len(await chat.tool_cache.get_tools())
-    return found
+        shapes["chat entered again"] = len(await chat.tool_cache.get_tools())
+    return shapes
 
 
 def described_errors(module: Any, config: Any) -> dict[str, Any]:
@@ -343,17 +344,17 @@ def described_errors(module: Any, config: Any) -> dict[str, Any]:
         "GenerationError": lambda: (_ for _ in ()).throw(module("models.generation_error").GenerationError("no")),
     }
     broken = AssistantToolCallFunction(name="add", arguments="{")
-    found: dict[str, Any] = {}
+    shapes: dict[str, Any] = {}
     for name, attempt in tries.items():
         try:
             list(attempt())
         except Exception as error:
-            found[name] = {
+            shapes[name] = {
                 "raises": sorted(base.__name__ for base in type(error).__mro__[:-1] if base.__module__ == "builtins")
             }
     formats = ("result", "function_result", "function_args_result")
-    found["formats"] = [utils.format_tool_call_result(call, "2", style=style, include_id=True) for style in formats]
-    return found
+    shapes["formats"] = [utils.format_tool_call_result(call, "2", style=style, include_id=True) for style in formats]
+    return shapes
 
 
 def dumped_configs(package: str) -> list[dict[str, Any]]:

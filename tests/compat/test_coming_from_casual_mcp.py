@@ -112,7 +112,7 @@ async def test_tools_are_split_searched_and_described(deferred: Config) -> None:
     loaded, by_server = partition_tools(tools, deferred, set(deferred.servers))
     index = ToolSearchIndex([tool for owned in by_server.values() for tool in owned], {})
     search = SearchToolsTool(by_server, sorted(by_server), index, deferred.tool_discovery)
-    found = await search.execute({"query": "add two numbers"})
+    result = await search.execute({"query": "add two numbers"})
     answered = await chat.chat([UserMessage(content="What is 42 + 17?")], model="planner")
     stats = chat.get_stats()
     await chat.mcp_client.close()
@@ -122,7 +122,7 @@ async def test_tools_are_split_searched_and_described(deferred: Config) -> None:
     assert index.get_by_names(["math__add", "nothing"])[1] == ["nothing"]
     assert index.tool_count == len(tools)
     assert {server for server, _ in index.get_by_server("time")} == {"time"}
-    assert 0 < len(found.newly_loaded_tools) <= 3
+    assert 0 < len(result.newly_loaded_tools) <= 3
     assert generate_manifest(by_server) == search.system_prompt
     assert "59" in answered[-1].content
     assert stats is not None
@@ -407,7 +407,7 @@ def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
 
 
 def test_configs_can_be_built_from_the_classes() -> None:
-    made = Config(
+    config = Config(
         clients={"desk": McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1", api_key="sk-1")},
         models={"small": McpModelConfig(client="desk", model="m-1", temperature=0.2)},
         servers={
@@ -415,8 +415,8 @@ def test_configs_can_be_built_from_the_classes() -> None:
             "there": RemoteServerConfig(url="http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, defer_loading=True),
         },
     )
-    assert made.servers["here"].transport == "stdio"
-    assert made.servers["there"].defer_loading
+    assert config.servers["here"].transport == "stdio"
+    assert config.servers["there"].defer_loading
     with pytest.raises(ValueError, match="command"):
         StdioServerConfig()  # type: ignore[call-arg]
 

@@ -93,11 +93,15 @@ def differs(key: str, there: dict[str, Any], here: dict[str, Any] | None) -> Ite
 
 def parameters_that_differ(key: str, there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
     """Yield the parameters that cannot be passed as there, or are something else if they are not passed."""
-    for place, (name, parameter) in enumerate(there.items()):
+    for position, (name, parameter) in enumerate(there.items()):
         ours = here.get(name)
         by_position = parameter["kind"] == "POSITIONAL_OR_KEYWORD"
-        same_place = ours is not None and ours["kind"] == parameter["kind"] and list(here).index(name) == place
-        if ours is None or (by_position and not same_place) or (ours["default"] is None and parameter["default"] is not None):
+        same_position = ours is not None and ours["kind"] == parameter["kind"] and list(here).index(name) == position
+        if (
+            ours is None
+            or (by_position and not same_position)
+            or (ours["default"] is None and parameter["default"] is not None)
+        ):
             yield f"{key}({name})"
         elif parameter["default"] is not None and parameter["default"] not in (ours["default"], EMPTY.get(ours["default"])):
             yield f"{key}({name}={parameter['default']})"
@@ -118,11 +122,11 @@ def covers(there: Any, here: Any) -> bool:
 def test_every_name_is_here_or_the_guide_says_why_not(theirs: dict[str, Any]) -> None:
     assert len(theirs["modules"]) == 21
     differing = set(differences(theirs))
-    told = on_purpose()
-    covered = {each for each in differing if each in told or f"{each.partition('.')[0]}.*" in told}
+    documented = on_purpose()
+    covered = {each for each in differing if each in documented or f"{each.partition('.')[0]}.*" in documented}
     assert differing - covered == set(), "neither here nor in the guide"
     assert "main.app" not in differing
-    stale = {each for each in told if each not in differing and not (each.endswith(".*") and covered)}
+    stale = {each for each in documented if each not in differing and not (each.endswith(".*") and covered)}
     assert stale == set(), "in the guide, but not different"
 
 
@@ -161,17 +165,17 @@ def test_a_command_prints_the_same_as_casual_mcps(theirs: dict[str, Any], tmp_pa
     (tmp_path / "nowhere").mkdir()
     assert len(theirs["commands"]) == 12
     for name, (exit_code, cells) in theirs["commands"].items():
-        place, command = name.split("/")
+        folder, command = name.split("/")
         trust = ["--trust"] if command in ("servers", "tools") else []
-        with contextlib.chdir(tmp_path / place):
+        with contextlib.chdir(tmp_path / folder):
             code, out, err = run(command, *trust)
             plain = run(command, "--json", *trust)[1]
         assert code == exit_code, (name, err)
-        told = f"{out}{plain}"
+        printed = f"{out}{plain}"
         # Where a server is, and what it costs, is what `servers` is about here: it starts them.
-        known = [cell.removesuffix(".0") for cell in cells if "server.py" not in cell]
-        assert [cell for cell in known if cell not in told] == [], name
-        assert bool(cells) == (place == ""), name
+        stable = [cell.removesuffix(".0") for cell in cells if "server.py" not in cell]
+        assert [cell for cell in stable if cell not in printed] == [], name
+        assert bool(cells) == (folder == ""), name
     assert "migrate-config" in err or "casual_mcp_config.json" in err
 
 
@@ -180,11 +184,13 @@ def test_the_guide_lists_the_differences_of_each_command(theirs: dict[str, Any])
     text = GUIDE.read_text(encoding="utf-8").partition("## The command line\n")[2]
     commands = {name.partition("/")[2] for name in theirs["commands"]}
     assert commands == {"clients", "models", "servers", "tools"}
-    told = {name for line in text.splitlines() for name in re.findall(r"`([\w-]+)", line.split("|")[1] if "|" in line else "")}
-    assert {*commands, "toolsets", "migrate-config", "serve"} <= told
+    documented = {
+        name for line in text.splitlines() for name in re.findall(r"`([\w-]+)", line.split("|")[1] if "|" in line else "")
+    }
+    assert {*commands, "toolsets", "migrate-config", "serve"} <= documented
     named = {name.partition(".")[2].replace("_", "-") for name in differences({"modules": {"cli": theirs["modules"]["cli"]}})}
     libraries = {"app", "console", "get-tools-and-cleanup", "run-async-with-cleanup"}
-    assert named - libraries <= told, "a command of casual-mcp that the guide does not name"
+    assert named - libraries <= documented, "a command of casual-mcp that the guide does not name"
 
 
 @pytest.mark.defect("L6")

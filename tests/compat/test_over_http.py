@@ -35,7 +35,7 @@ CONFIG = "casual_mcp_config.json"
 ADD = ("a_add", {})
 
 
-def said(*calls: Any, **more: Any) -> list[dict[str, Any]]:
+def messages(*calls: Any, **more: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": order("Said:", *calls, **more)}]
 
 
@@ -44,21 +44,21 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "toolsets": ("/toolsets", None),
     "a path that does not exist": ("/nothing", None),
     "another method": ("/chat", None),
-    "a turn": ("/chat", {"messages": said()}),
-    "a turn with stats": ("/chat", {"messages": said(), "include_stats": True}),
-    "a call": ("/chat", {"messages": said(ADD), "include_stats": True}),
-    "a call of a toolset": ("/chat", {"messages": said(ADD), "include_stats": True, "tool_set": "one"}),
-    "a system message": ("/chat", {"messages": [{"role": "system", "content": "S"}, *said()]}),
-    "a system prompt": ("/chat", {"messages": said(), "system_prompt": "S"}),
-    "an unknown toolset": ("/chat", {"messages": said(), "tool_set": "none"}),
-    "a toolset that does not fit": ("/chat", {"messages": said(), "tool_set": "bad"}),
-    "an unknown model": ("/chat", {"messages": said(), "model": "none"}),
+    "a turn": ("/chat", {"messages": messages()}),
+    "a turn with stats": ("/chat", {"messages": messages(), "include_stats": True}),
+    "a call": ("/chat", {"messages": messages(ADD), "include_stats": True}),
+    "a call of a toolset": ("/chat", {"messages": messages(ADD), "include_stats": True, "tool_set": "one"}),
+    "a system message": ("/chat", {"messages": [{"role": "system", "content": "S"}, *messages()]}),
+    "a system prompt": ("/chat", {"messages": messages(), "system_prompt": "S"}),
+    "an unknown toolset": ("/chat", {"messages": messages(), "tool_set": "none"}),
+    "a toolset that does not fit": ("/chat", {"messages": messages(), "tool_set": "bad"}),
+    "an unknown model": ("/chat", {"messages": messages(), "model": "none"}),
     "no field `messages`": ("/chat", {}),
     "a message of an unknown role": ("/chat", {"messages": [{"role": "nobody", "content": ""}]}),
     "`GET /health`": ("/health", None),
-    "the model fails": ("/chat", {"messages": said(fail=1)}),
+    "the model fails": ("/chat", {"messages": messages(fail=1)}),
     "an empty list of messages": ("/chat", {"messages": []}),
-    "a field that does not exist": ("/chat", {"messages": said(), "more": 1}),
+    "a field that does not exist": ("/chat", {"messages": messages(), "more": 1}),
 }
 MORE = {"type", "title", "status", "kind", "errors", "failure"}
 """What a problem has beside `detail`."""
@@ -142,11 +142,11 @@ def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for service, ready in started.items():
             with httpx.Client(base_url=ready(), timeout=60) as client:
                 for name, (path, body) in REQUESTS.items():
-                    answered[name][service] = _asked(client, path, body, service)
+                    answered[name][service] = _post(client, path, body, service)
     return answered
 
 
-def _asked(client: httpx.Client, path: str, body: Any, service: str) -> tuple[int, Any]:
+def _post(client: httpx.Client, path: str, body: Any, service: str) -> tuple[int, Any]:
     if body is None:
         response = client.get(path)
     else:

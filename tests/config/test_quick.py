@@ -120,7 +120,7 @@ def test_the_demo_can_have_a_model() -> None:
 KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, "GOOGLE_API_KEY": KEY}
 
 
-def asked(model: str, **options: Any) -> tuple[str, str]:
+def sent_to(model: str, **options: Any) -> tuple[str, str]:
     """The provider and the model that a word means."""
     (client,), (read,) = (
         model_sections(model, **{"environ": KEYS, **options})[name].values() for name in ("clients", "models")
@@ -149,7 +149,7 @@ def asked(model: str, **options: Any) -> tuple[str, str]:
     ],
 )
 def test_a_model_finds_its_provider_by_its_name(model: str, provider: str) -> None:
-    assert asked(model) == (provider, model)
+    assert sent_to(model) == (provider, model)
 
 
 @pytest.mark.defect("H11")
@@ -176,7 +176,7 @@ def test_each_model_of_a_providers_table_finds_that_provider_alone() -> None:
     ],
 )
 def test_a_model_that_reasons_is_asked_through_the_api_that_the_table_names(model: str, options: Any, provider: str) -> None:
-    assert asked(model, **options) == (provider, model.partition(":")[2])
+    assert sent_to(model, **options) == (provider, model.partition(":")[2])
 
 
 @pytest.mark.defect("H11")
@@ -184,7 +184,7 @@ def test_a_name_of_several_providers_is_an_error_with_the_ways_to_write_it(monke
     other = ProviderSpec(name="other", about="", build=lambda name, config: None, names=re.compile("claude-.*"))  # type: ignore[arg-type,return-value]
     monkeypatch.setattr("casual_mcp_nb.config.quick.specs", lambda: {**specs(), "other": other})
     with pytest.raises(UsageError, match="anthropic:claude-x or other:claude-x"):
-        asked("claude-x")
+        sent_to("claude-x")
 
 
 @pytest.mark.defect("H11")

@@ -38,9 +38,9 @@ def path(tmp_path: Path) -> Path:
 def added(before: str, after: str) -> str:
     """Find the new part of `after`, where all of `before` is still there around it."""
     same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
-    rest = len(before) - same
-    assert after[len(after) - rest :] == before[same:]
-    return after[same : len(after) - rest]
+    suffix = len(before) - same
+    assert after[len(after) - suffix :] == before[same:]
+    return after[same : len(after) - suffix]
 
 
 def test_the_rest_of_the_file_stays_to_the_byte(path: Path) -> None:

@@ -49,10 +49,10 @@ def test_the_suffix_can_be_left_out_and_folders_can_have_folders(tmp_path: Path)
 def test_the_configs_folder_comes_first_then_the_working_one_then_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, names in (("config", ["a"]), ("cwd", ["a", "b", "default"])):
-        folder = tmp_path / place / "prompt-templates"
+    for level, names in (("config", ["a"]), ("cwd", ["a", "b", "default"])):
+        folder = tmp_path / level / "prompt-templates"
         folder.mkdir(parents=True)
-        library(folder, **dict.fromkeys(names, place))
+        library(folder, **dict.fromkeys(names, level))
     monkeypatch.chdir(tmp_path / "cwd")
     templates = TemplateLibrary.for_config(tmp_path / "config")
     monkeypatch.chdir(tmp_path)

@@ -254,8 +254,8 @@ def test_a_field_that_protects_is_asked_about_in_both_directions(field: str, tmp
 
 @pytest.mark.defect("F6")
 @pytest.mark.usefixtures("asks_first")
-@pytest.mark.parametrize("kept", [{}, {"strict": False}])
-def test_a_config_that_is_no_longer_strict_starts_nothing(tmp_path: Path, kept: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"strict": False}])
+def test_a_config_that_is_no_longer_strict_starts_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
     file = tmp_path / "config.json"
     servers = {"time": {"bundled": "time", "transport": "in-process"}}
     file.write_text(json.dumps({"strict": True, "servers": servers}))
@@ -263,6 +263,6 @@ def test_a_config_that_is_no_longer_strict_starts_nothing(tmp_path: Path, kept: 
         assert session.trust().required
         session.trust().accept()
         assert not session.trust().required
-    file.write_text(json.dumps({"servers": servers, **kept}))
+    file.write_text(json.dumps({"servers": servers, **options}))
     with closing(Session.from_config(file)) as session, pytest.raises(TrustRequiredError):
         session.connect()

@@ -126,15 +126,17 @@ SECRETS: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
 
 
 @pytest.mark.defect("F24")
-@pytest.mark.parametrize(("model", "fields", "place"), SECRETS.values(), ids=SECRETS.keys())
-def test_a_secret_in_the_config_is_never_replaced_by_a_mask(model: type[BaseModel], fields: dict[str, Any], place: str) -> None:
+@pytest.mark.parametrize(("model", "fields", "location"), SECRETS.values(), ids=SECRETS.keys())
+def test_a_secret_in_the_config_is_never_replaced_by_a_mask(
+    model: type[BaseModel], fields: dict[str, Any], location: str
+) -> None:
     section = "clients" if model is ClientConfig else "servers"
     config = load_config({section: {"a": fields}}, environ={})
     alone = model.model_validate(fields)
     for thing, where in (
-        (config, f"{section}.a.{place}"),
-        (getattr(config, section)["a"], f"{section}.a.{place}"),
-        (alone, place),
+        (config, f"{section}.a.{location}"),
+        (getattr(config, section)["a"], f"{section}.a.{location}"),
+        (alone, location),
     ):
         for dump in (thing.model_dump_json, lambda thing=thing: thing.model_dump(mode="json")):
             with pytest.raises(UsageError) as caught:
@@ -157,8 +159,8 @@ def test_a_dump_in_python_can_be_validated_again(file: Path) -> None:
     remote = config.servers["remote"]
     assert ServerConfig.model_validate(remote.model_dump()) == remote
     assert remote.model_dump(include={"call_timeout"}) == {"call_timeout": 5.0}
-    made = load_config({"servers": {"a": {"url": "https://host", "headers": {"X": TOKEN}}}}, environ={})
-    assert Config.model_validate(made.model_dump()) == made
+    config = load_config({"servers": {"a": {"url": "https://host", "headers": {"X": TOKEN}}}}, environ={})
+    assert Config.model_validate(config.model_dump()) == config
     with pytest.raises(UsageError):
         load_config({"servers": {"a": {"command": "x", "args": ["--token", TOKEN]}}}, environ={}).model_dump()
 

@@ -53,14 +53,14 @@ def raw(mark: str) -> Callable[..., ServerConfig]:
 @pytest_asyncio.fixture
 async def opened() -> AsyncIterator[Callable[..., Any]]:
     """Makes connections and server managers that are closed when the test ends."""
-    made: list[Connection | ServerManager] = []
+    opened: list[Connection | ServerManager] = []
 
     def keep(thing: Connection | ServerManager) -> Connection | ServerManager:
-        made.append(thing)
+        opened.append(thing)
         return thing
 
     yield keep
-    await asyncio.gather(*(thing.close() for thing in made))
+    await asyncio.gather(*(thing.close() for thing in opened))
 
 
 HTTP_SERVER = """

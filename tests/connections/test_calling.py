@@ -243,10 +243,10 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
-    asked: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
 
     async def elicitation(server: str, message: str, *_: Any) -> dict[str, Any]:
-        asked.append((server, message))
+        questions.append((server, message))
         return {"name": "Ada"}
 
     elicit = {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
@@ -260,7 +260,7 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     await connection.call("elicit", {})
     await connection.call("roots", {})
     await until(lambda: '"Ada"' in record.read_text() and tmp_path.as_uri() in record.read_text())
-    assert asked == [("asker", "Your name?")]
+    assert questions == [("asker", "Your name?")]
     assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {"elicitation", "roots"}
 
 

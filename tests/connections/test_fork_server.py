@@ -36,14 +36,14 @@ SECONDS = 30
 
 def named(parent: int, script: str) -> list[psutil.Process]:
     """The children of a process that run a script, without those that have ended."""
-    found = []
+    children = []
     for child in psutil.Process(parent).children():
         try:
             if any(word.endswith(script) for word in child.cmdline()):
-                found.append(child)
+                children.append(child)
         except psutil.Error:
             continue
-    return found
+    return children
 
 
 def fork_server(parent: int | None = None) -> psutil.Process:

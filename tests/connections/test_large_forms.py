@@ -14,9 +14,9 @@ from casual_mcp_nb.types.server import ServerConfig
 
 
 @pytest.mark.defect("A2")
-@pytest.mark.parametrize(("fields", "asked"), [(3, 1), (20_000, 0)])
+@pytest.mark.parametrize(("fields", "forms_shown"), [(3, 1), (20_000, 0)])
 async def test_a_form_of_too_many_fields_is_refused(
-    opened: Callable[..., Any], raw: Callable[..., ServerConfig], tmp_path: Any, fields: int, asked: int
+    opened: Callable[..., Any], raw: Callable[..., ServerConfig], tmp_path: Any, fields: int, forms_shown: int
 ) -> None:
     forms: list[str] = []
 
@@ -35,6 +35,6 @@ async def test_a_form_of_too_many_fields_is_refused(
     await connection.connect()
     result = await connection.call("form", {})
     guard.stop()
-    assert len(forms) == asked
+    assert len(forms) == forms_shown
     assert result.content
     assert not guard.take()

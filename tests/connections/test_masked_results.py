@@ -153,10 +153,10 @@ async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened
 
 
 async def test_a_form_of_a_server_is_masked(raw: Raw, opened: Opened) -> None:
-    asked: list[Any] = []
+    questions: list[Any] = []
 
     async def elicitation(server: str, message: str, kind: Any, params: Any, context: Any) -> dict[str, Any]:
-        asked.append((message, params.message, params.requested_schema))
+        questions.append((message, params.message, params.requested_schema))
         return {}
 
     schema = {"type": "object", "properties": {"name": {"type": "string", "title": SECRET, "default": SECRET}}}
@@ -164,8 +164,8 @@ async def test_a_form_of_a_server_is_masked(raw: Raw, opened: Opened) -> None:
     plan = {"a": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}
     connection = Connection("raw", raw(calls=plan), handlers=Handlers(elicitation=elicitation), secrets=[SECRET])
     await opened(connection).call("a", {})
-    assert SECRET not in repr(asked)
-    assert asked[0][0] == asked[0][1] == f"Is it {MASK}?"
+    assert SECRET not in repr(questions)
+    assert questions[0][0] == questions[0][1] == f"Is it {MASK}?"
 
 
 PADDING = "x" * 990

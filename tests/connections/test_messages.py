@@ -38,9 +38,9 @@ def test_an_overlong_line_gets_an_error_reply_however_it_is_split(message: dict[
     for text in (json.dumps(message), json.dumps(message, separators=(",", ":"))):
         before, answer, after = fed(LineLimit(100), b"before\n" + text.encode() + b"\nafter", size)
         assert (before, after) == (b"before", b"after")
-        said = json.loads(answer)
-        assert said["id"] == 7
-        assert "too large" in said["error"]["message"]
+        reply = json.loads(answer)
+        assert reply["id"] == 7
+        assert "too large" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])

@@ -111,16 +111,16 @@ BREACHES = {
 
 
 @pytest.mark.fault(28)
-@pytest.mark.parametrize(("schema", "value", "said"), BREACHES.values(), ids=BREACHES.keys())
+@pytest.mark.parametrize(("schema", "value", "fragment"), BREACHES.values(), ids=BREACHES.keys())
 async def test_a_schema_violation_names_the_location_and_keeps_the_tools_text(
-    connected: Callable[..., Any], schema: dict[str, Any], value: Any, said: str
+    connected: Callable[..., Any], schema: dict[str, Any], value: Any, fragment: str
 ) -> None:
     connection = await connected(schema, value)
     result: ToolResult = await connection.call("odd", {})
     assert result.is_error
     assert result.structured == value
     assert result.content[0].text == "words"
-    assert said in result.content[-1].text
+    assert fragment in result.content[-1].text
 
 
 @pytest.mark.parametrize(

@@ -22,24 +22,25 @@ ASKS = {"ask": "roots/list", "answer": "asked"}
 
 def capabilities(record: Path) -> dict[str, Any]:
     messages = map(json.loads, record.read_text().splitlines())
-    found: dict[str, Any] = next(each for each in messages if each.get("method") == "initialize")["params"]["capabilities"]
-    return found
+    initialize: dict[str, Any] = next(each for each in messages if each.get("method") == "initialize")
+    capabilities: dict[str, Any] = initialize["params"]["capabilities"]
+    return capabilities
 
 
 @pytest.mark.fault(16)
 async def test_the_existing_folders_of_an_entry_are_the_roots(opened: Opened, raw: Raw, tmp_path: Path) -> None:
     record, folder = tmp_path / "record", tmp_path / "what is shared"
     folder.mkdir()
-    told: list[str] = []
+    levels: list[str] = []
     config = raw(
         {"roots": [f"{folder}/../what is shared", str(tmp_path / "gone"), str(record)]}, calls={"a": ASKS}, record=str(record)
     )
-    handlers = Handlers(log=lambda _server, level, text: told.append(level))
+    handlers = Handlers(log=lambda _server, level, text: levels.append(level))
     connection = opened(Connection("asker", config, handlers=handlers))
     await connection.connect()
     answer = json.loads((await connection.call("a", {})).content[0].text)
     assert answer == {"roots": [{"uri": folder.as_uri()}]}
-    assert told == ["warning"]
+    assert levels == ["warning"]
     # They do not change, so no notice of a change is announced.
     assert capabilities(record) == {"roots": {}}
 

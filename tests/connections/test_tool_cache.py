@@ -13,12 +13,12 @@ class Shelf:
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)
-        self.asked = 0
+        self.listings = 0
         self.error: Exception | None = None
         self.now = 0.0
 
     async def fetch(self) -> list[ToolSpec]:
-        self.asked += 1
+        self.listings += 1
         names = list(self.names)
         await asyncio.sleep(0)
         if self.error is not None:
@@ -35,10 +35,10 @@ async def test_a_fresh_listing_is_not_requested_again() -> None:
     first = await cache.get_tools()
     shelf.now = 29.9
     assert await cache.get_tools() is first
-    assert shelf.asked == 1
+    assert shelf.listings == 1
     shelf.now = 30.0
     await cache.get_tools()
-    assert shelf.asked == 2
+    assert shelf.listings == 2
 
 
 async def test_the_same_tools_keep_their_version_and_stay_the_same_objects() -> None:
@@ -56,7 +56,7 @@ async def test_callers_at_the_same_time_cause_one_listing() -> None:
     shelf = Shelf("a")
     cache = shelf.cache()
     await asyncio.gather(*(cache.get_tools() for _ in range(20)))
-    assert shelf.asked == 1
+    assert shelf.listings == 1
 
 
 async def test_without_a_ttl_a_listing_is_kept_until_it_is_invalidated() -> None:
@@ -65,10 +65,10 @@ async def test_without_a_ttl_a_listing_is_kept_until_it_is_invalidated() -> None
     await cache.get_tools()
     shelf.now = 1e9
     await cache.get_tools()
-    assert shelf.asked == 1
+    assert shelf.listings == 1
     await cache.invalidate()
     await cache.get_tools()
-    assert shelf.asked == 2
+    assert shelf.listings == 2
 
 
 async def test_a_listing_that_was_under_way_when_the_tools_changed_is_not_taken_for_fresh() -> None:
@@ -101,7 +101,7 @@ async def test_a_listing_that_fails_with_nothing_older_raises_and_is_not_repeate
     for _ in range(3):
         with pytest.raises(OSError, match="fell"):
             await cache.get_tools()
-    assert shelf.asked == 1
+    assert shelf.listings == 1
     shelf.error, shelf.now = None, 30.0
     assert len(await cache.get_tools()) == 1
 

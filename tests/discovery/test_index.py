@@ -50,7 +50,7 @@ TOOLS = [
 INDEX = ToolSearchIndex(TOOLS)
 
 
-def found(query: str, max_results: int = 5, server: str | None = None, index: ToolSearchIndex = INDEX) -> list[str]:
+def names_of(query: str, max_results: int = 5, server: str | None = None, index: ToolSearchIndex = INDEX) -> list[str]:
     return [str(hit.tool.tool_name) for hit in index.search(query, max_results, server)]
 
 
@@ -82,13 +82,13 @@ def assert_adds_up(explanation: Explanation) -> None:
     ],
 )
 def test_a_request_in_words_finds_its_tool_among_the_first_three(query: str, expected: str) -> None:
-    assert expected in found(query, 3)
+    assert expected in names_of(query, 3)
 
 
 def test_a_request_with_several_needs_finds_a_tool_for_each() -> None:
     needs = ["weather:get_forecast", "mail:send_email", "charts:line_chart"]
     request = "Look up the weather forecast for the coming days in Oslo, draw a line chart, and send it by email."
-    assert set(needs) <= set(found(request))
+    assert set(needs) <= set(names_of(request))
 
 
 def test_a_part_of_the_request_lifts_the_tool_that_fits_it_best() -> None:
@@ -100,7 +100,7 @@ def test_a_part_of_the_request_lifts_the_tool_that_fits_it_best() -> None:
 
 
 def test_tools_without_any_term_of_the_query_are_not_hits() -> None:
-    assert found("qwertyuiop") == []
+    assert names_of("qwertyuiop") == []
     hits = INDEX.search("stock price", 50)
     assert 0 < len(hits) < len(TOOLS)
     assert all(hit.score > 0 for hit in hits)
@@ -115,12 +115,12 @@ def test_hits_are_ranked_from_one_by_falling_score() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_small_catalogs_work(size: int) -> None:
     index = ToolSearchIndex(TOOLS[:size])
-    assert found("read a file", index=index)[0] == "files:read_file"
+    assert names_of("read a file", index=index)[0] == "files:read_file"
 
 
 def test_terms_that_every_tool_has_still_count() -> None:
     index = ToolSearchIndex([tool("a", f"thing_{n}", "handles a thing") for n in range(3)])
-    assert found("thing", index=index) == ["a:thing_0", "a:thing_1", "a:thing_2"]
+    assert names_of("thing", index=index) == ["a:thing_0", "a:thing_1", "a:thing_2"]
 
 
 def test_an_index_without_tools_finds_nothing() -> None:
@@ -135,7 +135,7 @@ def test_of_a_tool_given_twice_the_first_counts() -> None:
     first, second = tool("a", "x", "apples"), tool("a", "x", "bananas")
     index = ToolSearchIndex([first, second])
     assert index.tools == (first,)
-    assert found("bananas", index=index) == []
+    assert names_of("bananas", index=index) == []
 
 
 def test_tools_that_say_the_same_leave_room_for_others() -> None:
@@ -143,7 +143,7 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     index = ToolSearchIndex([*copies, tool("other", "weather_alerts", "Warnings about bad weather")])
     hits = index.search("weather report", 2)
     assert [str(hit.tool.tool_name) for hit in hits] == ["s0:get_weather", "s1:get_weather"]
-    assert "other:weather_alerts" in found("weather report", 5, index=index)
+    assert "other:weather_alerts" in names_of("weather report", 5, index=index)
     assert_adds_up(hits[1].explain())
     lost = hits[1].explain().shares[-1]
     assert (lost.term, lost.field) == ("says the same as a better hit", "like s0:get_weather")
@@ -177,7 +177,7 @@ def test_an_exact_name_in_any_form_comes_first(query: str) -> None:
 
 
 def test_several_exact_names_all_come_first() -> None:
-    assert set(found("read the mail with line_chart, run_query", 2)) == {"charts:line_chart", "db:run_query"}
+    assert set(names_of("read the mail with line_chart, run_query", 2)) == {"charts:line_chart", "db:run_query"}
 
 
 def test_an_exact_name_that_many_servers_have_brings_all_of_them_first() -> None:
@@ -190,27 +190,27 @@ def test_an_exact_name_that_many_servers_have_brings_all_of_them_first() -> None
 
 
 def test_server_and_name_tell_tools_of_the_same_name_apart() -> None:
-    assert found("mail:search")[0] == "mail:search"
-    assert found("files:search")[0] == "files:search"
+    assert names_of("mail:search")[0] == "mail:search"
+    assert names_of("files:search")[0] == "files:search"
 
 
 @pytest.mark.parametrize("query", ["search", "Search", "use `search`", 'the tool "search"', "search?"])
 def test_a_name_that_is_a_plain_word_is_called_alone_or_in_quotes(query: str) -> None:
-    assert set(found(query, 2)) == {"mail:search", "files:search"}
+    assert set(names_of(query, 2)) == {"mail:search", "files:search"}
 
 
 def test_a_name_that_is_a_plain_word_is_just_a_word_in_a_sentence() -> None:
-    assert found("search for the price of a share")[0] == "finance:get_stock_price"
+    assert names_of("search for the price of a share")[0] == "finance:get_stock_price"
 
 
 def test_a_name_of_several_words_is_found_in_a_sentence() -> None:
     index = ToolSearchIndex([*TOOLS, tool("x", "Do The Thing", "")])
-    assert found("read a file, then do the thing, now", index=index)[0] == "x:Do The Thing"
+    assert names_of("read a file, then do the thing, now", index=index)[0] == "x:Do The Thing"
 
 
 def test_a_name_of_stop_words_can_be_called() -> None:
     index = ToolSearchIndex([tool("a", "get_it"), tool("a", "other", "get it")])
-    assert found("get_it", index=index) == ["a:get_it"]
+    assert names_of("get_it", index=index) == ["a:get_it"]
 
 
 # order
@@ -221,16 +221,16 @@ def test_equal_scores_are_ranked_by_wire_name_whatever_the_order_of_the_tools() 
     expected = sorted(str(each.tool_name) for each in tools)
     for seed in range(5):
         shuffled = random.Random(seed).sample(tools, len(tools))
-        assert found("apples", 8, index=ToolSearchIndex(shuffled)) == expected
-        assert found("apples", 3, index=ToolSearchIndex(shuffled)) == expected[:3]
+        assert names_of("apples", 8, index=ToolSearchIndex(shuffled)) == expected
+        assert names_of("apples", 3, index=ToolSearchIndex(shuffled)) == expected[:3]
 
 
 def test_the_first_hits_do_not_depend_on_how_many_are_asked_for() -> None:
     copies = [tool(f"s{n:02}", name, "Weather of a city") for n in range(40) for name in ("get_weather", f"weather_{n}")]
     index = ToolSearchIndex(copies)
-    everything = found("weather of a city", 80, index=index)
+    everything = names_of("weather of a city", 80, index=index)
     for count in (1, 2, 5, 20, 60):
-        assert found("weather of a city", count, index=index) == everything[:count]
+        assert names_of("weather of a city", count, index=index) == everything[:count]
 
 
 def test_the_ranking_is_the_same_in_every_process() -> None:
@@ -254,8 +254,8 @@ def test_the_ranking_is_the_same_in_every_process() -> None:
 
 def test_a_server_limits_the_search_to_its_tools() -> None:
     assert {hit.tool.server for hit in INDEX.search("show differences, history and files", server="git")} == {"git"}
-    assert found("git:git_log", server="mail") == []
-    assert found("file", server="there is none") == []
+    assert names_of("git:git_log", server="mail") == []
+    assert names_of("file", server="there is none") == []
 
 
 @pytest.mark.parametrize(("max_results", "expected"), [(-1, 0), (0, 0), (1, 1), (3, 3), (10**9, None)])
@@ -304,7 +304,7 @@ def test_odd_queries_are_answered_quickly(query: str) -> None:
 )
 def test_other_languages_are_searched(name: str, description: str, query: str) -> None:
     index = ToolSearchIndex([*TOOLS, tool("w", name, description)])
-    assert found(query, index=index)[0] == f"w:{name}"
+    assert names_of(query, index=index)[0] == f"w:{name}"
 
 
 @pytest.mark.fault(42)
@@ -316,7 +316,7 @@ def test_ten_thousand_tools_one_with_a_megabyte_of_text_are_indexed_in_seconds()
     properties = {f"p{n}": {"description": "x y z " * 1_000} for n in range(10_000)}
     huge = ToolSpec("huge", "big", "unusual " + "word " * 200_000, {"properties": properties})
     index = ToolSearchIndex([*tools, huge])
-    assert found("unusual", index=index) == ["huge:big"]
+    assert names_of("unusual", index=index) == ["huge:big"]
 
 
 @pytest.mark.parametrize(
@@ -333,13 +333,13 @@ def test_ten_thousand_tools_one_with_a_megabyte_of_text_are_indexed_in_seconds()
 )
 def test_odd_schemas_are_indexed(schema: dict[str, Any]) -> None:
     index = ToolSearchIndex([ToolSpec("a", "tool", "apples", schema), ToolSpec("b", "\ud800\x00", "", {})])
-    assert found("apples", index=index) == ["a:tool"]
+    assert names_of("apples", index=index) == ["a:tool"]
 
 
 def test_a_schema_that_holds_itself_is_indexed() -> None:
     schema: dict[str, Any] = {"properties": {"leaf": {"description": "apples"}}}
     schema["properties"]["self"] = schema
-    assert found("apples", index=ToolSearchIndex([ToolSpec("a", "tool", "", schema)])) == ["a:tool"]
+    assert names_of("apples", index=ToolSearchIndex([ToolSpec("a", "tool", "", schema)])) == ["a:tool"]
 
 
 # explanations
@@ -395,13 +395,13 @@ def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> Non
 
 def test_a_word_of_the_same_subject_finds_a_tool_behind_those_that_have_the_word() -> None:
     tools = [tool("a", "laptop", "Sells a laptop"), tool("b", "lookup", "Finds a product"), tool("c", "rain", "Will it rain")]
-    assert found("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
+    assert names_of("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
 
 
 def test_filler_words_of_a_request_count_less_than_meaningful_ones() -> None:
     tools = [tool("a", "latest_items", "The latest items"), tool("b", "weather", "The weather")]
-    assert found("the latest weather", 1, index=ToolSearchIndex(tools)) == ["b:weather"]
-    assert found("latest items", 1, index=ToolSearchIndex(tools)) == ["a:latest_items"]
+    assert names_of("the latest weather", 1, index=ToolSearchIndex(tools)) == ["b:weather"]
+    assert names_of("latest items", 1, index=ToolSearchIndex(tools)) == ["a:latest_items"]
 
 
 def test_words_late_in_a_long_description_are_found() -> None:
@@ -412,7 +412,7 @@ def test_words_late_in_a_long_description_are_found() -> None:
 
 def test_a_word_counts_more_than_its_synonym() -> None:
     index = ToolSearchIndex([tool("a", "x", "a document"), tool("b", "y", "a file")])
-    assert found("document", index=index) == ["a:x", "b:y"]
+    assert names_of("document", index=index) == ["a:x", "b:y"]
 
 
 def test_why_a_tool_was_not_found_is_explained() -> None:
@@ -477,7 +477,7 @@ class LetterTriples:
 
 def test_an_embedding_finds_tools_that_words_do_not() -> None:
     query = "geokodierung von adressen"
-    assert found(query) == []
+    assert names_of(query) == []
     index = ToolSearchIndex(TOOLS, embed=LetterTriples())
     hits = index.search(query)
     assert hits[0].tool.name == "geocode_address"
@@ -565,7 +565,7 @@ def test_lookups_are_cached_and_the_cache_is_bounded() -> None:
 )
 def test_words_written_apart_find_the_same_words_written_together(query: str, name: str) -> None:
     tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
-    assert found(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
+    assert names_of(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
 
 
 def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
@@ -592,7 +592,7 @@ def test_importing_the_index_loads_neither_numpy_nor_rank_bm25() -> None:
 
 def test_an_index_can_be_sent_to_another_process() -> None:
     copy = pickle.loads(pickle.dumps(INDEX))
-    assert found("send an email", index=copy) == found("send an email")
+    assert names_of("send an email", index=copy) == names_of("send an email")
 
 
 @pytest.mark.defect("G12")

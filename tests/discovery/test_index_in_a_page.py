@@ -90,8 +90,8 @@ QUERIES = [
 def ranked() -> dict[str, Any]:
     """Export the index as a page gets it, and find the tools for each query in Python, with their scores."""
     index = ToolSearchIndex(TOOLS)
-    found = [[[hit.tool.wire_name, hit.score] for hit in index.search(query, SHOWN)] for query in QUERIES]
-    return {"index": index.to_plain(), "queries": QUERIES, "found": found}
+    ranks = [[[hit.tool.wire_name, hit.score] for hit in index.search(query, SHOWN)] for query in QUERIES]
+    return {"index": index.to_plain(), "queries": QUERIES, "found": ranks}
 
 
 def test_the_reference_file_of_the_page_matches_python() -> None:

@@ -30,7 +30,7 @@ def test_the_manifest_has_two_lines_for_a_server_in_order_of_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("instructions", "line"),
     [
         ("Clocks and calendars.", "Clocks and calendars."),
         ("# Time\n\n**Use it** for clocks.\n- Give a zone", "Use it** for clocks. Give a zone"),
@@ -42,17 +42,17 @@ def test_the_manifest_has_two_lines_for_a_server_in_order_of_name() -> None:
         ("", "Get the current time."),
     ],
 )
-def test_a_server_that_has_instructions_is_summarised_by_their_beginning(said: str, line: str) -> None:
+def test_a_server_that_has_instructions_is_summarised_by_their_beginning(instructions: str, line: str) -> None:
     deferred = [ToolSpec("time", "now", "Get the current time.")]
-    text = generate_manifest(deferred, 100, {"time": said, "other": "Never shown."})
+    text = generate_manifest(deferred, 100, {"time": instructions, "other": "Never shown."})
     assert text == f"- time (1 tool): now\n  {line}"
 
 
 def test_instructions_stay_within_the_budget() -> None:
     deferred = [ToolSpec(f"server{number}", "t", "Do it.") for number in range(20)]
-    said = {tool.server: "All about it. " * 100 for tool in deferred}
+    instructions = {tool.server: "All about it. " * 100 for tool in deferred}
     for budget in (1_000, 500, 200, 50):
-        assert estimate_tokens(generate_manifest(deferred, budget, said)) <= budget
+        assert estimate_tokens(generate_manifest(deferred, budget, instructions)) <= budget
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_servers_whose_names_are_prefixes_of_each_other_stay_separate() -> None:
 def many(servers: int) -> list[ToolSpec]:
     """Servers with 1, 2, 3 … 12, 1, 2 … tools, each with a description."""
     return [
-        ToolSpec(f"server-{number:03}", f"tool_{place}", f"Does thing {place} of server {number}, and it does it well.")
+        ToolSpec(f"server-{number:03}", f"tool_{index}", f"Does thing {index} of server {number}, and it does it well.")
         for number in range(servers)
-        for place in range(number % 12 + 1)
+        for index in range(number % 12 + 1)
     ]
 
 

@@ -40,8 +40,8 @@ class SqliteCatalog:
         return map(self._tool, self.database.execute("SELECT * FROM tools ORDER BY rowid").fetchall())
 
     def get(self, name: str | ToolName, /) -> ToolSpec | None:
-        found = "SELECT * FROM tools WHERE wire = ?1 OR server || ':' || name = ?1"
-        row = self.database.execute(found, {"1": str(name)}).fetchone()
+        query = "SELECT * FROM tools WHERE wire = ?1 OR server || ':' || name = ?1"
+        row = self.database.execute(query, {"1": str(name)}).fetchone()
         return self._tool(row) if row else None
 
     def _tool(self, row: tuple[str, str, str, str, str]) -> ToolSpec:
@@ -57,28 +57,28 @@ def catalog() -> Iterator[SqliteCatalog]:
 
 
 def test_both_are_catalogs(catalog: ToolCatalog) -> None:
-    kept: ToolCatalog = Catalog(TOOLS)
+    built_in: ToolCatalog = Catalog(TOOLS)
     assert isinstance(catalog, ToolCatalog)
-    assert isinstance(kept, ToolCatalog)
-    assert list(catalog) == list(kept)
+    assert isinstance(built_in, ToolCatalog)
+    assert list(catalog) == list(built_in)
     for name in ("math__add", "mail:send", ToolName("mail", "send"), "nothing"):
-        assert catalog.get(name) == kept.get(name)
+        assert catalog.get(name) == built_in.get(name)
 
 
 @pytest.mark.parametrize(
     "arguments", [{"query": "add numbers"}, {"server_name": "mail"}, {"tool_names": ["mail:send", "nothing"]}, {"query": "zzz"}]
 )
 async def test_a_search_finds_the_same_as_in_memory(catalog: ToolCatalog, arguments: Any) -> None:
-    own, kept = [await SearchToolsTool(tools).execute(arguments) for tools in (catalog, Catalog(TOOLS))]
-    assert own == kept
+    own, built_in = [await SearchToolsTool(tools).execute(arguments) for tools in (catalog, Catalog(TOOLS))]
+    assert own == built_in
 
 
 async def test_manifest_index_evaluation_and_lint_read_it_too(catalog: ToolCatalog) -> None:
-    kept = Catalog(TOOLS)
-    assert generate_manifest(catalog) == generate_manifest(kept)
-    assert SearchToolsTool(catalog).definition == SearchToolsTool(kept).definition
-    own, other = (ToolSearchIndex(tools).search("create an event") for tools in (catalog, kept))
+    built_in = Catalog(TOOLS)
+    assert generate_manifest(catalog) == generate_manifest(built_in)
+    assert SearchToolsTool(catalog).definition == SearchToolsTool(built_in).definition
+    own, other = (ToolSearchIndex(tools).search("create an event") for tools in (catalog, built_in))
     assert [(hit.tool, hit.score) for hit in own] == [(hit.tool, hit.score) for hit in other]
     cases = [Case("create an event", (frozenset({ToolName("calendar", "create_event")}),))]
-    assert repr(evaluate(catalog, cases)) == repr(evaluate(kept, cases))
-    assert lint(catalog).findings == lint(kept).findings
+    assert repr(evaluate(catalog, cases)) == repr(evaluate(built_in, cases))
+    assert lint(catalog).findings == lint(built_in).findings

@@ -28,7 +28,7 @@ async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "noted"),
     [
         ("Wie spät ist es in Tokyo city?", True),
         ("какое время в городе, city", True),
@@ -38,10 +38,10 @@ async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> N
         ("time city", False),
     ],
 )
-async def test_hits_for_few_words_of_another_language_get_the_note_too(query: str, told: bool) -> None:
+async def test_hits_for_few_words_of_another_language_get_the_note_too(query: str, noted: bool) -> None:
     answer = await SearchToolsTool([CLOCK]).execute({"query": query})
     assert [tool.name for tool in answer.newly_loaded_tools] == ["current_time"]
-    assert ("English" in answer.content) is told
+    assert ("English" in answer.content) is noted
 
 
 async def test_tools_described_in_the_language_of_the_query_need_no_hint() -> None:

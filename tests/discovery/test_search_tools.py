@@ -347,9 +347,9 @@ async def test_a_hostile_name_cannot_claim_it_either(server: str, name: str) -> 
 
 async def test_an_answer_that_was_cut_anywhere_claims_nothing_more() -> None:
     content = (await ask(tool_names=["hostile", "log"])).content
-    said = {"odd__hostile", "git__log", "git_hub__log"}
+    expected = {"odd__hostile", "git__log", "git_hub__log"}
     for start in range(len(content)):
-        assert set(loaded_in(f"{content[:9]}\n[cut]\n{content[start:]}")) <= said
+        assert set(loaded_in(f"{content[:9]}\n[cut]\n{content[start:]}")) <= expected
 
 
 async def test_a_long_answer_is_bounded_and_loads_only_the_tools_it_shows() -> None:

@@ -35,7 +35,7 @@ Say = Callable[[str], str]
 EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def made(name: str, say: Say = str) -> Event:
+def event_of(name: str, say: Say = str) -> Event:
     """Make an event of a class, each of its texts passed through `say`."""
     tool = ToolName(say("mail"), say("send"))
     events: list[Event] = [
@@ -62,7 +62,7 @@ def drawn(event: Event) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_every_event_has_all_forms_and_prints_as_its_text(name: str) -> None:
-    event = made(name)
+    event = event_of(name)
     bundle = drawn(event)
     assert list(bundle) == ["text/plain", "text/markdown", "text/html"]
     assert str(event) == bundle["text/plain"]
@@ -74,17 +74,17 @@ def test_every_event_has_all_forms_and_prints_as_its_text(name: str) -> None:
 @pytest.mark.parametrize("name", EVENTS)
 def test_hostile_text_in_an_event_stays_text(name: str, parse: Any) -> None:
     for hostile in HOSTILE.values():
-        bundle = drawn(made(name, lambda said, more=hostile: f"{said} {more}"))  # type: ignore[misc]
+        bundle = drawn(event_of(name, lambda said, more=hostile: f"{said} {more}"))  # type: ignore[misc]
         assert "script" not in parse(bundle["text/html"]).tags
         assert "\x1b" not in "".join(bundle.values())
-    text = drawn(made(name, lambda said: f"{said} {HOSTILE['links']} {HOSTILE['script']}"))["text/markdown"]
+    text = drawn(event_of(name, lambda said: f"{said} {HOSTILE['links']} {HOSTILE['script']}"))["text/markdown"]
     tokens = [token.type for token in all_tokens(MarkdownIt("commonmark").parse(text))]
     assert not [kind for kind in tokens if kind.startswith(("link", "image", "html"))]
 
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_an_event_of_any_size_is_bounded_in_each_form(name: str) -> None:
-    for form in drawn(made(name, lambda said: f"{said} {'<long>' * 40_000}")).values():
+    for form in drawn(event_of(name, lambda said: f"{said} {'<long>' * 40_000}")).values():
         assert len(form.encode()) <= MAX_BYTES
 
 

@@ -32,10 +32,10 @@ def test_seconds_have_the_unit_that_fits(value: float | None, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "noun", "text"), [(1, "tool", "1 tool"), (2, "search", "2 searches"), (0, "byte", "0 bytes")]
+    ("value", "unit", "text"), [(1, "tool", "1 tool"), (2, "search", "2 searches"), (0, "byte", "0 bytes")]
 )
-def test_a_count_agrees_with_its_noun(value: int, noun: str, text: str) -> None:
-    assert words.count(value, noun) == text
+def test_a_count_agrees_with_its_unit(value: int, unit: str, text: str) -> None:
+    assert words.count(value, unit) == text
 
 
 def test_tokens_name_their_origin_unless_they_are_unknown() -> None:

@@ -40,17 +40,17 @@ from casual_mcp_nb.types.trace import Trace, Turn
 CALL = ToolName("math", "add")
 
 
-def said(noun: Any, parse: Any) -> str:
+def text_of(value: Any, parse: Any) -> str:
     """The text of the HTML form, with each run of spaces as one."""
-    return re.sub(r"\s+", " ", parse(mimebundle(noun)["text/html"]).text)
+    return re.sub(r"\s+", " ", parse(mimebundle(value)["text/html"]).text)
 
 
 def turn_html(turn: Turn) -> str:
     return turn_bundle(turn, "output")["text/html"]
 
 
-def plain(noun: Any) -> str:
-    return mimebundle(noun)["text/plain"]
+def plain(value: Any) -> str:
+    return mimebundle(value)["text/plain"]
 
 
 def calling_turn(make: Any, *later: Any) -> Turn:
@@ -78,9 +78,9 @@ def section_titles(blocks: tuple[Block, ...]) -> list[str]:
 
 
 def test_all_forms_name_the_same_sections_in_the_same_order(make: Any, parse: Any, kind: str) -> None:
-    noun = make(kind)
-    bundle = mimebundle(noun)
-    titles = section_titles(fit(view_of(noun, DisplayLimits()), DisplayLimits()).blocks)
+    value = make(kind)
+    bundle = mimebundle(value)
+    titles = section_titles(fit(view_of(value, DisplayLimits()), DisplayLimits()).blocks)
     for form in (bundle["text/plain"], bundle["text/markdown"].replace("\\", ""), parse(bundle["text/html"]).text):
         position = 0
         for title in titles:
@@ -169,11 +169,11 @@ def test_a_session_shows_the_saving_in_a_whole_turn(make: Any) -> None:
 
 def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
     costs = Budget(TurnCosts(100, 300, 3_000), TurnCosts(150, 200, 2_000))
-    for noun in (make("session"), make("exploration")):
-        assert re.search(r"Deferring costs +50% more", plain(dataclasses.replace(noun, budget=costs)))
+    for value in (make("session"), make("exploration")):
+        assert re.search(r"Deferring costs +50% more", plain(dataclasses.replace(value, budget=costs)))
         assert "session.load(" in plain(costs)
         assert "session.load(" not in plain(Budget(TurnCosts(100, 150, 1_500), costs.undeferred))
-        nothing_deferred = dataclasses.replace(noun, budget=Budget(costs.now, costs.now))
+        nothing_deferred = dataclasses.replace(value, budget=Budget(costs.now, costs.now))
         assert "eferring" not in plain(dataclasses.replace(nothing_deferred, budget=None)) + plain(nothing_deferred)
 
 
@@ -185,7 +185,7 @@ def test_a_session_without_anything_is_shown(make: Any) -> None:
 
 def test_a_failed_server_shows_its_reason_and_the_end_of_its_stderr_folded(make: Any, parse: Any) -> None:
     html = mimebundle(make("servers"))["text/html"]
-    text = said(make("servers"), parse)
+    text = text_of(make("servers"), parse)
     assert "✗ failed" in text
     assert "It ended at once." in text
     assert "KeyError: 'TOKEN'" in text
@@ -227,7 +227,7 @@ def test_a_tool_card_lists_the_parameters_and_folds_the_schema(make: Any) -> Non
     ],
 )
 def test_a_tool_card_takes_any_schema(schema: dict[str, Any], parse: Any) -> None:
-    assert "Parameters" in said(ToolSpec("s", "t", "", schema), parse)
+    assert "Parameters" in text_of(ToolSpec("s", "t", "", schema), parse)
 
 
 def test_a_deeply_nested_schema_does_no_harm() -> None:
@@ -261,7 +261,7 @@ def test_models_show_only_words_for_their_keys(make: Any) -> None:
 
 
 def test_search_results_show_ranks_scores_and_reasons(make: Any, parse: Any) -> None:
-    text = said(make("search"), parse)
+    text = text_of(make("search"), parse)
     assert "Showing 2 matches of 15 tools; the model gets the top 5" in text
     assert "Why weather:get_forecast is 1st" in text
     assert "Words with no match" in text
@@ -396,7 +396,7 @@ def test_a_running_turn_shows_the_text_so_far(make: Any) -> None:
 @pytest.mark.parametrize(("progress", "total"), [(3, None), (5, 0), (float("nan"), 2), (float("inf"), float("inf")), (-1, 4)])
 def test_progress_can_be_any_number(make: Any, parse: Any, progress: float, total: float | None) -> None:
     turn = calling_turn(make, ToolProgress("1", progress, total))
-    assert "Progress" in said(turn, parse)
+    assert "Progress" in text_of(turn, parse)
 
 
 def test_a_call_without_an_outcome_in_a_turn_that_ended_is_not_called_running(make: Any) -> None:

@@ -49,8 +49,8 @@ def hostile(request: pytest.FixtureRequest) -> Callable[[str], str]:
     return lambda said: f"{said} {text}"
 
 
-def drawn(noun: Any) -> dict[str, str]:
-    bundle = mimebundle(noun)
+def drawn(value: Any) -> dict[str, str]:
+    bundle = mimebundle(value)
     assert 'class="cmn cmn-bare' not in bundle["text/html"], "it was shown as its repr"
     return bundle
 

@@ -54,14 +54,14 @@ class Active(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.active: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("script", "iframe", "form", "object", "embed", "link", "svg", "base", "input", "button"):
-            self.found.append(tag)
+            self.active.append(tag)
         for name, value in attrs:
             if name.startswith("on") or (name in ("src", "href", "action") and not (value or "").startswith("data:image/")):
-                self.found.append(f"{tag} {name}={value}")
+                self.active.append(f"{tag} {name}={value}")
 
 
 @pytest.mark.fault(87)
@@ -69,7 +69,7 @@ def test_a_notebook_as_html_has_no_active_content(book: Any) -> None:
     html, _ = HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True).from_notebook_node(book)
     page = Active()
     page.feed(html)
-    assert page.found == []
+    assert page.active == []
     assert html.count('class="cmn cmn-') == len(CELLS)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 

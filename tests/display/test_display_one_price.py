@@ -18,9 +18,9 @@ INFO = ToolSpec("system-info", "system_info", "What machine this is, with its na
 
 def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> None:
     text = mimebundle(Request((), (INFO.definition,), TokenParts(tools=INFO.tokens)))["text/plain"]
-    found = re.search(r"system_info +≈ (\d+) +What", text)
-    assert found
-    assert int(found[1]) == INFO.tokens
+    match = re.search(r"system_info +≈ (\d+) +What", text)
+    assert match
+    assert int(match[1]) == INFO.tokens
 
 
 @pytest.mark.parametrize(("deferred", "finder"), [(0, False), (3, True)])

@@ -31,8 +31,8 @@ from casual_mcp_nb.types.tool import ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
 
-def plain(noun: Any) -> str:
-    return mimebundle(noun)["text/plain"]
+def plain(value: Any) -> str:
+    return mimebundle(value)["text/plain"]
 
 
 def call(structured: Any = None, *content: ContentPart) -> ToolCall:
@@ -59,8 +59,8 @@ def test_a_line_marks_the_end_of_the_part_repeated_from_the_previous_request() -
             if form != "text/html":
                 text = text.partition("Definitions")[0]
             assert text.count("Reused up to here") == 1
-            place = text.index("Reused up to here")
-            assert text.rindex(before, 0, place) < place < text.index(after, place)
+            position = text.index("Reused up to here")
+            assert text.rindex(before, 0, position) < position < text.index(after, position)
     first = dataclasses.replace(whole, reused=None, reused_tools=0, reused_messages=0)
     assert "Reused" not in plain(first)
     long = dataclasses.replace(whole, messages=messages * 100, reused_messages=200)
@@ -68,12 +68,12 @@ def test_a_line_marks_the_end_of_the_part_repeated_from_the_previous_request() -
 
 
 def test_a_step_shows_its_cache_reuse_its_break_and_the_providers_reason() -> None:
-    asked = UserMessage(content="x")
+    question = UserMessage(content="x")
     usage = TokenUsage(100, 5, 0, cache_miss=CacheMiss("tools_changed", 80))
     events: list[Event] = [
-        TurnStarted((asked,), "m"),
+        TurnStarted((question,), "m"),
         PrefixChanged(0, "found", 20, 60, ("shop__<b>list</b>",)),
-        StepStarted(0, Request((asked,), (), TokenParts(history=50), reused=20)),
+        StepStarted(0, Request((question,), (), TokenParts(history=50), reused=20)),
         StepFinished(0, AssistantMessage(content="y"), usage),
         TurnFinished("done"),
     ]
@@ -82,8 +82,8 @@ def test_a_step_shows_its_cache_reuse_its_break_and_the_providers_reason() -> No
     assert (turn.steps[0].request.reused, turn.stats.steps[0].reused, turn.stats.reused_tokens) == (40, 40, 40)
     assert "a search added shop__" in plain(turn)
     assert "<b>" not in mimebundle(turn)["text/html"]
-    for noun in (turn, turn.steps[0], turn.stats):
-        assert "tools_changed" in plain(noun)
+    for value in (turn, turn.steps[0], turn.stats):
+        assert "tools_changed" in plain(value)
     assert "≈ 40 tokens (40% of the input)" in plain(turn.stats)
 
 
@@ -288,8 +288,8 @@ def test_the_system_prompt_is_shown_exactly_as_the_model_reads_it(make: Any) -> 
 
 
 def test_tools_added_by_the_provider_are_listed_separately() -> None:
-    found = ({"name": "shop__<b>list</b>", "description": "List.", "parameters": {}},)
-    request = Request((UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=found)
+    definitions = ({"name": "shop__<b>list</b>", "description": "List.", "parameters": {}},)
+    request = Request((UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=definitions)
     text = plain(request)
     assert text.index("Tools offered") < text.index("added by the provider") < text.index("shop__<b>list</b>")
     assert "<b>list</b>" not in mimebundle(request)["text/html"]

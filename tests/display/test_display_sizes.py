@@ -38,8 +38,8 @@ MEGABYTE = 1_000_000
 ADD = ToolName("math", "add")
 
 
-def size(noun: Any) -> int:
-    bundle = mimebundle(noun)
+def size(value: Any) -> int:
+    bundle = mimebundle(value)
     assert "cmn-bare" not in bundle["text/html"], "it was shown as its repr"
     return max(len(form.encode()) for form in bundle.values())
 
@@ -58,8 +58,8 @@ def long_turn(steps: int, calls: int = 1, text: str = "A result. ") -> Turn:
     events: list[Event] = [TurnStarted((UserMessage(content=text),), "m", None, True, 4, 12, 1_890)]
     for index in range(steps):
         ids = [f"{index}-{number}" for number in range(calls)]
-        asked = [AssistantToolCall(id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")) for i in ids]
-        message = AssistantMessage(content="I go on.", tool_calls=asked)
+        requested = [AssistantToolCall(id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")) for i in ids]
+        message = AssistantMessage(content="I go on.", tool_calls=requested)
         events.append(StepStarted(index, Request((), (), TokenParts(10, 20, 30, 40)), float(index)))
         events.append(StepFinished(index, message, TokenUsage(100, 10), None, index + 0.1))
         for call_id in ids:
@@ -87,8 +87,8 @@ def test_tools_beyond_the_limit_are_counted() -> None:
 @pytest.mark.fault(90)
 @pytest.mark.timeout(30)
 def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: Any, parse: Any, kind: str) -> None:
-    noun = make(kind, lambda said: said + "<&\"'" * (MEGABYTE // 4))
-    bundle = mimebundle(noun)
+    value = make(kind, lambda said: said + "<&\"'" * (MEGABYTE // 4))
+    bundle = mimebundle(value)
     assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
     assert "characters in all" in bundle["text/plain"]
     assert "cmn-bare" not in bundle["text/html"]
@@ -187,7 +187,7 @@ def test_growing_content_never_shortens_the_text_or_markdown(kind: str) -> None:
 
 @pytest.mark.defect("F13")
 def test_each_form_is_drawn_only_when_it_is_wanted(make: Any, kind: str) -> None:
-    noun = make(kind)
+    value = make(kind)
     draws = {"str": to_text, "_repr_markdown_": to_markdown, "_repr_html_": to_html}
     files = {draw.__code__: name for name, draw in draws.items()}
     for name in draws:
@@ -199,10 +199,10 @@ def test_each_form_is_drawn_only_when_it_is_wanted(make: Any, kind: str) -> None
 
         sys.setprofile(count)
         try:
-            str(noun) if name == "str" else getattr(noun, name)()
+            str(value) if name == "str" else getattr(value, name)()
         finally:
             sys.setprofile(None)
         # The manifest and the system prompt are a text themselves.
         assert drawn.keys() <= {name}
         assert drawn.total() <= 1
-    assert mimebundle(noun, exclude={"text/html"}).keys() == {"text/plain", "text/markdown"}
+    assert mimebundle(value, exclude={"text/html"}).keys() == {"text/plain", "text/markdown"}

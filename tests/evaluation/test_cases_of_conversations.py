@@ -45,9 +45,9 @@ def of(query: str, *needs: ToolName) -> Case:
 
 def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], Session]) -> None:
     session = opened()
-    found = call(SEARCH, query="weather forecast of a city")
+    search = call(SEARCH, query="weather forecast of a city")
     asks(
-        session, "Will it rain in Oslo?", found, call("weather__forecast", city="Oslo"), call("weather__forecast", city="Rome")
+        session, "Will it rain in Oslo?", search, call("weather__forecast", city="Oslo"), call("weather__forecast", city="Rome")
     )
     # Called without a search, as it stays loaded: the message is the query.
     asks(session, "And in\n  Bergen?", call("weather__forecast", city="Bergen"))

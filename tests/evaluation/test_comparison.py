@@ -250,12 +250,12 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
 
     with Session.from_config({}, in_process={"shop": server}, approval={"shop": "destructive"}) as session:
         session.questions.panel_opened()
-        asked: list[str] = []
+        questions: list[str] = []
 
         def answer() -> None:
             for question in session.questions:
                 if question.kind == "approval" and not question.future.done():
-                    asked.append(question.id)
+                    questions.append(question.id)
                     question.approve(for_conversation=True)  # type: ignore[attr-defined]
 
         session.on_change(answer)
@@ -263,9 +263,9 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
         model = scripted_model(*[call("shop__burn"), "done"] * 3)
         comparison = session.compare("Go", models=[model], repeats=2)
         assert [run.status for run in comparison.runs] == ["done", "done"]
-        assert len(asked) == 1
+        assert len(questions) == 1
         session.submit("Go", model=model).result(30)
-        assert len(asked) == 2
+        assert len(questions) == 2
 
 
 def measured(name: str, **figures: Any) -> ComparedRun:

@@ -12,7 +12,7 @@ TEXT = "Read a file from the disk and give back what stands in it, as text, with
 PATH = {"properties": {"path": {"type": "string", "description": "Which file."}}}
 
 
-def found(*tools: ToolSpec) -> list[tuple[str, str, str]]:
+def findings_of(*tools: ToolSpec) -> list[tuple[str, str, str]]:
     return [(finding.kind, str(finding.tool), finding.text) for finding in lint(tools)]
 
 
@@ -41,7 +41,7 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
 
 def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
     text = f"{TEXT} A tool of many uses for people who work with files."
-    assert found(ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)) == []
+    assert findings_of(ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)) == []
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
     ],
 )
 def test_each_fault_is_found(tool: ToolSpec, kind: str, text: str) -> None:
-    assert found(tool) == [(kind, str(tool.tool_name), text)]
+    assert findings_of(tool) == [(kind, str(tool.tool_name), text)]
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}}])
 def test_odd_schemas_do_no_harm(schema: dict[str, object]) -> None:
-    assert found(ToolSpec("s", "t", "Does it.", schema)) == []
+    assert findings_of(ToolSpec("s", "t", "Does it.", schema)) == []
 
 
 def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:

@@ -141,8 +141,8 @@ def test_a_forked_child_starts_a_separate_process(worker: Worker) -> None:
         worker.close()
         os._exit(0)
     os.close(write)
-    with os.fdopen(read) as said:
-        other = said.read()
+    with os.fdopen(read) as output:
+        other = output.read()
     os.waitpid(child, 0)
     assert other.isdigit()
     assert int(other) != worker.pid

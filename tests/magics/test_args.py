@@ -22,7 +22,7 @@ from casual_mcp_nb.magics.args import (
     parse_cell_line,
     parse_compare,
     parse_line,
-    parse_place,
+    parse_position,
     split_model,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
@@ -99,7 +99,7 @@ def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "call"),
+    ("text", "call"),
     [
         ('math__add {"a": 1, "b": 2}', ("math__add", {"a": 1, "b": 2})),
         ("time__now", ("time__now", {})),
@@ -111,14 +111,14 @@ def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
         ('text__x {"text": "$HOME {braces}"}', ("text__x", {"text": "$HOME {braces}"})),
     ],
 )
-def test_a_call_is_a_tool_and_a_json_object(rest: str, call: tuple[str, dict[str, object]]) -> None:
-    assert parse_call(rest) == call
+def test_a_call_is_a_tool_and_a_json_object(text: str, call: tuple[str, dict[str, object]]) -> None:
+    assert parse_call(text) == call
 
 
-@pytest.mark.parametrize("rest", ["", "math__add {", "math__add [1]", "math__add 1"])
-def test_a_call_that_cannot_be_read_says_how_it_is_written(rest: str) -> None:
+@pytest.mark.parametrize("text", ["", "math__add {", "math__add [1]", "math__add 1"])
+def test_a_call_that_cannot_be_read_says_how_it_is_written(text: str) -> None:
     with pytest.raises(UsageError, match=r"\{\"a\": 1"):
-        parse_call(rest)
+        parse_call(text)
 
 
 def test_the_echo_levels_and_the_options_of_models_are_those_of_the_session() -> None:
@@ -153,15 +153,15 @@ def test_a_variable_that_the_text_does_not_use_is_reported() -> None:
         fill_in("{city}", ["city"], {"city": "Oslo"})
 
 
-@pytest.mark.parametrize(("rest", "place"), [("", (None, None)), ("2", (None, 2)), ("1.2", (1, 2))])
-def test_a_step_is_named_by_its_number_or_by_turn_and_number(rest: str, place: Any) -> None:
-    assert parse_place("step", rest) == place
+@pytest.mark.parametrize(("text", "position"), [("", (None, None)), ("2", (None, 2)), ("1.2", (1, 2))])
+def test_a_step_is_named_by_its_number_or_by_turn_and_number(text: str, position: Any) -> None:
+    assert parse_position("step", text) == position
 
 
-@pytest.mark.parametrize("rest", ["x", "1.", ".2", "1.2.3", "-1", "²", "9" * 5_000])
-def test_an_invalid_step_is_reported_with_the_right_syntax(rest: str) -> None:
+@pytest.mark.parametrize("text", ["x", "1.", ".2", "1.2.3", "-1", "²", "9" * 5_000])
+def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
     with pytest.raises(UsageError, match=r"%mcp diff 2, or 1\.2"):
-        parse_place("diff", rest)
+        parse_position("diff", text)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_help_of_an_unknown_command_names_the_closest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "split"),
+    ("text", "split"),
     [
         ("", ("", None)),
         ("config.json", ("config.json", None)),
@@ -225,8 +225,8 @@ def test_help_of_an_unknown_command_names_the_closest() -> None:
         ("npx --model mine -y docs --model a:b", ("npx --model mine -y docs", "a:b")),
     ],
 )
-def test_the_model_is_at_the_beginning_or_end_of_a_line(rest: str, split: tuple[str, str | None]) -> None:
-    assert split_model(rest) == split
+def test_the_model_is_at_the_beginning_or_end_of_a_line(text: str, split: tuple[str, str | None]) -> None:
+    assert split_model(text) == split
 
 
 def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path: Path) -> None:

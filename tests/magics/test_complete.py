@@ -23,7 +23,7 @@ NAMES = Names(
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "names"),
     [
         ("%mcp", []),
         ("%mcp se", ["servers", "server", "selection", "search"]),
@@ -71,8 +71,8 @@ NAMES = Names(
         ("%%mcp --no-discovery --no", []),
     ],
 )
-def test_names_valid_at_that_position_are_offered(text: str, found: list[str]) -> None:
-    assert complete(text, NAMES) == found
+def test_names_valid_at_that_position_are_offered(text: str, names: list[str]) -> None:
+    assert complete(text, NAMES) == names
 
 
 def test_all_commands_and_all_options_are_offered_at_the_start() -> None:

@@ -36,10 +36,10 @@ def kernel() -> Iterator[Kernel]:
 
 @pytest.mark.defect("C8")
 def test_a_line_that_ends_in_a_question_mark_is_the_magics_own(kernel: Kernel) -> None:
-    found = kernel.run("%mcp search what time is it?")
-    assert found.status == "ok"
-    assert "time:current_time" in found.text()
-    assert "object" not in found.text().split("current_time")[0].casefold()
+    cell = kernel.run("%mcp search what time is it?")
+    assert cell.status == "ok"
+    assert "time:current_time" in cell.text()
+    assert "object" not in cell.text().split("current_time")[0].casefold()
     assert kernel.run("hits = %mcp search what time is it?").status == "ok"
     assert kernel.printed("print(hits[0].tool.server)") == "time"
     assert kernel.run("%%mcp\nWhat is 2 + 3?").status == "ok"

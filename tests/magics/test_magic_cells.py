@@ -182,7 +182,7 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "matches"),
     [
         ("%mcp se", ["servers", "server", "selection", "search"]),
         ("%mcp tool math__a", ["math__add"]),
@@ -195,9 +195,9 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
         ("%%mcp --te", ["--template", "--temperature"]),
     ],
 )
-def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: str, found: list[str]) -> None:
+def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: str, matches: list[str]) -> None:
     content = completions(kernel, code)
-    assert content["matches"] == found
+    assert content["matches"] == matches
     assert content["cursor_end"] == len(code)
     assert code[content["cursor_start"] :] == code.split("\n")[-1].rpartition(" ")[2]
 
