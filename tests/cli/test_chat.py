@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.lean import lean
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb.cli.app import FAILED, WRONG_USAGE
@@ -110,7 +111,7 @@ class Terminal:
 
     def __init__(self, *words: str) -> None:
         ours, theirs = os.openpty()
-        environ = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+        environ = {**os.environ, **lean(), "COLUMNS": "100", "TERM": "xterm"}
         command = [sys.executable, "-m", "casual_mcp_nb", *words]
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.lean import lean
 
 from casual_mcp_nb.bundled import command
 from casual_mcp_nb.connections import Connection, _fork_server
@@ -316,5 +317,8 @@ print(len(psutil.Process().children()))
 
 
 def test_it_ends_with_the_last_session() -> None:
-    ran = subprocess.run([sys.executable, "-c", SESSIONS], capture_output=True, text=True, check=True, timeout=2 * SECONDS)
+    environ = {**os.environ, **lean()}
+    ran = subprocess.run(
+        [sys.executable, "-c", SESSIONS], env=environ, capture_output=True, text=True, check=True, timeout=2 * SECONDS
+    )
     assert ran.stdout.split() == ["1", "1", "0", "1", "0"]

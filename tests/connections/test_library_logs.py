@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.lean import lean
 from kit.raw_server import raw_config, text_result
 from kit.scripts import run_script
 from kit.secrets import assert_nowhere, planted
@@ -76,7 +77,7 @@ def test_the_command_line_shows_nothing_of_it_either(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "MCP_TRUST_CONFIGS": "1"},
+        env={**os.environ, **lean(), "MCP_TRUST_CONFIGS": "1"},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.lean import lean
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -51,7 +52,7 @@ def run(folder: Path, *options: str) -> tuple[int, str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "MCP_STORE": "off", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, **lean(), "MCP_STORE": "off", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     return ran.returncode, ran.stdout + ran.stderr
 
