@@ -87,4 +87,4 @@ def _replaced(text: str, form: str, words: str) -> str:
     if parts[0] not in text:
         return text
     pattern = _ARGUMENT.join(map(re.escape, parts)) + (r"(?![\w-])" if form[-1].isalnum() or form[-1] == "}" else "")
-    return re.sub(pattern, lambda found: words.format(*found.groups()), text)
+    return re.sub(pattern, lambda match: words.format(*match.groups()), text)

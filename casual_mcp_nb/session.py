@@ -167,7 +167,7 @@ class Session(Displayable):
         from casual_mcp_nb.config import Settings, load_config, read_environment
         from casual_mcp_nb.config.prices import read_prices
         from casual_mcp_nb.engine.chat import McpToolChat
-        from casual_mcp_nb.notebook.callers import FunctionRunner
+        from casual_mcp_nb.notebook.callers import NotebookRunner
         from casual_mcp_nb.notebook.cassettes import CassetteService
         from casual_mcp_nb.notebook.comparing import ComparisonService
         from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -197,7 +197,7 @@ class Session(Displayable):
         settings = Settings.from_environ(variables)
         if variables.get("LOG_LEVEL", "").strip():
             show_log(settings.log_level)
-        self._run_function = FunctionRunner()
+        self._run_function = NotebookRunner()
         self._chat = McpToolChat.from_config(
             self.config,
             settings=settings,

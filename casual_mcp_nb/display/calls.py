@@ -260,7 +260,7 @@ def _result_words(call: ToolCall) -> str:
 
 def kept_words(large: LargeResult) -> str:
     """Describe where the whole of a large result is, and how much of it the model read."""
-    where = "kept as call.value" if large.kept else "no longer kept" if large.source is not None else "not in this file"
+    where = "kept as call.value" if large.is_kept else "no longer kept" if large.source is not None else "not in this file"
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {words.count(large.tokens, 'token')}."
 
 

@@ -88,7 +88,7 @@ def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[C
 def _matched(explanation: Explanation) -> str:
     """List the words of the search that a tool has; where it has none, the related words."""
     terms = [share for shares in _by_word(explanation).values() for share in shares]
-    own = [share for share in terms if not share.asked] or terms
+    own = [share for share in terms if not share.query_term] or terms
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
 
 
@@ -123,7 +123,7 @@ def _is_word(share: TermScore) -> bool:
 
 def _word(explanation: Explanation, share: TermScore) -> str:
     word = words.quoted(explanation.word(share.term))
-    return f"{word} (related to {words.quoted(explanation.word(share.asked))})" if share.asked else word
+    return f"{word} (related to {words.quoted(explanation.word(share.query_term))})" if share.query_term else word
 
 
 def _fields(shares: Iterable[TermScore]) -> list[str]:

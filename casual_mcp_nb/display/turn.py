@@ -72,7 +72,7 @@ def turn_mark(turn: Turn) -> Status:
     """Describe the status of a turn with its symbol."""
     if len(turn.trace) and turn.added:
         return _ADDED
-    if turn.running and turn.person_waits.asked:
+    if turn.running and turn.person_waits.open_questions:
         return _WAITING
     return _STATUS[turn.status] if len(turn.trace) else _NOT_STARTED
 
@@ -144,7 +144,7 @@ def doing(turn: Turn, step: Step | None) -> Status:
         step: Its last step, if there is one.
     """
     calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
-    match next(iter(turn.person_waits.asked), None):
+    match next(iter(turn.person_waits.open_questions), None):
         case ApprovalAsked(call_id=call_id):
             names = [tool_words(call) for call in calls if call.id == call_id]
             return Status(f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy")
@@ -217,12 +217,12 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
 
 def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
     """Show the person's message with its attachments and images, and its text before it was edited by hand."""
-    users = [text_of(message.content) for message in turn.asked if message.role == "user"]
+    users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
     # What was attached is a message before the person's own.
     attached = [Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
     before = [TextBlock(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
     prompt = TextBlock(turn.prompt, label="Edited by hand" if before else "", limit=limit)
-    return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
+    return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.prompt_messages), "the prompt", images))
 
 
 def _tools(turn: Turn) -> str:

@@ -29,6 +29,6 @@ def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Se
     if fits_plainly(schema, value):
         return ()
     with suppress(GaveUp, TypeError, ValueError):
-        found = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
-        return tuple(found) if isinstance(found, list) else ()
+        errors = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
+        return tuple(errors) if isinstance(errors, list) else ()
     return None

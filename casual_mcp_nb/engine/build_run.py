@@ -89,7 +89,7 @@ async def build_run(
     recorded: Turn | None = None,
     asked_at: float | None = None,
     *,
-    kept: bool = False,
+    in_history: bool = False,
 ) -> Run:
     """Prepare the run of a turn; emit its start and the notices for the person.
 
@@ -102,7 +102,7 @@ async def build_run(
         before: The turn before this one, if it is known.
         recorded: The steps that the turn begins with, see `recorded_steps`.
         asked_at: When the person asked, by the run's clock; None for now.
-        kept: Whether a cassette has it as a turn.
+        in_history: Whether a cassette has it as a turn.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist, or a message has too many parts.
@@ -111,7 +111,7 @@ async def build_run(
     check_parts(messages)
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
-    steps = recorded.messages[len(recorded.asked) :] if recorded else []
+    steps = recorded.messages[len(recorded.prompt_messages) :] if recorded else []
     so_far = [*history, *messages, *steps]
     model = await chat.ready_model(options.given.get("model"))
     view = await chat.tools.connected_view(options.applied_to(chat.selection), model)
@@ -120,8 +120,8 @@ async def build_run(
     missing = _missing(chat, view)
     own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.
-    found = discovered_in(so_far, view.catalog, own)
-    discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
+    loaded_tools = discovered_in(so_far, view.catalog, own)
+    discovered = {tool.wire_name: tool for tool in loaded_tools if tool.wire_name in view.deferred_by_name}
     delivery = chat.deliveries.of(view, model)
     dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog), delivery)
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
@@ -157,7 +157,7 @@ async def build_run(
     now = run.now
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
     started = _turn_started(messages, model, view, discovered, time.time() - now(), recorded)
-    if kept and isinstance(chat.tape, Recorder):
+    if in_history and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
         limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}
         limits |= {"repair_calls": True} if run.repair_calls else {}

@@ -129,10 +129,10 @@ class Calls:
                 text = format_result(text, self._limits.result_format, name, arguments)
             if outcome.status != "ok":
                 return text + self.repeats.record(step, str(tool), arguments, text)
-            told, notice = self.repeats.record_success(step, str(tool), arguments, text)
+            warning, notice = self.repeats.record_success(step, str(tool), arguments, text)
             if notice:
                 self._emit(Notice(notice, tool.server, self._now()))
-            return text + told
+            return text + warning
 
         run = partial(self._dispatcher.run, name, arguments, bridged=bridged, late=late)
         _, outcome = await self._observed(step, call.id, tool, run, read)
@@ -202,9 +202,9 @@ class Calls:
 
         self.servers.append(tool.server)
         try:
-            told = CallListener(progress.add, on_approval, on_permission)
+            listener = CallListener(progress.add, on_approval, on_permission)
             # A nested call takes no slot, since the call around it has one.
-            running = run(told) if depth or self._slots is None else _in(self._slots, run, told)
+            running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
             if tool.server == NOTEBOOK:
                 # Its functions can make calls.
                 async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
@@ -256,10 +256,10 @@ class Calls:
 
 
 async def _in(
-    slots: asyncio.Semaphore, run: Callable[[CallListener], Awaitable[CallOutcome]], told: CallListener
+    slots: asyncio.Semaphore, run: Callable[[CallListener], Awaitable[CallOutcome]], listener: CallListener
 ) -> CallOutcome:
     async with slots:
-        return await run(told)
+        return await run(listener)
 
 
 def search_event(

@@ -322,8 +322,8 @@ class McpToolChat:
             self._secrets = config.secrets().union(self._secrets)
         self.server_manager.add(name, config, server)
         self.selection.servers[name] = mode_of(config) if config is not None else "loaded"
-        if config is not None and (kept := always_loaded(name, config)):
-            self.selection.always_loaded = (*self.selection.always_loaded, *kept)
+        if config is not None and (always := always_loaded(name, config)):
+            self.selection.always_loaded = (*self.selection.always_loaded, *always)
         await self.server_manager.connect([name])
         await self.tools.update()
 
@@ -495,7 +495,7 @@ class McpToolChat:
         on_event: Callable[[Event], None] | None = None,
         recorded: Turn | None = None,
         plan_only: bool = False,
-        kept: bool = False,
+        in_history: bool = False,
         asked_at: float | None = None,
         ahead: Callable[[], Awaitable[None]] | None = None,
     ) -> Turn:
@@ -510,7 +510,7 @@ class McpToolChat:
             on_event: Called with each event after it was recorded.
             recorded: The steps that it begins with, see `recorded_steps`; no model is asked about these.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
-            kept: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
+            in_history: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
             asked_at: When the person asked, by `time.monotonic()`; None for now. The turn's time counts from then.
             ahead: Awaited before each request to the model, when its event was emitted: what came before is saved then.
 
@@ -536,7 +536,7 @@ class McpToolChat:
                 on_event(event)
 
         with self.toolbox.injecting(options.given.get("context") or ()):
-            run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, kept=kept)
+            run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, in_history=in_history)
             if plan_only:
                 # Nor does the provider run anything.
                 run.plan_only, run.model = True, run.model.without_hosted_tools()
@@ -647,7 +647,7 @@ class McpToolChat:
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
         """Record in the turns that call a server that the person is asked something while the body runs."""
-        answered = [run.asked(kind, server) for run in tuple(self._running) if run.is_calling(server)]
+        answered = [run.waiting_for_person(kind, server) for run in tuple(self._running) if run.is_calling(server)]
         try:
             yield
         finally:

@@ -318,7 +318,7 @@ class Consent:
 
 
 def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
-    return one is not None and (one is other or one.said == other.said)
+    return one is not None and (one is other or one.as_listed == other.as_listed)
 
 
 def _decided(request: ApprovalRequest, by: Authority, allowed: bool = True, scope: str = "", reason: str = "") -> Permission:

@@ -114,8 +114,8 @@ class ContextWindow:
         if not self._begun:
             self._begun = True
             same = 0
-            for known, message in zip(self.counted, messages, strict=False):
-                if known[0] is not message:
+            for previous, message in zip(self.counted, messages, strict=False):
+                if previous[0] is not message:
                     break
                 same += 1
             del self.counted[same:]

@@ -162,7 +162,7 @@ class Dispatcher:
         self,
         name: str,
         arguments: dict[str, Any] | str,
-        told: CallListener,
+        listener: CallListener,
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
@@ -171,7 +171,7 @@ class Dispatcher:
         Args:
             name: The tool's name as the model wrote it.
             arguments: The arguments, or the model's text where that is not a JSON object.
-            told: Told what happens in the call.
+            listener: Told what happens in the call.
             bridged: Whether it came through `call_tool`.
             late: Whether the tool did not exist when the other calls of the answer began.
         """
@@ -183,11 +183,11 @@ class Dispatcher:
             # Tools and servers may have appeared while the model was writing its answer.
             await self.refresh()
         if name in self.synthetic:
-            told.on_permission(Permission("built-in"))
+            listener.on_permission(Permission("built-in"))
             if arguments.get("query") and name in (SEARCH_TOOLS, BROWSE_TOOLKIT):
                 await self.view.searchable()
-            found = await self.synthetic[name].execute(arguments)
-            return CallOutcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
+            answer = await self.synthetic[name].execute(arguments)
+            return CallOutcome("error" if answer.content.startswith("Error") else "ok", answer.content, search=answer)
         tool = self.offered(name)
         if tool is None and self.refresh is not None:
             # An earlier call of the same response may have added the tool.
@@ -202,26 +202,26 @@ class Dispatcher:
             wrong = await asyncio.to_thread(problems, tool, arguments, self.worker) if self.worker else ()
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
-        return await self._run_tool(tool, name, arguments, told)
+        return await self._run_tool(tool, name, arguments, listener)
 
-    async def run_nested(self, tool: ToolSpec, arguments: dict[str, Any], told: CallListener) -> CallOutcome:
+    async def run_nested(self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener) -> CallOutcome:
         """Run a call that a function of the notebook makes; it can call tools that the model was not offered.
 
         Args:
             tool: The tool.
             arguments: The arguments.
-            told: Told what happens in the call.
+            listener: Told what happens in the call.
         """
         name = tool.wire_name
         if tool.tool_name in self.view.blocked or tool.restriction == "task only":
             return CallOutcome("error", await self._unavailable(name))
-        return await self._run_tool(tool, name, arguments, told)
+        return await self._run_tool(tool, name, arguments, listener)
 
-    async def _run_tool(self, tool: ToolSpec, name: str, arguments: dict[str, Any], told: CallListener) -> CallOutcome:
+    async def _run_tool(self, tool: ToolSpec, name: str, arguments: dict[str, Any], listener: CallListener) -> CallOutcome:
         self.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
-            told.on_permission(Permission("mock", definition=tool.digest))
+            listener.on_permission(Permission("mock", definition=tool.digest))
             result = await self.mocks.answer(stub[0], tool, arguments)
             request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
             if isinstance(self.tape, Recorder):
@@ -230,13 +230,13 @@ class Dispatcher:
             elif self.tape is not None:
                 self.tape.find("call", request)
             return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
-        permission = await self.consent.permission(tool, arguments, told.on_approval, self.on_notice)
-        told.on_permission(permission)
+        permission = await self.consent.permission(tool, arguments, listener.on_approval, self.on_notice)
+        listener.on_permission(permission)
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
         try:
-            result = await self.caller.call(tool, arguments, on_progress=told.on_progress, meta=self.meta)
+            result = await self.caller.call(tool, arguments, on_progress=listener.on_progress, meta=self.meta)
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:

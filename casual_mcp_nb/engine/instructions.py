@@ -51,13 +51,13 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
     """
     if not view.selection.instructions:
         return system
-    said = {
+    texts = {
         name: text for name, text in server_manager.instructions.items() if text.strip() and are_enabled(name, server_manager)
     }
-    if not said:
+    if not texts:
         return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    instructions = _in_one_text((name, text) for name, text in said.items() if name in used)
+    instructions = _in_one_text((name, text) for name, text in texts.items() if name in used)
     return "\n\n".join(filter(None, [system, instructions]))
 
 
@@ -67,10 +67,10 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
     return config is None or config.instructions
 
 
-def _in_one_text(said: Iterable[tuple[str, str]]) -> str:
+def _in_one_text(texts: Iterable[tuple[str, str]]) -> str:
     """Join the instructions of servers to one text of at most about 2,000 tokens; empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
-    for server, instructions in said:
+    for server, instructions in texts:
         text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))
         left -= tokens
         blocks.append(quoted(_TAG, {"server": server}, text))

@@ -83,7 +83,7 @@ class LargeResults:
     ) -> None:
         self._config_of = config_of
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[str, tuple[KeptText, int]] = OrderedDict()
+        self._results: OrderedDict[str, tuple[KeptText, int]] = OrderedDict()
         self._worker = worker or Worker()
 
     def apart(self) -> LargeResults:
@@ -139,9 +139,9 @@ class LargeResults:
         Raises:
             GaveUp: It took too long, or needs too much memory.
         """
-        if handle not in self._kept:
+        if handle not in self._results:
             return None
-        source, _ = self._kept[handle]
+        source, _ = self._results[handle]
         assert source.text is not None
         return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
 
@@ -151,10 +151,10 @@ class LargeResults:
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""
-        source, _ = self._kept.pop(handle, (source, 0))
-        self._kept[handle] = (source, sys.getsizeof(source.text))
-        while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > self._max_bytes:
-            _, (oldest, _) = self._kept.popitem(last=False)
+        source, _ = self._results.pop(handle, (source, 0))
+        self._results[handle] = (source, sys.getsizeof(source.text))
+        while len(self._results) > 1 and sum(size for _, size in self._results.values()) > self._max_bytes:
+            _, (oldest, _) = self._results.popitem(last=False)
             oldest.drop()
         return source
 
@@ -193,9 +193,9 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str
     lines, next_line = _lines_with_columns(answer, tokens)
     if (table := answer.get("table")) and (left := tokens - estimate_tokens("\n".join(lines))) > tokens // 2:
         lines += [f"The first rows of {encodable(table['key'])}:", *_lines_with_columns(table, left)[0]]
-    kept = f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
+    heading = f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
     on = f"goes on at offset={next_line}, " if next_line < answer["total"] else ""
-    return "\n".join([f"{kept} {READ_RESULT} {on}{_means(answer)}.]", *lines])
+    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.]", *lines])
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:

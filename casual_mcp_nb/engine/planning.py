@@ -57,8 +57,8 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
     by_name = {tool.name: tool for tool in own}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
-        found = problems(tool, arguments, worker)
-        return ("The arguments could not be checked.",) if found is None else found
+        errors = problems(tool, arguments, worker)
+        return ("The arguments could not be checked.",) if errors is None else errors
 
     def plan(call: AssistantToolCall) -> PlannedCall:
         name, arguments, _ = read_call(call.function.name, call.function.arguments)
@@ -106,13 +106,13 @@ async def run_planned(
 
         dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
         runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
-        made = []
+        to_run = []
         for call in calls:
             arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
             function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
-            made.append(AssistantToolCall(id=call.id, function=function))
+            to_run.append(AssistantToolCall(id=call.id, function=function))
         try:
-            await runner.run(step, made, {})
+            await runner.run(step, to_run, {})
         finally:
             # Also when it is interrupted: what was run is not to be run again.
             trace.append(TurnFinished("done", at=now()))
@@ -135,14 +135,14 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
     events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
     last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
     answer = events[last] if last is not None else None
-    if isinstance(answer, StepFinished) and (made := answer.message.tool_calls):
+    if isinstance(answer, StepFinished) and (model_calls := answer.message.tool_calls):
         message, edited = _as_run(answer.message, calls)
         events[last or 0] = replace(answer, message=message)
         trace, now = Trace(events), turn.seconds
         for name in edited:
             trace.append(Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now))
         named = {call.id: call for call in calls}
-        for each in made:
+        for each in model_calls:
             call = named.get(each.id)
             if call is None or not call.events:
                 _leave_out(trace, answer.step, each, call, now)
@@ -153,12 +153,12 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
     return Turn(Trace(events))
 
 
-def _leave_out(trace: Trace, step: int, made: AssistantToolCall, call: PlannedCall | None, at: float) -> None:
-    name, arguments, _ = read_call(made.function.name, made.function.arguments)
-    known = call.tool if call is not None else None
-    tool = known.tool_name if known else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
-    trace.append(ToolStarted(step, made.id, name, tool, arguments, at, known.wire_name if known else ""))
-    trace.append(ToolFinished(step, made.id, tool, "denied", LEFT_OUT, at=at))
+def _leave_out(trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float) -> None:
+    name, arguments, _ = read_call(model_call.function.name, model_call.function.arguments)
+    planned_tool = call.tool if call is not None else None
+    tool = planned_tool.tool_name if planned_tool else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
+    trace.append(ToolStarted(step, model_call.id, name, tool, arguments, at, planned_tool.wire_name if planned_tool else ""))
+    trace.append(ToolFinished(step, model_call.id, tool, "denied", LEFT_OUT, at=at))
 
 
 def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
@@ -166,7 +166,7 @@ def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[As
     from casual_llm.messages import AssistantMessage
 
     by_id = {call.id: call for call in calls if call.events}
-    made, edited = [], []
+    calls_run, edited = [], []
     for each in message.tool_calls or ():
         call = by_id.get(each.id)
         name, arguments, bridged = read_call(each.function.name, each.function.arguments)
@@ -176,9 +176,9 @@ def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[As
             function = each.function.model_copy(update={"name": CALL_TOOL if bridged else name, "arguments": text})
             each = each.model_copy(update={"function": function})
             edited.append(call.name)
-        made.append(each)
+        calls_run.append(each)
     # What a provider has signed would have the old arguments in it.
-    return (AssistantMessage(content=message.content, tool_calls=made), edited) if edited else (message, [])
+    return (AssistantMessage(content=message.content, tool_calls=calls_run), edited) if edited else (message, [])
 
 
 def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
@@ -194,7 +194,7 @@ def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
 def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, ToolSpec]) -> None:
     for call in calls:
         now = tools.get(call.tool.tool_name) if call.tool is not None else None
-        if call.tool is None or now is None or now.said == call.tool.said:
+        if call.tool is None or now is None or now.as_listed == call.tool.as_listed:
             # A tool that is gone cannot be run; its call says so.
             continue
         lines = ToolChange(call.tool, now).diff.splitlines()

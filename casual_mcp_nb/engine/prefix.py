@@ -133,8 +133,8 @@ class PromptPrefix:
         return change
 
     def _change(self, before: Request, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged:
-        kept = request.reused or 0
-        lost = max(before.tokens.total - kept, 0)
+        reused = request.reused or 0
+        lost = max(before.tokens.total - reused, 0)
         names: list[str] = []
         cause: PrefixCause = "messages"
         if self.other_model:
@@ -149,7 +149,7 @@ class PromptPrefix:
             cause = "options"
         elif before.left_out != request.left_out:
             cause = "trimmed"
-        return PrefixChanged(step, cause, kept, lost, tuple(names[:_MAX_NAMES]), at)
+        return PrefixChanged(step, cause, reused, lost, tuple(names[:_MAX_NAMES]), at)
 
     def _tools(self, before: Request, request: Request, view: ToolView, step: int) -> tuple[PrefixCause, list[str]]:
         old = {str(tool["name"]): tool for tool in before.tools}

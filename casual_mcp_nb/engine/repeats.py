@@ -34,7 +34,7 @@ class Repeats:
     def __init__(self) -> None:
         self._steps: dict[_Identity, set[int]] = defaultdict(set)
         self._error: RepeatedCallError | None = None
-        self._told: set[_Identity] = set()
+        self._warned: set[_Identity] = set()
         self._last_success = "", ""
 
     @property
@@ -63,7 +63,7 @@ class Repeats:
         notice = (
             f"The model made the same call of {shown(name)} {times} times, and the result was the same each time: it was told."
         )
-        self._told, notice = self._told | {call}, "" if call in self._told else notice
+        self._warned, notice = self._warned | {call}, "" if call in self._warned else notice
         return (
             f"\nThis call has now been made {times} times with the same arguments and the same result. Do not make it again: "
             "use the result, change the arguments, or answer.",

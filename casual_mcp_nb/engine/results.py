@@ -108,13 +108,13 @@ def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
         return result.rows.json, ""
     if result is None or result.structured is None:
         return text, ""
-    said = "\n".join(filter(None, map(_part_text, result.content)))
+    part_text = "\n".join(filter(None, map(_part_text, result.content)))
     structured = _json(result.structured)
-    if not said.strip() or _lists(result.structured, len(result.content)):
+    if not part_text.strip() or _lists(result.structured, len(result.content)):
         return structured, ""
-    if _repeats(said, result.structured):
-        return said, ""
-    return (structured, said) if len(structured) >= len(said) else (said, structured)
+    if _repeats(part_text, result.structured):
+        return part_text, ""
+    return (structured, part_text) if len(structured) >= len(part_text) else (part_text, structured)
 
 
 def _lists(structured: Any, parts: int) -> bool:
@@ -129,8 +129,8 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
     for part in result.content:
         parts.append(replace(part, text=part.text[:characters]) if len(part.text) > characters else part)
         characters -= len(parts[-1].text)
-    kept = tuple(part for part in parts if part.text or part.data or part.uri)
-    return replace(result, content=kept, structured=None)
+    remaining = tuple(part for part in parts if part.text or part.data or part.uri)
+    return replace(result, content=remaining, structured=None)
 
 
 def encodable(text: str) -> str:

@@ -165,7 +165,7 @@ class Run:
         self._questions = 0
         self._offer_reader(self.messages)
 
-    def asked(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
+    def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
         """Record that the person is asked something; return the function that records the answer.
 
         Args:
@@ -272,16 +272,16 @@ class Run:
             model: The model that it is for; None for that of the turn.
         """
         view = self.view
-        defined, found = self._delivered()
-        tools_tokens = self._tools_tokens(defined, found)
+        defined, found_tools = self._delivered()
+        tools_tokens = self._tools_tokens(defined, found_tools)
         trimmed = self.context.trim(self.messages, self._system_tokens + view.manifest_tokens + tools_tokens)
         left_out = trimmed.left_out
         if left_out or trimmed.over is not None:
             for event in self.context.events(step, trimmed, self.now()):
                 self.emit(event)
         if left_out:
-            defined, found = self._delivered(left_out)
-            tools_tokens = self._tools_tokens(defined, found)
+            defined, found_tools = self._delivered(left_out)
+            tools_tokens = self._tools_tokens(defined, found_tools)
         tools = view.definitions
         read_on = [READ_ON] if READ_RESULT in self.dispatcher.synthetic else []
         if defined or read_on:
@@ -295,7 +295,7 @@ class Run:
             left_out=left_out,
             options=(model or self._sent_model).sendable(tools=bool(tools)).options.shown(),
             delivery=self.delivery,
-            found=tuple([tool.definition for tool in found]) if found else (),
+            found=tuple([tool.definition for tool in found_tools]) if found_tools else (),
         )
         if self.prefix.before is None:
             return request
@@ -325,12 +325,12 @@ class Run:
         def on_event(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
             pieces.add(event) if isinstance(event, str) else self._report_delay(step, event)
 
-        found = request.found if request.delivery == "native" else None
+        found_definitions = request.found if request.delivery == "native" else None
         try:
             completion = model.complete(
                 request.messages,
                 request.tools,
-                found=found,
+                found_tools=found_definitions,
                 before=self.prefix.response_id,
                 on_event=on_event,
                 stream=self.stream,
@@ -429,7 +429,7 @@ class Run:
     async def _paused(self, gate: BeforeModelCall, step: int, request: Request) -> Sequence[RequestEdit] | None:
         answered: list[Callable[[], None]] = []
         # A gate that returns without waiting asks nobody.
-        asking = asyncio.get_running_loop().call_soon(lambda: answered.append(self.asked("step")))
+        asking = asyncio.get_running_loop().call_soon(lambda: answered.append(self.waiting_for_person("step")))
         try:
             return await gate(step, request)
         finally:
@@ -527,7 +527,7 @@ class Run:
         if response.usage and (notice := self.context.cut_by_server(request.tokens.total, response.usage.prompt_tokens)):
             self._notify_once(notice)
 
-    def _tools_tokens(self, defined: Sequence[ToolSpec], found: Sequence[ToolSpec]) -> int:
+    def _tools_tokens(self, defined: Sequence[ToolSpec], found_tools: Sequence[ToolSpec]) -> int:
         """Count the tokens of the definitions in a request, including those that the provider adds to the conversation.
 
         It bills these as if they were defined with the others.
@@ -535,7 +535,7 @@ class Run:
         tokens = self.view.loaded_tokens + self.view.search_tool_tokens
         if READ_RESULT in self.dispatcher.synthetic:
             tokens += READ_ON_TOKENS
-        return tokens + sum([tool.tokens for tool in (*defined, *found)]) if defined or found else tokens
+        return tokens + sum([tool.tokens for tool in (*defined, *found_tools)]) if defined or found_tools else tokens
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
         """Estimate the tokens of some of the definitions of a request."""

@@ -77,20 +77,20 @@ class Sampling:
                 self._add(record)
                 reason = f": {permission.reason}" if permission.reason else ""
                 raise SamplingRefused(f"the user did not allow it{reason}")
-            response = await self._asked(model, request, record)
+            response = await self._complete(model, request, record)
         except CasualMcpError as error:
             details = f"{type(error).__name__}: {redacted(str(error), self._secrets())}"
             # What went wrong at a provider is none of the server's business.
             raise SamplingRefused("the model could not answer", details) from None
         usage = response.usage
         counts = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")] if usage else []
-        known = " + ".join(f"{count:,} tokens {way}" for count, way in counts if count is not None)
-        took = f": {known}" if known else ""
+        estimates = " + ".join(f"{count:,} tokens {way}" for count, way in counts if count is not None)
+        took = f": {estimates}" if estimates else ""
         cost = model.price.of(usage) if model.price else None
         note = f"Model {shown(model.name)} answered messages of this server{took}{f', {cost}' if cost else ''}."
         return SamplingAnswer(text_of(response.message.content), model.model, response.truncated, note)
 
-    async def _asked(self, model: ChatModel, request: SamplingRequest, record: AuditRecord) -> ModelResponse:
+    async def _complete(self, model: ChatModel, request: SamplingRequest, record: AuditRecord) -> ModelResponse:
         start, size = time.perf_counter(), 0
         status: CallStatus = "error"
         try:

@@ -28,20 +28,20 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
         signature = _spelled_out(inspect.signature(method), options)
         names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
         names = names[1:] if names[:1] == ["self"] else names
-        known = frozenset(names)
+        option_names = frozenset(names)
 
         def refuse(kwargs: Mapping[str, Any]) -> Never:
-            raise UnknownNameError("option", next(name for name in kwargs if name not in known), names)
+            raise UnknownNameError("option", next(name for name in kwargs if name not in option_names), names)
 
         @functools.wraps(method)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            if not known.issuperset(kwargs):
+            if not option_names.issuperset(kwargs):
                 refuse(kwargs)
             return method(*args, **kwargs)
 
         @functools.wraps(method)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
-            if not known.issuperset(kwargs):
+            if not option_names.issuperset(kwargs):
                 refuse(kwargs)
             return await cast("Any", method)(*args, **kwargs)
 

@@ -62,7 +62,7 @@ class ToolChangeTracker:
                 self._accepted[tool.tool_name] = self._riskiest[tool.tool_name] = tool
                 continue
             before = self._accepted.setdefault(tool.tool_name, tool)
-            if before is not tool and before.said != tool.said:
+            if before is not tool and before.as_listed != tool.as_listed:
                 self._changed(before, tool)
             elif tool.tool_name in self._changes and self._changes[tool.tool_name].blocked:
                 # Its definition is the accepted one again.

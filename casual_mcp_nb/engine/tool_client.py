@@ -90,7 +90,7 @@ class ToolClient:
         self._admit = admit
         self._on_notice = on_notice
         self._remembers = remembers
-        self._found: dict[str, ToolSpec] = {}
+        self._found_tools: dict[str, ToolSpec] = {}
         self._used: set[ToolName] = set()
 
     async def offered(self) -> tuple[ToolSpec, ...]:
@@ -103,7 +103,7 @@ class ToolClient:
         await self._admit()
         return self._offered_in(await self._chat.tools.current_view(self._selection))
 
-    def known(self) -> tuple[ToolSpec, ...]:
+    def known_tools(self) -> tuple[ToolSpec, ...]:
         """List the tools that are known now. Does not connect and does not wait."""
         return self._offered_in(self._chat.current_view(self._selection))
 
@@ -136,8 +136,11 @@ class ToolClient:
         dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used)
         dispatcher.on_notice = self._on_notice
         meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
-        if not self._remembers and (found := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or "")) is not None:
-            dispatcher.discovered = {found.wire_name: found}
+        if (
+            not self._remembers
+            and (searched_tool := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or "")) is not None
+        ):
+            dispatcher.discovered = {searched_tool.wire_name: searched_tool}
         tool = dispatcher.resolve(meant.name)
         on_resolved(tool)
         run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
@@ -150,8 +153,8 @@ class ToolClient:
             self._note(outcome.search.newly_loaded_tools, outcome.search.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
-            if (found := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")) is not None:
-                self._note([found])
+            if (searched_tool := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")) is not None:
+                self._note([searched_tool])
         return outcome._replace(text=encodable(outcome.text))
 
     @property
@@ -160,21 +163,21 @@ class ToolClient:
 
     def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
         """Look up the found tools that the selection still defers, as they are defined now."""
-        return {name: tool for name in self._found if (tool := view.deferred_by_name.get(name)) is not None}
+        return {name: tool for name in self._found_tools if (tool := view.deferred_by_name.get(name)) is not None}
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
-        found = () if view.bridged else self._found_in(view).values()
-        return (*view.offered, *found)
+        found_tools = () if view.bridged else self._found_in(view).values()
+        return (*view.offered, *found_tools)
 
     def _note(self, loaded: list[ToolSpec], unloaded: tuple[ToolSpec, ...] = ()) -> None:
         for tool in loaded:
-            self._found.pop(tool.wire_name, None)
-            self._found[tool.wire_name] = tool
+            self._found_tools.pop(tool.wire_name, None)
+            self._found_tools[tool.wire_name] = tool
         for tool in unloaded:
-            self._found.pop(tool.wire_name, None)
-        while len(self._found) > MAX_FOUND:
-            self._found.pop(next(iter(self._found)))
-        self._used.intersection_update(tool.tool_name for tool in self._found.values())
+            self._found_tools.pop(tool.wire_name, None)
+        while len(self._found_tools) > MAX_FOUND:
+            self._found_tools.pop(next(iter(self._found_tools)))
+        self._used.intersection_update(tool.tool_name for tool in self._found_tools.values())
 
     async def _run(
         self,

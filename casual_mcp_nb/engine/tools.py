@@ -53,7 +53,7 @@ class ChatTools:
         self.exclusions = Exclusions(server_manager.config_of)
         self.own: tuple[OwnTool, ...] = ()
         self.window: Callable[[], int | None] = lambda: None
-        self._said: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
+        self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
 
     async def update(self) -> None:
@@ -139,8 +139,8 @@ class ChatTools:
         selection = selection.snapshot()
         for name, config in configs.items():
             selection.servers[name] = mode_of(config)
-            if kept := always_loaded(name, config):
-                selection.always_loaded = (*selection.always_loaded, *kept)
+            if always := always_loaded(name, config):
+                selection.always_loaded = (*selection.always_loaded, *always)
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
@@ -165,14 +165,14 @@ class ChatTools:
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
         """Collect the instructions of servers; the same as long as the catalog is, so that the manifest is too."""
-        if self._said[0] is not catalog:
+        if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
-            said = {name: text for name, text in self._said[1].items() if name in catalog.by_server}
+            texts = {name: text for name, text in self._instruction_texts[1].items() if name in catalog.by_server}
             for name, text in self._server_manager.instructions.items():
                 if text.strip() and are_enabled(name, self._server_manager):
-                    said[name] = text
-            self._said = catalog, said
-        return self._said[1]
+                    texts[name] = text
+            self._instruction_texts = catalog, texts
+        return self._instruction_texts[1]
 
     def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
         """Add a synthetic tool of the person; one of the same name is replaced.

@@ -291,8 +291,8 @@ def compile_view(
         own = ()
     elif any(each.spec.name in catalog.by_wire_name for each in own):
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
-    said = instructions if instructions and selection.instructions else {}
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, said)
+    shown_instructions = instructions if instructions and selection.instructions else {}
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions)
 
 
 def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:

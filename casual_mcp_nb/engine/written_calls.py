@@ -79,12 +79,12 @@ def _parts(text: str) -> Iterator[tuple[int, str, str]]:
 def _value(part: str) -> Any:
     """Parse a text as JSON or as Python without running anything; None if it is neither."""
     values: list[Any] = []
-    place = 0
+    position = 0
     try:
-        while place < len(part) and len(values) < MAX_CALLS:
-            value, place = _DECODER.raw_decode(part, place)
+        while position < len(part) and len(values) < MAX_CALLS:
+            value, position = _DECODER.raw_decode(part, position)
             values.append(value)
-            place += len(part[place:]) - len(part[place:].lstrip(" \t\r\n,;"))
+            position += len(part[position:]) - len(part[position:].lstrip(" \t\r\n,;"))
     except (ValueError, RecursionError):
         # What follows the calls can be prose.
         if values:

@@ -55,7 +55,7 @@ CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None
 """Who waits for the work that runs now; None where nobody does."""
 
 
-class FunctionRunner:
+class NotebookRunner:
     """Runs the notebook's functions where their objects live; a `toolbox.context.FunctionRunner`.
 
     Attributes:

@@ -123,7 +123,7 @@ class ConversationRunner:
                 before=before,
                 on_event=record,
                 recorded=recorded,
-                kept=True,
+                in_history=True,
                 asked_at=asked_at,
                 ahead=saved.store.written if saved is not None else None,
             )
@@ -283,7 +283,7 @@ class ConversationRunner:
             hint = f"There are {count:,}: turns[0] to turns[{count - 1}]." if count > 1 else "There is 1: turns[0]."
             raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
         index %= count
-        messages = self.turns[index].asked
+        messages = self.turns[index].prompt_messages
         if self.turns[index].added:
             # Only the person's are sent again, which come first.
             answers = (n for n, message in enumerate(messages) if message.role != "user")

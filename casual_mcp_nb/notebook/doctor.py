@@ -235,10 +235,10 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
 
 def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
     """Find servers that toolsets name and that do not exist: a typing error, or a server that the process adds later."""
-    known = {*servers, NOTEBOOK}
+    existing = {*servers, NOTEBOOK}
     for name, tool_set in config.tool_sets.items():
-        for server, hint in unknown_servers(tool_set, known).items():
-            misspelt = bool(closest(server, known))
+        for server, hint in unknown_servers(tool_set, existing).items():
+            misspelt = bool(closest(server, existing))
             advice = hint if misspelt else "Add it with session.add_server before the toolset is used."
             yield Check("Toolsets", name, "fail" if misspelt else "warn", f"there is no server {shown(server)}", advice)
 

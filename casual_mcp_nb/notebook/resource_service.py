@@ -95,13 +95,13 @@ class ResourceService:
     @property
     def known(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
-        known = [server.known for server in self._chat.server_manager.resources.values()]
-        resources = tuple(resource for listed, _ in known for resource in listed)
-        prompts = tuple(prompt for _, listed in known for prompt in listed)
-        before, asked = self._last_resources, self._last_prompts
+        listings = [server.known for server in self._chat.server_manager.resources.values()]
+        resources = tuple(resource for listed, _ in listings for resource in listed)
+        prompts = tuple(prompt for _, listed in listings for prompt in listed)
+        before, last_prompts = self._last_resources, self._last_prompts
         return (
             Resources(resources, before.problems, listed=before.listed),
-            Prompts(prompts, asked.problems, listed=asked.listed),
+            Prompts(prompts, last_prompts.problems, listed=last_prompts.listed),
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:

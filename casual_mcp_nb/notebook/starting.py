@@ -149,10 +149,10 @@ def summary_of(servers: Servers) -> str:
     return f"{len(ready)} of {len(servers)} servers ready{more}"
 
 
-def _bundle(noun: Any) -> dict[str, str]:
-    if isinstance(noun, str):
-        return {"text/plain": noun, "text/html": f"<small>{html.escape(noun)}</small>" if noun else ""}
-    return display().mimebundle(noun)
+def _bundle(value: Any) -> dict[str, str]:
+    if isinstance(value, str):
+        return {"text/plain": value, "text/html": f"<small>{html.escape(value)}</small>" if value else ""}
+    return display().mimebundle(value)
 
 
 def _quiet_environment() -> bool:

@@ -27,7 +27,7 @@ from casual_mcp_nb.types.trace import Turn
 HERE = " For this session: "
 """The words before the part of an advice for a session that runs: a sentence, which is left out where there is none."""
 _MAX_TEXT = 200
-_WHY_ASKED: dict[Reason, str] = {
+_REASONS_TO_ASK: dict[Reason, str] = {
     "always": "its policy is `always`",
     "destructive": "it is destructive, or its server does not say that it is not",
     "unannotated": "its server does not say whether it is destructive",
@@ -84,8 +84,8 @@ class ToolDoctor:
             return self._of_tool(ToolName(owners[0], name))
         if tools:
             self.view.catalog.resolve(name)
-        known = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
-        raise UnknownNameError("server or tool", server if separator else name, known)
+        valid = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
+        raise UnknownNameError("server or tool", server if separator else name, valid)
 
     def _of_server(self, name: str) -> ServerDiagnosis:
         status = self.chat.server_manager.status_of(name)
@@ -123,7 +123,7 @@ class ToolDoctor:
         return {tool.tool_name: tool for tool in self.view.catalog}
 
     @cached_property
-    def _found(self) -> frozenset[ToolName]:
+    def _discovered_names(self) -> frozenset[ToolName]:
         return frozenset(tool.tool_name for tool in self.discovered)
 
     # Listed
@@ -145,18 +145,18 @@ class ToolDoctor:
         if spec is None and (check := self._server_listed(status)).state == "stopped":
             return check
         if spec is None and reason is not None:
-            found = f"{server} lists it, but it cannot be used: {reason}"
-            return StageCheck("listed", "stopped", found, "Its author must correct the definition.")
+            finding = f"{server} lists it, but it cannot be used: {reason}"
+            return StageCheck("listed", "stopped", finding, "Its author must correct the definition.")
         if spec is None:
             names = [tool.name for tool in self.view.catalog.by_server.get(name.server, ())]
-            found = f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
-            return StageCheck("listed", "stopped", found, did_you_mean(closest(name.tool, names), names))
-        found = f"{server} lists it"
+            finding = f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
+            return StageCheck("listed", "stopped", finding, did_you_mean(closest(name.tool, names), names))
+        finding = f"{server} lists it"
         if reason is not None:
-            found += f"; {reason}, and the first definition counts"
+            finding += f"; {reason}, and the first definition counts"
         if status.state != "ready":
-            found += f"; it is {status.state} now, and is started again when a tool of it is called"
-        return StageCheck("listed", "ok", found)
+            finding += f"; it is {status.state} now, and is started again when a tool of it is called"
+        return StageCheck("listed", "ok", finding)
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
         """Check whether a server lists tools at all."""
@@ -179,8 +179,8 @@ class ToolDoctor:
     def _selected(self, tool: ToolSpec) -> StageCheck:
         problems = list(self._why_not_selected(tool))
         if problems:
-            found, advice = ("; ".join(each[0] for each in problems), " ".join(each[1] for each in problems))
-            return StageCheck("selected", "stopped", found, advice)
+            finding, advice = ("; ".join(each[0] for each in problems), " ".join(each[1] for each in problems))
+            return StageCheck("selected", "stopped", finding, advice)
         name = tool_set_name(self.view.selection)
         included = "all tools are selected" if name is None else f"toolset {shown(name)} includes it"
         return StageCheck("selected", "ok", included)
@@ -233,17 +233,17 @@ class ToolDoctor:
         how = f"deferred: {view.loader} finds it among {total}{unnamed}"
         if explanation is None:
             return StageCheck("searchable", "ok", how)
-        found = f"{shown(explanation.query)}, among {total}: {explanation.verdict.rstrip('.')}"
+        finding = f"{shown(explanation.query)}, among {total}: {explanation.verdict.rstrip('.')}"
         if explanation.rank is not None and explanation.rank <= explanation.cut:
-            return StageCheck("searchable", "ok", found)
-        if tool.tool_name in self._found:
-            return StageCheck("searchable", "ok", f"{found}; another search has found it already")
+            return StageCheck("searchable", "ok", finding)
+        if tool.tool_name in self._discovered_names:
+            return StageCheck("searchable", "ok", f"{finding}; another search has found it already")
         load = f"or keep it loaded: list it in servers.{tool.server}.always_load.{HERE}%mcp load {tool.server}"
         if explanation.rank is None:
             words = ", ".join(map(shown, map(explanation.word, explanation.missing[:8])))
-            return StageCheck("searchable", "stopped", found, f"Describe it with words such as {words}, {load}")
+            return StageCheck("searchable", "stopped", finding, f"Describe it with words such as {words}, {load}")
         advice = f"Raise tool_discovery.max_search_results to {explanation.rank:,}, describe it with the query's words, {load}"
-        return StageCheck("searchable", "stopped", found, advice)
+        return StageCheck("searchable", "stopped", finding, advice)
 
     def _in_manifest(self, tool: ToolSpec) -> bool:
         pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
@@ -258,8 +258,8 @@ class ToolDoctor:
         if not self.config.models and self.model is None:
             return StageCheck("sent", "not yet", "there is no model", "Add a model to the config.")
         loaded = tool.wire_name in self.view.loaded_by_name
-        found = tool.tool_name in self._found
-        if loaded or found:
+        was_found = tool.tool_name in self._discovered_names
+        if loaded or was_found:
             how = "every request has it" if loaded else "a search has found it, so every further request has it"
             cut = f"; too long for a model, so cut: {', '.join(tool.cuts)}" if tool.cuts else ""
             return StageCheck("sent", "ok", f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}")
@@ -278,7 +278,7 @@ class ToolDoctor:
             advice = f"Remove models.{self.model}.tool_choice."
             yield f"model {name} has the tool_choice `none`, so it may call no tool", advice
         limit = max_tools_of(model, self.config.clients[model.client])
-        size = len(self.view.offered) + len(self._found)
+        size = len(self.view.offered) + len(self._discovered_names)
         if limit is not None and size > limit:
             advice = f"Choose a toolset, or defer servers until at most {limit} tools are loaded.{HERE}%mcp defer SERVER"
             yield f"a request has {size:,} tools, and the provider of {name} refuses more than {limit}", advice
@@ -308,21 +308,21 @@ class ToolDoctor:
         if not ends:
             return StageCheck("called", "not yet", f"no call in this conversation; {self._outlook(tool)}")
         outcomes = ", ".join(f"{number:,} {status}" for status, number in calls.items())
-        found, last = f"{count(len(ends), 'call')}: {outcomes}", ends[-1]
+        finding, last = f"{count(len(ends), 'call')}: {outcomes}", ends[-1]
         if last.status != "ok":
-            found += f"; the last one: {' '.join(last.text.split())[:_MAX_TEXT]}"
+            finding += f"; the last one: {' '.join(last.text.split())[:_MAX_TEXT]}"
         if set(calls) != {"denied"}:
-            return StageCheck("called", "ok", found)
+            return StageCheck("called", "ok", finding)
         permission = last.permission
         by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}" if permission else "unknown"
-        return StageCheck("called", "stopped", f"{found} (denied: {by})", self._how_to_allow(tool))
+        return StageCheck("called", "stopped", f"{finding} (denied: {by})", self._how_to_allow(tool))
 
     def _outlook(self, tool: ToolSpec) -> str:
         """Predict whether a call would need approval, and by which rule."""
         reason, policy = self.chat.consent.foreseen(tool), self.chat.consent.policy(tool)
         if reason is None:
             return f"it would run without asking (policy: {policy})"
-        return f"you would be asked first (policy: {policy}): {_WHY_ASKED.get(reason, reason)}"
+        return f"you would be asked first (policy: {policy}): {_REASONS_TO_ASK.get(reason, reason)}"
 
     def _how_to_allow(self, tool: ToolSpec) -> str:
         if self.chat.consent.foreseen(tool) in ONE_BY_ONE:

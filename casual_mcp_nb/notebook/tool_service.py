@@ -175,7 +175,7 @@ class ToolService:
         """
         return self._chat.current_view(selection)
 
-    async def look(self) -> None:
+    async def update(self) -> None:
         """Read the tools of the servers that are ready. Does not connect."""
         await self._chat.tools.update()
 
@@ -514,11 +514,11 @@ class ToolService:
         return path
 
 
-def _audited(made: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:
-    call = made.call
+def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:
+    call = direct_call.call
     permission = Permission("direct", definition=tool.digest)
     sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
-    return AuditRecord(made.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
+    return AuditRecord(direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:

@@ -161,7 +161,7 @@ class TurnService:
     async def rerun(self, index: int, prompt: str | None, options: ChatOptions, echo: Echo) -> Turn:
         """Run a turn again, see `Session.rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)
-        return await self.chat(_asked(messages), options, echo, index)
+        return await self.chat(_repeatable(messages), options, echo, index)
 
     async def stream(self, prompt: Prompt, options: ChatOptions) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, on the caller's loop; leaving early stops the turn."""
@@ -203,7 +203,7 @@ class TurnService:
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
         """Run a turn again without waiting for it, see `Session.submit_rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)
-        return self.submit(_asked(messages), options, index)
+        return self.submit(_repeatable(messages), options, index)
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; returns when it has ended, or after half a second."""
@@ -291,7 +291,7 @@ class TurnService:
         runner.replace(turns[:index])
         before = runner.turns
         try:
-            return await self.chat(recorded.asked, options, echo, recorded=recorded)
+            return await self.chat(recorded.prompt_messages, options, echo, recorded=recorded)
         finally:
             if runner.turns is before and len(before) == index:
                 # It could not begin: the conversation is as it was.
@@ -389,7 +389,7 @@ class TurnService:
             # What was attached is one of the messages now.
             given = cast("ChatOptions", {name: value for name, value in options.items() if name != "attach"})
             recorded = resumed(turn, calls)
-            return await self.chat(recorded.asked, given, echo, recorded=recorded)
+            return await self.chat(recorded.prompt_messages, given, echo, recorded=recorded)
 
         return PlannedCalls(
             turn,
@@ -417,11 +417,11 @@ class TurnService:
     async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions, step: int) -> list[ToolCall]:
         await self._tools.view()
         at = time.time()
-        made = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
+        calls_run = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
         await self._chat.tools.update_known()
-        for call in made:
+        for call in calls_run:
             self._tools.calls.add(at, call)
-        return made
+        return calls_run
 
     def _asking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[bool], Coroutine[Any, Any, T]]:
         """Wrap work for `on_engine` so that its questions are asked in the cell that waits for it."""
@@ -522,7 +522,7 @@ def checked_system(text: str | None) -> str | None:
     return text
 
 
-def _asked(messages: list[ChatMessage]) -> list[ChatMessage]:
+def _repeatable(messages: list[ChatMessage]) -> list[ChatMessage]:
     if not messages:
         raise UsageError("This turn was added without a message of yours, so there is nothing to ask again.")
     return messages

@@ -170,7 +170,7 @@ class Filling:
     """
 
     def __init__(
-        self, text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
+        self, text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], implied: Mapping[str, Any] | None = None
     ) -> None:
         self.arguments: dict[str, Any] = {}
         self.missing: list[str] = []
@@ -184,7 +184,7 @@ class Filling:
         self._fill(parameters, self._values)
         self._fill([one for one in parameters if one.kind == "filter" or (one.required and one.kind == "")], self._proper_names)
         self.typed = len(self.arguments)
-        self.arguments = {**(known or {}), **self.arguments}
+        self.arguments = {**(implied or {}), **self.arguments}
         # Plain words come last, and only if a call is impossible without them.
         for parameter in parameters:
             if parameter.required and parameter.name not in self.arguments and not self._words(parameter):
@@ -256,10 +256,10 @@ class Filling:
             words = [match for match in re.finditer(r"[^\W\d_]\w*", self._text) if parameter.required or terms(match[0])]
             yield from ((match[0], match.span()) for match in words if match.span() not in self.chosen)
         elif parameter.type == "boolean":
-            said = {word.terms[0]: word for word in content_words(self._text)}
+            words_by_term = {word.terms[0]: word for word in content_words(self._text)}
             parts = terms(parameter.name)
-            if parts and all(part in said for part in parts):
-                first, last = said[parts[0]], said[parts[-1]]
+            if parts and all(part in words_by_term for part in parts):
+                first, last = words_by_term[parts[0]], words_by_term[parts[-1]]
                 yield not _NO.search(self._text[: first.start]), (first.start, last.end)
         elif parameter.type == "array":
             yield from self._lists(parameter)

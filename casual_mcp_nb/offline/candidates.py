@@ -46,8 +46,8 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
     # How well the tool matches each term of the request, by itself or by a synonym; not as a choice besides the chosen one.
     matched = [part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE]
-    worth = {part.asked or part.term: _SYNONYM for part in matched}
-    worth |= {part.term: 1.0 for part in matched if not part.asked}
+    worth = {part.query_term or part.term: _SYNONYM for part in matched}
+    worth |= {part.term: 1.0 for part in matched if not part.query_term}
     for name, (start, end) in list(filling.loose.items()):
         # `Sort the lines` says what the tool does, not which lines.
         inside = [word for word in need.words if start <= word.start and word.end <= end]
@@ -81,20 +81,20 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
     """Check whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
-    said = need.terms.union(terms(" ".join(need.implied)))
-    return verb in terms(_CHANGING) and said.isdisjoint({verb, *synonyms().get(verb, ())})
+    requested = need.terms.union(terms(" ".join(need.implied)))
+    return verb in terms(_CHANGING) and requested.isdisjoint({verb, *synonyms().get(verb, ())})
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
     """Compute the share of the need's words that the tool matches; None if all of them became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
-    asked = {term for word in words for term in word.terms}
-    wanted = asked.union(terms(" ".join(need.implied)))
+    word_terms = {term for word in words for term in word.terms}
+    wanted = word_terms.union(terms(" ".join(need.implied)))
     if not wanted:
         return None
     # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
-    telling = wanted if filling.chosen else asked
-    if not any((part.asked or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
+    telling = wanted if filling.chosen else word_terms
+    if not any((part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
         return 0.0
     orders = words and words[0].start == 0 and not need.implied
     if orders and not any(term in worth or emphasis(term) < 1 for term in words[0].terms):

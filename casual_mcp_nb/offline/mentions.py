@@ -97,8 +97,8 @@ def find_mentions(text: str) -> list[Mention]:
                 mentions.append(Mention(kind, value, start, end, before[1].casefold() if before else "", unit))
     kinds = [mention.kind for mention in mentions]
     converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
-    kept = (mention for mention in mentions if mention.kind != "unit" or (converts and "date" not in kinds))
-    return sorted(kept, key=lambda mention: mention.start)
+    wanted = (mention for mention in mentions if mention.kind != "unit" or (converts and "date" not in kinds))
+    return sorted(wanted, key=lambda mention: mention.start)
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
@@ -185,7 +185,7 @@ def _path(match: re.Match[str]) -> str | None:
 
 
 @cache
-def _place() -> re.Pattern[str]:
+def _place_pattern() -> re.Pattern[str]:
     """Compile the pattern of places: in capitals, or after a word such as `in`."""
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
@@ -205,7 +205,7 @@ _FINDERS: dict[str, Callable[[str], Iterator[tuple[int, int, Any]]]] = {
     "time": _matches(_TIME, _time),
     "glob": _matches(_GLOB, lambda match: match[0] if "*" in match[0] else f"*{match[0]}"),
     "path": _matches(_PATH, _path),
-    "zone": lambda text: _matches(_place(), lambda match: zones_by_name()[match[0].casefold()])(text),
+    "zone": lambda text: _matches(_place_pattern(), lambda match: zones_by_name()[match[0].casefold()])(text),
     "expression": find_expressions,
     "quantity": _quantities,
     "unit": _matches(_UNIT),

@@ -19,7 +19,7 @@ from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.offline.candidates import CERTAIN, FITS, SURE, Candidate, candidates_for
 from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import Need, needs_of
-from casual_mcp_nb.offline.replies import ask_for, asked_for, cannot, report_error, report_result
+from casual_mcp_nb.offline.replies import ask_for, cannot, parse_question, report_error, report_result
 from casual_mcp_nb.types.bridged_call import read_call
 from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
@@ -35,7 +35,7 @@ _CLEARLY_BETTER = 0.25
 _MAX_LOADED = 3
 
 
-class PlannedCall(NamedTuple):
+class NextCall(NamedTuple):
     """A call to make: the tool's wire name and its arguments."""
 
     name: str
@@ -45,7 +45,7 @@ class PlannedCall(NamedTuple):
 class PastCall(NamedTuple):
     """A call that was made, and the text of its result."""
 
-    call: PlannedCall
+    call: NextCall
     result: str
 
     @property
@@ -54,16 +54,16 @@ class PastCall(NamedTuple):
         return says_failed(self.result)
 
 
-def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[PlannedCall], str]:
+def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
     """Choose the calls of the next step, which can be made at the same time, or if there are none, the reply."""
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
         texts = [_text(message) for message in messages if message.role == "tool" and message.name in FINDING]
-        found = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
-        bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(found.values()))}
+        new_tools = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
+        bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))}
     calls, reply = _Planner(messages, [*tools.values(), *bridged.values()]).next_step()
-    return [PlannedCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls], reply
+    return [NextCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls], reply
 
 
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
@@ -91,10 +91,10 @@ class _Planner:
         self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in synthetic)
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
-    def next_step(self) -> tuple[list[PlannedCall], str]:
+    def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
-        if calls := [step for step in steps if isinstance(step, PlannedCall)]:
+        if calls := [step for step in steps if isinstance(step, NextCall)]:
             return _in_order(calls), ""
         replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
@@ -102,21 +102,21 @@ class _Planner:
             replies.append(f"{note}; {cut:,} were left out.)")
         return [], "\n\n".join(replies)
 
-    def _replayed(self, steps: Generator[PlannedCall, PastCall, str]) -> PlannedCall | str:
+    def _replayed(self, steps: Generator[NextCall, PastCall, str]) -> NextCall | str:
         """Find the first call that was not made yet, or the reply."""
         past = list(self.calls)
         try:
             call = next(steps)
-            while made := next((one for one in past if one.call == call), None):
-                past.remove(made)
-                call = steps.send(made)
+            while match := next((one for one in past if one.call == call), None):
+                past.remove(match)
+                call = steps.send(match)
         except StopIteration as end:
             return str(end.value)
         return call
 
     def _needs(self) -> list[Need]:
         request = self.request[:MAX_REQUEST].strip()
-        needs, question = needs_of(request), asked_for(self.last_reply)
+        needs, question = needs_of(request), parse_question(self.last_reply)
         if question is None or not needs or self._is_clear(needs[0]):
             return needs
         # The request answers our question.
@@ -135,7 +135,7 @@ class _Planner:
         used = [one.call for one in self.earlier_calls if one.call.name in self.loaded and not one.failed]
         return candidates_for(need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]})
 
-    def _pursue(self, need: Need) -> Generator[PlannedCall, PastCall, str]:
+    def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
         """Find the tool for a need and call it; return the reply."""
         if need.is_talk:
             return self._cannot("")
@@ -143,43 +143,43 @@ class _Planner:
         best = next((one for one in fitting if not one.filling.missing and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
         # If a tool is certain and lacks an argument, the person is asked, because no other tool would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
-        found: list[str] | None = None
+        names_found: list[str] | None = None
         if not lacking and (best is None or best.confidence < SURE):
-            found = yield from self._find(need)
+            names_found = yield from self._find(need)
         if best is None:
             # It may have been called and unloaded since.
-            for made in self.calls:
-                if made.call.name in (found or ()) and not made.failed:
-                    return report_result(made.call.name, made.result, need.terms)
+            for past in self.calls:
+                if past.call.name in (names_found or ()) and not past.failed:
+                    return report_result(past.call.name, past.result, need.terms)
             if not fitting:
                 return self._cannot(need.text)
             return ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
-        made = yield PlannedCall(best.tool.wire_name, best.filling.arguments)
-        if made.failed and found is None and best.confidence < CERTAIN:
+        past = yield NextCall(best.tool.wire_name, best.filling.arguments)
+        if past.failed and names_found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
-            found = yield from self._find(need)
+            names_found = yield from self._find(need)
             sure = [one for one in fitting if one.confidence >= SURE and not one.filling.missing and one is not best]
-            if others := [one for one in sure if one.tool.wire_name in found]:
-                made = yield PlannedCall(others[0].tool.wire_name, others[0].filling.arguments)
-        if made.failed:
-            return report_error(made.call.name, made.result)
-        return report_result(made.call.name, made.result, need.terms)
+            if others := [one for one in sure if one.tool.wire_name in names_found]:
+                past = yield NextCall(others[0].tool.wire_name, others[0].filling.arguments)
+        if past.failed:
+            return report_error(past.call.name, past.result)
+        return report_result(past.call.name, past.result, need.terms)
 
-    def _find(self, need: Need) -> Generator[PlannedCall, PastCall, list[str]]:
+    def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:
         """Find tools that are not loaded, by a search or by browsing and loading; return their wire names."""
         if self.search is not None:
-            made = yield PlannedCall(self.search, {"query": need.query})
-            return loaded_in(made.result)
+            past = yield NextCall(self.search, {"query": need.query})
+            return loaded_in(past.result)
         if not self.browses:
             return []
-        made = yield PlannedCall(BROWSE_TOOLKIT, {"query": need.query})
+        past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
         # What was loaded in another way may have no definition here.
-        names = [line.name for line in lines_in(made.result)[0] if not (line.loaded and line.name in self.loaded)][:_MAX_LOADED]
+        names = [line.name for line in lines_in(past.result)[0] if not (line.loaded and line.name in self.loaded)][:_MAX_LOADED]
         if names:
-            made = yield PlannedCall(LOAD_TOOLS, {"names": names})
-            if made.failed and (loaded := to_unload(made.result)):
-                yield PlannedCall(UNLOAD_TOOLS, {"names": loaded})
-                yield PlannedCall(LOAD_TOOLS, {"names": names[:1]})
+            past = yield NextCall(LOAD_TOOLS, {"names": names})
+            if past.failed and (loaded := to_unload(past.result)):
+                yield NextCall(UNLOAD_TOOLS, {"names": loaded})
+                yield NextCall(LOAD_TOOLS, {"names": names[:1]})
         return names
 
     def _cannot(self, need: str) -> str:
@@ -189,10 +189,10 @@ class _Planner:
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
     results = {message.tool_call_id: _text(message) for message in messages if message.role == "tool"}
-    made = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
-    read = [(read_call(call.function.name, call.function.arguments), results.get(call.id, "")) for call in made]
+    model_calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
+    read = [(read_call(call.function.name, call.function.arguments), results.get(call.id, "")) for call in model_calls]
     return [
-        PastCall(PlannedCall(name, arguments if isinstance(arguments, dict) else {}), bare_result(text, name))
+        PastCall(NextCall(name, arguments if isinstance(arguments, dict) else {}), bare_result(text, name))
         for (name, arguments, _), text in read
     ]
 
@@ -204,7 +204,7 @@ def _text(message: ChatMessage) -> str:
     return message.content or ""
 
 
-def _in_order(calls: Sequence[PlannedCall]) -> list[PlannedCall]:
+def _in_order(calls: Sequence[NextCall]) -> list[NextCall]:
     """Order the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
     changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
     others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]

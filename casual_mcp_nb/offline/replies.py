@@ -21,10 +21,10 @@ EXAMPLES = {
     "system-info": "How much memory is free?",
 }
 """Questions that the planner answers with the bundled servers of these names."""
-_ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
+_QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
 
 
-def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
+def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
     """Format a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
     try:
         value = json.loads(text)
@@ -33,14 +33,16 @@ def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
     if isinstance(value, dict) and (list(value) == ["result"] or isinstance(value.get("summary"), str)):
         value = value.get("summary", value.get("result"))
     fields = value if isinstance(value, dict) else {}
-    first = [key for key in fields if _is_plain(fields[key]) and (key == "result" or not set(terms(key)).isdisjoint(asked))]
+    first = [
+        key for key in fields if _is_plain(fields[key]) and (key == "result" or not set(terms(key)).isdisjoint(request_terms))
+    ]
     lead = "\n\n".join(f"**{key}: {_scalar(fields[key])}**" for key in first)
-    rest = _shown({key: item for key, item in fields.items() if key not in first} if first else value)
+    remaining = _shown({key: item for key, item in fields.items() if key not in first} if first else value)
     if lead and len(first) == len(fields):
         return f"{lead} (from `{_for_people(name)}`)"
-    if not lead and "\n" not in rest and len(rest) < 200:
-        return f"{rest} (from `{_for_people(name)}`)"
-    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", rest]))
+    if not lead and "\n" not in remaining and len(remaining) < 200:
+        return f"{remaining} (from `{_for_people(name)}`)"
+    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", remaining]))
 
 
 def report_error(name: str, text: str) -> str:
@@ -50,13 +52,13 @@ def report_error(name: str, text: str) -> str:
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
-    """Ask for the missing arguments of a request; `asked_for` parses the question."""
+    """Ask for the missing arguments of a request; `parse_question` parses the question."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
 
 
-def asked_for(text: str) -> tuple[str, list[str]] | None:
+def parse_question(text: str) -> tuple[str, list[str]] | None:
     """Parse the need and the missing parameters that an `ask_for` was about; None for any other text."""
-    match = _ASKED.search(text)
+    match = _QUESTION.search(text)
     return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
 

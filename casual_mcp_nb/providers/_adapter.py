@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, offer_plain
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, plain_tools_param
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient
 
 
-def wire_of(client: Any) -> ProviderAdapter:
+def adapter_of(client: Any) -> ProviderAdapter:
     """Find the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
     return _wire_of_kind(client.__class__)
 
@@ -31,7 +31,7 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
     if hasattr(own, "answer"):
         stream = _stream_own if getattr(own, "streams", False) else None
         offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
-        return ProviderAdapter(offer_plain, _ask_own, stream, offer_found=offer_found)
+        return ProviderAdapter(plain_tools_param, _complete_own, stream, offer_found=offer_found)
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
         # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through it.
@@ -40,19 +40,21 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
     return ProviderAdapter(openai.offer, _ask_protocol)
 
 
-def _offer_all(tools: Definitions, found: Definitions) -> dict[str, Any]:
-    return offer_plain([*tools, *found])
+def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
+    return plain_tools_param([*tools, *found_tools])
 
 
-async def _ask_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def _complete_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     answer: ModelResponse = await client.answer(model, messages, options)
     return answer
 
 
-async def _stream_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-    answer = await _ask_own(client, model, messages, options)
+async def _stream_own(
+    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+) -> ModelResponse:
+    answer = await _complete_own(client, model, messages, options)
     for piece in re.findall(r"\s*(?:\S+\s*){1,3}", answer.message.content or ""):
-        say(piece)
+        on_text(piece)
         await asyncio.sleep(0)
     return answer
 

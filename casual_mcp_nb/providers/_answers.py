@@ -182,7 +182,7 @@ def _parameters(function: Callable[..., object]) -> dict[str, bool]:
     return {name: parameter.default is parameter.empty for name, parameter in parameters.items()}
 
 
-class EventStream(Protocol[_EventOut]):
+class SdkStream(Protocol[_EventOut]):
     """An SDK's stream over its server's response."""
 
     @property
@@ -195,7 +195,7 @@ class EventStream(Protocol[_EventOut]):
 class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
     """A streamed response under construction."""
 
-    def take(self, event: _EventIn, /) -> str:
+    def add(self, event: _EventIn, /) -> str:
         """Add an event; return the text in it."""
 
     def answer(self) -> _AnswerOut:
@@ -207,8 +207,8 @@ class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
 
 
 async def read_stream(
-    events: EventStream[_Event],
-    say: OnText,
+    events: SdkStream[_Event],
+    on_text: OnText,
     parts: StreamedAnswer[_Event, _Answer],
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], _Answer],
@@ -217,7 +217,7 @@ async def read_stream(
 
     Args:
         events: The SDK's stream.
-        say: Called with the text as it arrives.
+        on_text: Called with the text as it arrives.
         parts: Collects the events.
         construct: Builds the SDK's complete response from its fields.
         read: Parses a complete response.
@@ -227,7 +227,7 @@ async def read_stream(
         if whole is not None:
             return read(construct(**whole) if isinstance(whole, dict) else whole)
         async for event in events:
-            say(parts.take(event), events.response)
+            on_text(parts.add(event), events.response)
     return parts.answer()
 
 

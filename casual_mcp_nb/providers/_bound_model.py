@@ -100,9 +100,9 @@ class BoundModel:
     @cached_property
     def wire(self) -> ProviderAdapter:
         """How requests are made with its client."""
-        from casual_mcp_nb.providers._adapter import wire_of
+        from casual_mcp_nb.providers._adapter import adapter_of
 
-        return wire_of(self.client)
+        return adapter_of(self.client)
 
     @property
     def facts(self) -> Learned:

@@ -31,11 +31,11 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
     return in_strict_order(sent) if facts.strict_order else merged(sent)
 
 
-def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
-    """Add this model's extra fields to `made`, which casual-llm built from the messages that are `sent`."""
+def give_back(client: object, model: str, sent: Sequence[ChatMessage], built: Sequence[dict[str, Any]], wire: str) -> None:
+    """Add this model's extra fields to `built`, which casual-llm built from the messages that are `sent`."""
     facts = learned(client, model)
     answers = (message for message in sent if message.role == "assistant")
-    for message, answer in zip(answers, (one for one in made if one["role"] == "assistant"), strict=True):
+    for message, answer in zip(answers, (one for one in built if one["role"] == "assistant"), strict=True):
         own = kept_fields(message, wire, model)
         answer |= _allowed(own.message, facts)
         for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
@@ -74,7 +74,7 @@ class StreamedFields:
     def __contains__(self, name: str) -> bool:
         return name in self._pieces
 
-    def take(self, fields: Mapping[str, Any]) -> None:
+    def add(self, fields: Mapping[str, Any]) -> None:
         """Add the fields of one more chunk."""
         for name, value in fields.items():
             self._pieces.setdefault(name, []).append(value)

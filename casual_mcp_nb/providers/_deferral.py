@@ -26,14 +26,14 @@ def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list
         names: The wire names of the tools that are found and still there.
     """
     waiting = set(names)
-    found: list[list[str]] = []
+    first_by_message: list[list[str]] = []
     for message in messages:
         here: list[str] = []
         if message.role == "tool" and message.name in (SEARCH_TOOLS, LOAD_TOOLS) and not getattr(message, "failed", False):
             here = [name for name in loaded_in(message.content) if name in waiting]
         waiting.difference_update(here)
-        found.append(here)
-    return found
+        first_by_message.append(here)
+    return first_by_message
 
 
 def refuses_deferral(status: int | None, text: str) -> bool:

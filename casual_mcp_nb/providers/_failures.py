@@ -43,7 +43,7 @@ class RequestContext:
         messages: The conversation.
         tools: The offered definitions.
         attempts: Number of attempts.
-        said: The text shown so far.
+        streamed: The text shown so far.
         native: Whether the provider was to load deferred tools itself.
         lacked: The options of the request that small servers lack, if it went to a server other than the provider's own.
     """
@@ -51,7 +51,7 @@ class RequestContext:
     messages: Sequence[ChatMessage]
     tools: Sequence[Mapping[str, Any]]
     attempts: int = 1
-    said: str = ""
+    streamed: str = ""
     native: bool = False
     lacked: Sequence[str] = ()
 
@@ -79,7 +79,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
     """
     secrets = reading.secrets_of(model)
     finding = _finding(error, model, request, secrets)
-    wait = reading.asked_wait(error)
+    wait = reading.requested_wait(error)
     headers, request_id = reading.kept_headers(reading.headers_of(error), secrets), reading.request_id_of(error, secrets)
     about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
     about += "" if about.endswith((".", "!", "?", "…")) else "."
@@ -89,7 +89,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
         about += f" Gave up after {request.attempts} attempts."
     if request_id is not None:
         about += f" Request id: {request_id}."
-    more = {"partial": request.said} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
+    more = {"partial": request.streamed} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
     failure = finding.kind(
         about,
         hint=finding.hint,
@@ -108,7 +108,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
 
 def _finding(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
     finding = _unstreamed(error, model, request, secrets)
-    if not request.said or finding.kind is ContentRefusedError:
+    if not request.streamed or finding.kind is ContentRefusedError:
         return finding
     why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
     reason = f"the answer stopped in the middle: {why}"

@@ -21,7 +21,7 @@ _REPLACED = "-"
 """What the SDK requires as the conversation, before `extra_body` replaces it."""
 
 
-class Connection:
+class GenaiConnection:
     """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along.
 
     Args:

@@ -45,11 +45,11 @@ class IdRule:
 
     Args:
         accepted: The pattern of valid ids.
-        made: Returns an id for a hex digest.
+        make_id: Returns an id for a hex digest.
     """
 
     accepted: re.Pattern[str]
-    made: Callable[[str], str]
+    make_id: Callable[[str], str]
 
 
 def _long_id(digest: str) -> str:
@@ -91,7 +91,7 @@ class _Ids:
         sent = call_id
         if not (own or self.rule.accepted.fullmatch(sent)) or sent in self.used:
             number = 0
-            while (sent := self._made(call_id, number)) in self.used:
+            while (sent := self._numbered_id(call_id, number)) in self.used:
                 number += 1
         self.used.add(sent)
         self.sent_as[call_id] = sent
@@ -100,10 +100,10 @@ class _Ids:
     def of_result(self, call_id: str) -> str:
         if call_id in self.sent_as:
             return self.sent_as[call_id]
-        return call_id if self.rule.accepted.fullmatch(call_id) else self._made(call_id, 0)
+        return call_id if self.rule.accepted.fullmatch(call_id) else self._numbered_id(call_id, 0)
 
-    def _made(self, call_id: str, number: int) -> str:
-        return self.rule.made(hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest())
+    def _numbered_id(self, call_id: str, number: int) -> str:
+        return self.rule.make_id(hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:

@@ -37,11 +37,11 @@ def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) ->
 
 def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     version = _VERSION.fullmatch(name)
-    known = spec.hosted.get(version[1] if version else name)
-    if known is None:
+    template = spec.hosted.get(version[1] if version else name)
+    if template is None:
         raise UnknownNameError("hosted tool", name, spec.hosted)
-    fixed = {"type": known["type"], **({"name": known["name"]} if "name" in known else {})}
-    return {**known, **parameters, **fixed, **({"type": name} if version else {})}
+    fixed = {"type": template["type"], **({"name": template["name"]} if "name" in template else {})}
+    return {**template, **parameters, **fixed, **({"type": name} if version else {})}
 
 
 def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:

@@ -60,13 +60,13 @@ class Learned:
     touched: bool = False
 
 
-_known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
+_learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
 
 
 def learned(client: object, model: str) -> Learned:
     """Look up the facts about this model, initially from its name. Closed clients are forgotten."""
     try:
-        models = _known.setdefault(client, {})
+        models = _learned_models.setdefault(client, {})
     except TypeError:
         # A custom client that is not hashable: nothing is remembered about it.
         return Learned()

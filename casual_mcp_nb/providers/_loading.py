@@ -20,9 +20,9 @@ async def load(*modules: str) -> None:
 
 def touch(provider: str, client: object) -> None:
     """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the first request."""
-    from casual_mcp_nb.providers._adapter import wire_of
+    from casual_mcp_nb.providers._adapter import adapter_of
 
-    wire_of(client)
+    adapter_of(client)
     # Its asyncio backend is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
     spec = spec_of(provider)

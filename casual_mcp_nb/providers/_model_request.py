@@ -63,7 +63,7 @@ class ModelRequest:
         model: BoundModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
-        found: Sequence[Mapping[str, Any]] | None,
+        found_tools: Sequence[Mapping[str, Any]] | None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
         stream: bool,
         before: str | None = None,
@@ -71,29 +71,29 @@ class ModelRequest:
         self._model = model
         self._messages = list(messages)
         self._tools = tools
-        self._found = found
+        self._found_tools = found_tools
         self._before = before
-        self._definitions = [*tools, *(found or ())]
+        self._definitions = [*tools, *(found_tools or ())]
         self._on_event = on_event
         self._wire = model.wire
-        self._known = model.facts
+        self._facts = model.facts
         self._spec = spec_of(self._wire.name)
-        self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
+        self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
         self._streamed_nothing = False
         self._reconnected = False
         self._heard = False
         self._lacked: tuple[str, ...] = ()
         self._without: tuple[str, ...] = ()
         self._sent = NO_OPTIONS
-        self._known.options.room = None
+        self._facts.options.room = None
         self._attempts = 0
         self._limit: asyncio.Timeout | None = None
-        self._said: list[str] = []
+        self._streamed: list[str] = []
         self._spent = 0.0
 
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
-        if self._found is not None and self._wire.offer_found is None:
+        if self._found_tools is not None and self._wire.offer_found is None:
             raise self._no_deferral()
         try:
             return await self._attempt()
@@ -117,7 +117,7 @@ class ModelRequest:
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._model.retries.first_wait
-        growing = wait_exponential(multiplier=first, max=self._model.retries.most_wait / 2) + wait_random(0, first / 2)
+        growing = wait_exponential(multiplier=first, max=self._model.retries.max_wait / 2) + wait_random(0, first / 2)
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
             retry=retry_if_exception(self._another_can_help),
@@ -140,12 +140,12 @@ class ModelRequest:
         """Send the request, and again in each form that a refusal calls for."""
         while (answer := await self._request()) is None:
             pass
-        if self._streamed_nothing and self._known.streams:
-            self._known.streams = False
+        if self._streamed_nothing and self._facts.streams:
+            self._facts.streams = False
             self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
         for name in self._without:
             notice = f"Model {shown(self._model.model)} fails with {name}: it is left out from now on."
-            self._known.options.left_out[name] = notice
+            self._facts.options.left_out[name] = notice
             self._adapt(notice)
         return answer
 
@@ -174,14 +174,14 @@ class ModelRequest:
             if self._has_another_form(error):
                 self._attempts -= 1
                 return None
-            said, native = "".join(self._said), self._found is not None
-            request = RequestContext(self._messages, self._definitions, self._attempts, said, native, self._lacked)
+            streamed, native = "".join(self._streamed), self._found_tools is not None
+            request = RequestContext(self._messages, self._definitions, self._attempts, streamed, native, self._lacked)
             failure, origin = explained(error, self._model, request)
             self._without = ()
             self._pause_after(failure)
             if isinstance(failure, ContextOverflowError) and failure.window is not None:
-                self._known.window = failure.window
-            self._known.refuses_deferral |= isinstance(failure, NativeDeferralError)
+                self._facts.window = failure.window
+            self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
         finally:
             self._spent += loop.time() - began
         # Raised outside the handler, so that an error with a key is not kept as its context.
@@ -191,7 +191,7 @@ class ModelRequest:
     def _has_another_form(self, error: Exception) -> bool:
         """Check whether there is another form that the model may accept; the next request uses it."""
         status, text = reading.status_of(error), reading.start_of_body(error)
-        if self._said or not self._wire.name or (self._found is not None and refuses_deferral(status, text)):
+        if self._streamed or not self._wire.name or (self._found_tools is not None and refuses_deferral(status, text)):
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
@@ -207,7 +207,7 @@ class ModelRequest:
             self._lacked = self._without = lacked
             return True
         refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)
-        notice = adapted(self._known, refusal)
+        notice = adapted(self._facts, refusal)
         if notice is not None:
             self._adapt(notice)
         return notice is not None
@@ -237,7 +237,7 @@ class ModelRequest:
     def _pause_after(self, failure: ProviderError) -> None:
         """Pause the whole client if the provider requests a delay, unless it is too long."""
         delay = failure.retry_after if isinstance(failure, RateLimitError) else None
-        if delay and self._model.limits is not None and delay <= self._model.retries.most_wait:
+        if delay and self._model.limits is not None and delay <= self._model.retries.max_wait:
             self._model.limits.pause(delay)
 
     async def _ask(self) -> ModelResponse:
@@ -267,14 +267,14 @@ class ModelRequest:
         if not fields:
             return fields
         asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
-        return {name: value for name, value in fields.items() if asks and name not in self._known.options.fields_left_out}
+        return {name: value for name, value in fields.items() if asks and name not in self._facts.options.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:
-        if self._found is None or self._wire.offer_found is None:
+        if self._found_tools is None or self._wire.offer_found is None:
             offer = self._wire.offer(self._tools)
         else:
             loaded = {tool["name"] for tool in self._tools}
-            offer = self._wire.offer_found(self._tools, [tool for tool in self._found if tool["name"] not in loaded])
+            offer = self._wire.offer_found(self._tools, [tool for tool in self._found_tools if tool["name"] not in loaded])
         if not self._model.hosted_tools:
             return offer
         tools = offer.get("tools", [])
@@ -286,7 +286,7 @@ class ModelRequest:
             extra["think"] = value
         elif effort != "none":
             notice = f"Model {shown(self._model.model)} cannot think: reasoning_effort is not sent."
-            self._known.options.left_out["reasoning_effort"] = notice
+            self._facts.options.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
     def _say(self, text: str, response: object = None, /) -> None:
@@ -300,7 +300,7 @@ class ModelRequest:
             self._limit.reschedule(None)
         self._heard = True
         if text and self._on_event is not None:
-            self._said.append(text)
+            self._streamed.append(text)
             self._on_event(text)
 
     def _left(self) -> float | None:
@@ -308,11 +308,11 @@ class ModelRequest:
 
     def _another_can_help(self, error: BaseException) -> bool:
         left = self._left()
-        return isinstance(error, ProviderError) and error.retryable and not self._said and (left is None or left > 0)
+        return isinstance(error, ProviderError) and error.retryable and not self._streamed and (left is None or left > 0)
 
     def _enough(self, state: RetryCallState) -> bool:
         retries, wait = self._model.retries, state.upcoming_sleep
-        return self._attempts > retries.most or wait > retries.most_wait or state.idle_for + wait > retries.most_waits
+        return self._attempts > retries.most or wait > retries.max_wait or state.idle_for + wait > retries.max_total_wait
 
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)

@@ -23,7 +23,7 @@ class OwnClient:
         """Make a request without streaming."""
         raise NotImplementedError
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
         """Make a streaming request."""
         raise NotImplementedError
 

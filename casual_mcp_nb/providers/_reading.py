@@ -239,7 +239,7 @@ def is_half_an_answer(error: Exception) -> bool:
     return isinstance(error, json.JSONDecodeError) and error.doc.lstrip().startswith("{")
 
 
-def asked_wait(error: Exception) -> float | None:
+def requested_wait(error: Exception) -> float | None:
     """Parse the delay in seconds that the provider requests, if any.
 
     It is in `retry-after-ms`, in `Retry-After`, or for Google in the body, as `google.rpc.RetryInfo`.
@@ -255,7 +255,7 @@ def asked_wait(error: Exception) -> float | None:
     return _until(header) if _number(header) is None else _number(header)
 
 
-_KEPT = re.compile(r"(?:[\w-]+-)?(?:retry-after(?:-ms)?|request-?id|ratelimit(?:-[\w-]+)?)|x-should-retry|cf-ray")
+_SAFE_HEADERS = re.compile(r"(?:[\w-]+-)?(?:retry-after(?:-ms)?|request-?id|ratelimit(?:-[\w-]+)?)|x-should-retry|cf-ray")
 _MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
 
 
@@ -267,7 +267,7 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, str]:
     """Filter the headers to those about limits, delays and ids, cut and with secrets masked; never keys or cookies."""
     named = ((str(name).lower(), str(value)) for name, value in headers.items())
-    chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _KEPT.fullmatch(name)]
+    chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name)]
     mask = mask_of(secrets)
     return {name: _UNPRINTABLE.sub("", mask(value))[:_MAX_VALUE] for name, value in chosen[:_MAX_HEADERS]}
 

@@ -13,8 +13,8 @@ MAX_DEPTH = 10
 """OpenAI's limit on nesting in a strict schema."""
 MAX_CHOICES = 250
 
-_TOLD = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
-_ANNOTATIONS = {"title", "description", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", *_TOLD}
+_LABELS = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
+_ANNOTATIONS = {"title", "description", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", *_LABELS}
 _OF_TYPE = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "minItems", "maxItems"},
@@ -41,12 +41,12 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         A schema shared with other callers, which must not be modified.
     """
-    return _made(json.dumps(schema, default=str))
+    return _strict_of(json.dumps(schema, default=str))
 
 
 # Cached, because each request offers the same tools.
 @lru_cache(maxsize=4_096)
-def _made(text: str) -> dict[str, Any] | None:
+def _strict_of(text: str) -> dict[str, Any] | None:
     schema = json.loads(text)
     try:
         strict = _object({**schema, "type": "object"}, 0, root=True)
@@ -153,21 +153,21 @@ def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
 
 
-def _only(schema: Mapping[str, Any], known: set[str]) -> None:
-    if schema.keys() - known - _ANNOTATIONS:
+def _only(schema: Mapping[str, Any], allowed: set[str]) -> None:
+    if schema.keys() - allowed - _ANNOTATIONS:
         raise _NotStrict
 
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Copy title and description, with the keywords that the strict form refuses described in words."""
     described = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
-    told = [
+    limits = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
-        for name, words in _TOLD.items()
+        for name, words in _LABELS.items()
         if schema.get(name) is not None
     ]
-    if told:
-        described["description"] = " ".join(filter(None, [described.get("description"), *told]))
+    if limits:
+        described["description"] = " ".join(filter(None, [described.get("description"), *limits]))
     return described
 
 

@@ -31,7 +31,7 @@ async def taped(
     native: bool,
     messages: Sequence[ChatMessage],
     tools: Sequence[Mapping[str, Any]],
-    found: Sequence[Mapping[str, Any]],
+    found_tools: Sequence[Mapping[str, Any]],
     on_event: OnEvent | None,
     ask: Callable[[OnEvent | None], Awaitable[ModelResponse]],
 ) -> ModelResponse:
@@ -43,17 +43,17 @@ async def taped(
         native: Whether its provider loads deferred tools itself.
         messages: The messages.
         tools: The definitions.
-        found: Those that the provider adds itself.
+        found_tools: Those that the provider adds itself.
         on_event: Called with what happens before the answer.
         ask: Sends the request; called with the function that receives its events.
     """
     if tape.replays:
-        request = model_request(tape.model_name(model.name, model.model), messages, tools, found)
+        request = model_request(tape.model_name(model.name, model.model), messages, tools, found_tools)
         tell = on_event or (lambda _: None)
         response: ModelResponse = await tape.play("model", request, lambda event: _tell(event, tell))
         return response
     tape.models.setdefault(model.name, _entry_of(model, native))
-    recording = tape.start("model", model_request(model.name, messages, tools, found))
+    recording = tape.start("model", model_request(model.name, messages, tools, found_tools))
 
     def happened(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
         recording.event(_plain(event))

@@ -39,11 +39,11 @@ class Retries:
         most: Maximum number of retries.
         first_wait: The first delay in seconds, unless the provider requests one; each further delay is twice as long, plus
             random jitter.
-        most_wait: The longest single delay in seconds; a longer request of a provider is an error.
-        most_waits: The total of all delays in seconds.
+        max_wait: The longest single delay in seconds; a longer request of a provider is an error.
+        max_total_wait: The total of all delays in seconds.
     """
 
     most: int = 0
     first_wait: float = 0.5
-    most_wait: float = 60.0
-    most_waits: float = 120.0
+    max_wait: float = 60.0
+    max_total_wait: float = 120.0

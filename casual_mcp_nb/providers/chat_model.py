@@ -80,7 +80,7 @@ class ChatModel(BoundModel):
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
-        found: Sequence[Mapping[str, Any]] | None = None,
+        found_tools: Sequence[Mapping[str, Any]] | None = None,
         before: str | None = None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
@@ -90,9 +90,9 @@ class ChatModel(BoundModel):
         Args:
             messages: The whole conversation, the system message first.
             tools: The offered definitions with `name`, `description` and `parameters`, sent unchanged.
-            found: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these are the
-                definitions that the searches in `messages` have found so far, in that order, and `tools` are those that are
-                always loaded, with the search.
+            found_tools: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these
+                are the definitions that the searches in `messages` have found so far, in that order, and `tools` are those
+                that are always loaded, with the search.
             before: The id of the response before, so that the provider can say why its cache was missed.
             on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
                 `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
@@ -103,14 +103,14 @@ class ChatModel(BoundModel):
             The answer with its own usage.
 
         Raises:
-            NativeDeferralError: With `found`, the provider cannot load deferred tools itself.
+            NativeDeferralError: With `found_tools`, the provider cannot load deferred tools itself.
             ProviderError: The provider cannot be reached, refused the request, or returned an unusable response; see its
                 subclasses. After text was passed to `on_event`, it is an `IncompleteStreamError` with that text.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
         if self.tape is None:
-            return await ModelRequest(self, messages, tools, found, on_event, stream, before).answer()
+            return await ModelRequest(self, messages, tools, found_tools, on_event, stream, before).answer()
         from casual_mcp_nb.providers._tape import taped
 
         return await taped(
@@ -119,9 +119,9 @@ class ChatModel(BoundModel):
             self.defers_natively,
             messages,
             tools,
-            found or (),
+            found_tools or (),
             on_event,
-            lambda on_event: ModelRequest(self, messages, tools, found, on_event, stream, before).answer(),
+            lambda on_event: ModelRequest(self, messages, tools, found_tools, on_event, stream, before).answer(),
         )
 
     def with_options(self, options: RequestOptions) -> ChatModel:

@@ -57,7 +57,7 @@ class _Window:
         self._most = max(1, limit // self._size)
         self._bucket = InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
-    def take(self, amount: int) -> RateItem | float:
+    def reserve(self, amount: int) -> RateItem | float:
         """Add an entry for this amount, or compute the seconds until there may be room for it.
 
         An amount above the whole limit passes when the bucket is empty.
@@ -124,19 +124,19 @@ class ClientLimits:
         """Pause all requests for some seconds, as the provider requested."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
-    async def turn(self, tokens: int, say: Callable[[RateLimitWait], None]) -> TokenReservation:
+    async def turn(self, tokens: int, on_wait: Callable[[RateLimitWait], None]) -> TokenReservation:
         """Wait until a request may be made. If it is cancelled, nothing is charged.
 
         Args:
             tokens: Its estimated tokens.
-            say: Called with each noticeable wait.
+            on_wait: Called with each noticeable wait.
         """
         ticket = object()
         self._line.append(ticket)
         try:
-            while isinstance(wait := self._look(ticket, tokens), RateLimitWait):
+            while isinstance(wait := self._try_reserve(ticket, tokens), RateLimitWait):
                 if wait.seconds > _NOT_WORTH_SAYING:
-                    say(wait)
+                    on_wait(wait)
                 await asyncio.sleep(max(wait.seconds, _SECONDS_BETWEEN_LOOKS))
             return wait
         finally:
@@ -151,23 +151,23 @@ class ClientLimits:
         elif used > charge.tokens:
             self._tokens.add(used - charge.tokens)
 
-    def _look(self, ticket: object, tokens: int) -> TokenReservation | RateLimitWait:
+    def _try_reserve(self, ticket: object, tokens: int) -> TokenReservation | RateLimitWait:
         now = time.monotonic()
         if self._paused_until > now:
             return RateLimitWait(self._paused_until - now, self._words["pause"])
         if self._line[0] is not ticket:
             time_of_first, reason = self._first_goes
             return RateLimitWait(max(0.0, time_of_first - now), reason)
-        entry = self._take(min(tokens, self._most_tokens))
+        entry = self._reserve(min(tokens, self._most_tokens))
         if isinstance(entry, RateLimitWait):
             self._first_goes = (now + entry.seconds, entry.reason)
         return entry
 
-    def _take(self, tokens: int) -> TokenReservation | RateLimitWait:
-        request = self._requests.take(1) if self._requests else None
+    def _reserve(self, tokens: int) -> TokenReservation | RateLimitWait:
+        request = self._requests.reserve(1) if self._requests else None
         if isinstance(request, float):
             return RateLimitWait(request, self._words["requests"])
-        entry = self._tokens.take(tokens) if self._tokens else None
+        entry = self._tokens.reserve(tokens) if self._tokens else None
         if not isinstance(entry, float):
             return TokenReservation(tokens, entry)
         if self._requests and request is not None:

@@ -43,7 +43,7 @@ def specs() -> Mapping[str, ProviderSpec]:
 def _built_in() -> Mapping[str, ProviderSpec]:
     modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
     bundled: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
-    return {spec.name: spec for spec in sorted(bundled, key=lambda spec: spec.place)}
+    return {spec.name: spec for spec in sorted(bundled, key=lambda spec: spec.position)}
 
 
 def _added() -> Iterator[ProviderSpec]:

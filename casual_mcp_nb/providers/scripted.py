@@ -40,9 +40,9 @@ def call(name: str, /, **arguments: Any) -> Call:
     return Call(name, arguments)
 
 
-def calls(*made: Call) -> tuple[Call, ...]:
+def calls(*scripted: Call) -> tuple[Call, ...]:
     """Script an answer that calls several tools, such as `calls(call("a__x"), call("b__y", n=1))`."""
-    return made
+    return scripted
 
 
 class ScriptedClient:
@@ -91,10 +91,10 @@ class ScriptedClient:
         message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in tool_calls])
         return ModelResponse(message, finish_reason="tool_calls")
 
-    def _tool_call(self, made: Call) -> Any:
+    def _tool_call(self, scripted: Call) -> Any:
         from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
-        function = AssistantToolCallFunction(name=made.name, arguments=json.dumps(made.arguments, ensure_ascii=False))
+        function = AssistantToolCallFunction(name=scripted.name, arguments=json.dumps(scripted.arguments, ensure_ascii=False))
         return AssistantToolCall(id=f"call_{next(self._ids)}", function=function)
 
     async def _chat(

@@ -49,7 +49,7 @@ class ProviderAdapter:
     offer_found: Callable[[Definitions, Definitions], dict[str, Any]] | None = None
 
 
-def offer_plain(tools: Definitions) -> dict[str, Any]:
+def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     """Pass the definitions unchanged as request arguments, for a client that converts them itself."""
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
@@ -96,7 +96,7 @@ class ProviderSpec:
     Args:
         name: Its name in a config; also the wire format in `ProviderState`.
         about: A short description, for lists of providers.
-        place: Its position in lists of bundled providers.
+        position: Its position in lists of bundled providers.
         build: Returns the client for a name and its config.
         adapter: How to make requests with its client; None if the client makes its own requests (it has `answer`).
         client: The class of its client, None if its SDK is missing; also identifies the provider of a custom client.
@@ -144,7 +144,7 @@ class ProviderSpec:
     name: str
     about: str
     build: Callable[[str, ClientConfig], LLMClient]
-    place: int = 100
+    position: int = 100
     adapter: ProviderAdapter | None = None
     client: Callable[[], type[Any] | None] = lambda: None
     sdk: str | None = None

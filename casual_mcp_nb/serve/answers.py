@@ -20,7 +20,7 @@ class Tokens(BaseModel):
     origin: Origin = Field(description="Who counted them.")
 
 
-class ToolCalls(BaseModel):
+class ToolCallCounts(BaseModel):
     """Tool calls of the turn. `search_tools` and its like count under the server `_synthetic`."""
 
     by_tool: dict[str, int]
@@ -39,14 +39,14 @@ class Stats(BaseModel):
     """The resources that the turn used."""
 
     tokens: Tokens
-    tool_calls: ToolCalls
+    tool_calls: ToolCallCounts
     llm_calls: int
     discovery: Discovery | None = Field(description="Null if discovery is off.")
 
     @classmethod
     def of(cls, stats: ChatStats) -> Self:
         """Convert the stats of a turn."""
-        tokens, calls, found = stats.tokens, stats.tool_calls, stats.discovery
+        tokens, calls, discovery = stats.tokens, stats.tool_calls, stats.discovery
         return cls(
             tokens=Tokens(
                 prompt_tokens=tokens.prompt_tokens,
@@ -54,9 +54,11 @@ class Stats(BaseModel):
                 total_tokens=tokens.total_tokens,
                 origin=tokens.origin,
             ),
-            tool_calls=ToolCalls(by_tool=dict(calls.by_tool), by_server=dict(calls.by_server), total=calls.total),
+            tool_calls=ToolCallCounts(by_tool=dict(calls.by_tool), by_server=dict(calls.by_server), total=calls.total),
             llm_calls=stats.llm_calls,
-            discovery=Discovery(search_calls=found.search_calls, tools_discovered=found.tools_discovered) if found else None,
+            discovery=Discovery(search_calls=discovery.search_calls, tools_discovered=discovery.tools_discovered)
+            if discovery
+            else None,
         )
 
 

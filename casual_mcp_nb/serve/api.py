@@ -159,7 +159,7 @@ def _answer_errors(app: FastAPI) -> None:
     """Answer every error with a problem."""
 
     @app.exception_handler(ProblemError)
-    async def known(_: Request, error: ProblemError) -> Response:
+    async def problem(_: Request, error: ProblemError) -> Response:
         return error.response()
 
     @app.exception_handler(HTTPException)
@@ -172,7 +172,7 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         # Not the input: it may be large, or a secret in a wrong place.
-        wrong = [WrongField(field=_path(found["loc"]), message=str(found["msg"])[:200]) for found in error.errors()]
+        wrong = [WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200]) for problem in error.errors()]
         first = f" {wrong[0].field}: {wrong[0].message}." if wrong else ""
         return ProblemError(422, "validation", f"The request is not valid.{first}", errors=wrong).response()
 

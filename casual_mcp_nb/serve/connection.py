@@ -22,7 +22,7 @@ READ_SECONDS = 30.0
 """How long a client may read nothing of a response."""
 
 
-class Connection(H11Protocol):
+class ServiceProtocol(H11Protocol):
     """A connection of uvicorn with two more time limits: for a request to arrive, and for a client to read the response.
 
     Whoever exceeds one is disconnected.

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from casual_mcp_nb.errors import UsageError, brief, shown
-from casual_mcp_nb.serve.connection import Connection
+from casual_mcp_nb.serve.connection import ServiceProtocol
 
 MAX_PORT = 65_535
 KEEP_ALIVE_SECONDS = 15
@@ -58,7 +58,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=ServiceProtocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -20,7 +20,7 @@ from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.guard import checked_token, guarded
 from casual_mcp_nb.serve.listener import Listener, bound_socket
 from casual_mcp_nb.serve.mcp_questions import HostApproval
-from casual_mcp_nb.serve.mcp_server import Tools, ToolServer
+from casual_mcp_nb.serve.mcp_server import SessionTools, ToolServer
 from casual_mcp_nb.types.served import ServedTools
 
 PATH = "/mcp"
@@ -32,7 +32,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 async def serve_stdio(
-    tools: Tools,
+    tools: SessionTools,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,
@@ -71,7 +71,7 @@ async def serve_stdio(
 
 
 async def open_endpoint(
-    tools: Tools,
+    tools: SessionTools,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,

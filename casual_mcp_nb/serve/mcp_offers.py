@@ -83,7 +83,7 @@ class Offers:
             MCPError: There is none.
         """
         # What is known is looked at first, so that a read does not wait for the listing of a slow server.
-        name = self._listing_server(uri, self.known("resources"))
+        name = self._listing_server(uri, self.listed("resources"))
         if name is None:
             resources = await self.resources()
             scheme = uri.partition(":")[0]
@@ -101,7 +101,7 @@ class Offers:
         Raises:
             MCPError: There is none.
         """
-        prompt = self._named(self.known("prompts")).get(name)
+        prompt = self._named(self.listed("prompts")).get(name)
         if prompt is None:
             prompts = await self.prompts()
             own = [prompt for prompt in prompts.values() if prompt.name == name]
@@ -130,7 +130,7 @@ class Offers:
         others = (params.context.arguments if params.context else None) or {}
         return await server.complete(offer, params.argument.name, params.argument.value, others)
 
-    def known(self, kind: Kind) -> tuple[Any, ...]:
+    def listed(self, kind: Kind) -> tuple[Any, ...]:
         """Collect the last lists of the servers. Asks no server."""
         return tuple(item for server in self._servers().values() for item in server.known[kind == "prompts"])
 

@@ -139,10 +139,10 @@ class HostCall:
             return []
         return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
 
-    def missing(self, asked: mcp.InputRequiredResult) -> list[str]:
+    def missing(self, required: mcp.InputRequiredResult) -> list[str]:
         """List the capabilities that the host would have to declare for this question."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
-        wanted = {request.method.partition("/")[0] for request in (asked.input_requests or {}).values()}
+        wanted = {request.method.partition("/")[0] for request in (required.input_requests or {}).values()}
         return sorted(name for name in wanted if getattr(declared, name, None) is None)
 
     def questions(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class Rounds:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return await self._until_asked(call, request, task)
+        return await self._run_until_question(call, request, task)
 
     def has(self, state: str | None) -> bool:
         """Check whether a state is one of a request that waits here, or has waited."""
@@ -255,7 +255,7 @@ class Rounds:
         del self._waiting[params.request_state]
         waiting.end.cancel()
         waiting.call.answer(context, params.input_responses or {})
-        return await self._until_asked(waiting.call, request, waiting.task)
+        return await self._run_until_question(waiting.call, request, waiting.task)
 
     def close(self) -> None:
         """Cancel all that run or wait."""
@@ -264,17 +264,17 @@ class Rounds:
         for task in self._running:
             task.cancel()
 
-    async def _until_asked(
+    async def _run_until_question(
         self, call: HostCall, request: tuple[str, str], task: asyncio.Task[T]
     ) -> T | mcp.InputRequiredResult:
-        asked = asyncio.create_task(call.asks())
+        question = asyncio.create_task(call.asks())
         try:
-            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, question}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             task.cancel()
             raise
         finally:
-            asked.cancel()
+            question.cancel()
         if task.cancelled():
             raise MCPError(mcp.INTERNAL_ERROR, "The request was cancelled: this server has ended.")
         if task.done():

@@ -81,7 +81,7 @@ _PASSED_CODES = (mcp.INVALID_PARAMS, -32002)
 Context = ServerRequestContext[Any, Any]
 
 
-class Tools(Protocol):
+class SessionTools(Protocol):
     """The part of a session's tools that is needed, see `ToolService`."""
 
     @property
@@ -133,7 +133,7 @@ class ToolServer:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: SessionTools,
         observers: Observers,
         engine: EngineThread,
         options: TurnOptions,
@@ -157,7 +157,7 @@ class ToolServer:
         self._listeners = 0
         self._looking: asyncio.Task[None] | None = None
         self._changed_since = False
-        self._told_of: dict[str, Any] = {}
+        self._announced: dict[str, Any] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._ends: list[Callable[[], None]] = [
             observers.changes.add(self._changed),
@@ -248,7 +248,7 @@ class ToolServer:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
         start, more = _page(params, len(tools))
         if not start:
-            host.listed = host.told = _key(tools)
+            host.listed = host.announced = _key(tools)
         named = zip(tools, self._names(tools), strict=True)
         listed = [tool_to_mcp(tool, name, _is_modern(context)) for tool, name in list(named)[start : start + PAGE]]
         return mcp.ListToolsResult(tools=listed, next_cursor=more)
@@ -271,8 +271,8 @@ class ToolServer:
                 on_progress=reports.progress,
                 on_resolved=lambda tool: self._forward(call, tool.server, tool.tool, params),
             )
-            if (asked := _asked_or_refused(call)) is not None:
-                return asked
+            if (question := _forwarded_question(call)) is not None:
+                return question
             outdated = host.outdated()
             await reports.sent()
             if outdated:
@@ -312,7 +312,7 @@ class ToolServer:
     async def _listed(self, context: Context, kind: Kind) -> Any:
         await self._admit()
         listed = await getattr(self._offers, kind)()
-        self._told_of.setdefault(kind, self._offers.known(kind))
+        self._announced.setdefault(kind, self._offers.listed(kind))
         self._host(context).lists.add(kind)
         return listed
 
@@ -326,7 +326,7 @@ class ToolServer:
             with _as_asker(call), self._tools.server_manager.running_calls.noted(name):
                 contents = await server.read(uri)
             await reports.sent()
-            return _asked_or_refused(call) or contents_to_mcp(contents)
+            return _forwarded_question(call) or contents_to_mcp(contents)
 
         return await self._run(context, params, uri, partial(_refusing, read, {"uri": uri}))
 
@@ -337,7 +337,7 @@ class ToolServer:
             with _as_asker(call), self._tools.server_manager.running_calls.noted(prompt.server):
                 messages = await server.prompt(prompt.name, dict(params.arguments or {}))
             await reports.sent()
-            return _asked_or_refused(call) or messages_to_mcp(messages)
+            return _forwarded_question(call) or messages_to_mcp(messages)
 
         return await self._run(context, params, params.name, partial(_refusing, get, {"name": params.name}))
 
@@ -381,10 +381,10 @@ class ToolServer:
         self._listeners += 1
         try:
             if wanted.tools_list_changed:
-                self._told_of.setdefault("tools", self._tools_key())
+                self._announced.setdefault("tools", self._tools_key())
             await asyncio.gather(*(getattr(self._offers, kind)() for kind in kinds))
             for kind in kinds:
-                self._told_of.setdefault(kind, self._offers.known(kind))
+                self._announced.setdefault(kind, self._offers.listed(kind))
             for uri in (wanted.resource_subscriptions or [])[:MAX_LISTENERS]:
                 try:
                     await self._offers.follow(uri, listener)
@@ -516,9 +516,9 @@ class ToolServer:
 
     def _changed(self) -> None:
         """Note a change; called on any thread, often."""
-        self._engine.call_later(0, self._look)
+        self._engine.call_later(0, self._start_telling)
 
-    def _look(self) -> None:
+    def _start_telling(self) -> None:
         self._changed_since = True
         wanted = self._hosts or self._listeners
         if wanted and self._ends and (self._looking is None or self._looking.done()):
@@ -535,10 +535,10 @@ class ToolServer:
                         follower.notify(mcp.ResourceUpdatedNotification(params=params))
                 await self._bus.publish(ResourceUpdated(uri))
             for kind in ("prompts", "resources"):
-                if kind in self._told_of:
+                if kind in self._announced:
                     await getattr(self._offers, kind)()
-                    if (now := self._offers.known(kind)) != self._told_of[kind]:
-                        self._told_of[kind] = now
+                    if (now := self._offers.listed(kind)) != self._announced[kind]:
+                        self._announced[kind] = now
                         await self._announce(kind)
             try:
                 await self._tools.relist()
@@ -547,8 +547,8 @@ class ToolServer:
             for host in tuple(self._hosts):
                 if host.news():
                     host.notify(mcp.ToolListChangedNotification())
-            if "tools" in self._told_of and (key := self._tools_key()) != self._told_of["tools"]:
-                self._told_of["tools"] = key
+            if "tools" in self._announced and (key := self._tools_key()) != self._announced["tools"]:
+                self._announced["tools"] = key
                 await self._bus.publish(ToolsListChanged())
 
     async def _announce(self, kind: Kind) -> None:
@@ -571,7 +571,7 @@ class _Host:
 
     Attributes:
         listed: What it listed last; None before.
-        told: What it was told of, or listed.
+        announced: The list it knows from a notification or a listing.
         lists: What else it has listed.
         calls: How many of its calls run now.
         level: The least severe log messages that it gets.
@@ -580,7 +580,7 @@ class _Host:
     def __init__(self, client: ToolClient, connection: Connection | None) -> None:
         self.client = client
         self.listed: tuple[str, ...] | None = None
-        self.told: tuple[str, ...] | None = None
+        self.announced: tuple[str, ...] | None = None
         self.lists: set[Kind] = set()
         self.calls = 0
         self.level: mcp.LoggingLevel = SENT_LEVEL
@@ -590,14 +590,14 @@ class _Host:
 
     def outdated(self) -> bool:
         """Check whether the client's list is not the present one; a notification on its own stream may not arrive."""
-        if self.listed is None or self.listed == (now := _key(self.client.known())):
+        if self.listed is None or self.listed == (now := _key(self.client.known_tools())):
             return False
-        self.told = now
+        self.announced = now
         return True
 
     def news(self) -> bool:
         """Check, once, whether there is another list than the one that the client knows."""
-        return self.told != _key(self.client.known()) and self.outdated()
+        return self.announced != _key(self.client.known_tools()) and self.outdated()
 
     def notify(self, notification: Any) -> None:
         """Send a notification; while it does not read, it gets the last ones only, and each only once."""
@@ -668,7 +668,7 @@ def _as_asker(call: HostCall) -> Iterator[None]:
         ASKER.reset(token)
 
 
-def _asked_or_refused(call: HostCall) -> mcp.InputRequiredResult | None:
+def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
     """Find the question a server of the same version asks first; raise its answer, or an error if the host cannot answer."""
     forwarded = call.forwarded
     if forwarded is None:
@@ -687,7 +687,7 @@ async def _refusing(work: _Work, about: Mapping[str, Any], host: _Host, call: Ho
     try:
         return await work(host, call, reports)
     except CasualMcpError as error:
-        _asked_or_refused(call)
+        _forwarded_question(call)
         raise _refusal(error, about) from None
 
 

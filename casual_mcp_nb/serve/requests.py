@@ -59,7 +59,7 @@ class System(SystemMessage):
     role: Literal["system"]
 
 
-class ToolResult(ToolResultMessage):
+class ToolMessage(ToolResultMessage):
     """The result of a call."""
 
     role: Literal["tool"]
@@ -104,7 +104,7 @@ class ChatRequest(ModelFields):
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(description="Name of a model of the config.")
-    messages: list[Annotated[User | Assistant | System | ToolResult, Field(discriminator="role")]] = Field(
+    messages: list[Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]] = Field(
         min_length=1, description="The conversation. To go on, send it with the messages of the answer and the next one."
     )
     system_prompt: str | None = Field(default=None, description="Replaces the service's own and a system message.")

@@ -135,7 +135,7 @@ class ServedTurns:
         history, new, options = split_messages(messages, options)
         await self._chat.apart(self._consent(), private=True).run(new, options, history=history, turn=turn, on_event=notify)
         turn.raise_for_status()
-        return turn.messages[len(turn.asked) :]
+        return turn.messages[len(turn.prompt_messages) :]
 
     def denials(self) -> tuple[Denial, ...]:
         """List the tools that are known now and denied to clients, with the reasons."""

@@ -332,16 +332,16 @@ def _written(interactions: Sequence[Interaction], definitions: Definitions) -> I
         if each.kind == "model":
             messages = request.pop("messages")
             tools = [definitions.key(tool) for tool in request.pop("tools")]
-            found = [definitions.key(tool) for tool in request.pop("found", ())]
+            found_keys = [definitions.key(tool) for tool in request.pop("found", ())]
             keep = 0
             while keep < min(len(before), len(messages)) and before[keep] == messages[keep]:
                 keep += 1
             request |= {"keep": keep, "messages": messages[keep:]}
-            if (tools, found) != offered:
+            if (tools, found_keys) != offered:
                 request["tools"] = tools
-                if found:
-                    request["found"] = found
-            offered = tools, found
+                if found_keys:
+                    request["found"] = found_keys
+            offered = tools, found_keys
             before = _continued(messages, each.response)
         written: dict[str, Plain] = {"kind": each.kind, "request": request}
         if each.events:
@@ -362,7 +362,7 @@ def _written(interactions: Sequence[Interaction], definitions: Definitions) -> I
 def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[Interaction]:
     before: list[Plain] = []
     tools: list[Plain] = []
-    found: list[Plain] = []
+    found_tools: list[Plain] = []
     expanded = 0
     named = {key: {"name": _name_of(key), **fields} for key, fields in definitions.items()}
     for row in rows:
@@ -379,10 +379,10 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")
             if "tools" in request:
-                tools, found = ([named[key] for key in request.get(name, ())] for name in ("tools", "found"))
+                tools, found_tools = ([named[key] for key in request.get(name, ())] for name in ("tools", "found"))
             request = {"model": str(request["model"]), "messages": messages, "tools": tools}
-            if found:
-                request["found"] = found
+            if found_tools:
+                request["found"] = found_tools
             before = _continued(messages, row.get("response"))
         elif row["kind"] == "turn":
             checked_turn(request)
@@ -438,8 +438,8 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
     for event in turn.trace:
         match event:
             case StepStarted(request=request):
-                found = request.found if request.delivery == "native" else ()
-                model = Interaction("model", model_request(turn.started.model, request.messages, request.tools, found))
+                found_tools = request.found if request.delivery == "native" else ()
+                model = Interaction("model", model_request(turn.started.model, request.messages, request.tools, found_tools))
                 began = event.at
             case TextDelta() if model is not None:
                 model.events.append(len(event.text))

@@ -114,15 +114,15 @@ class SavedTurns:
         self._find(connection, turns)
         if self._deleted:
             return None
-        kept = 0
-        while kept < min(len(turns), len(self._written)) and self._written[kept].turn is turns[kept]:
-            kept += 1
-        summed = kept < len(self._written)
+        unchanged = 0
+        while unchanged < min(len(turns), len(self._written)) and self._written[unchanged].turn is turns[unchanged]:
+            unchanged += 1
+        summed = unchanged < len(self._written)
         if summed:
             for table, column in (("events", "turn"), ("turns", "number")):
-                connection.execute(f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?", (self.id, kept))
-            del self._written[kept:]
-        self._written += [_WrittenTurn(turn) for turn in turns[kept:]]
+                connection.execute(f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?", (self.id, unchanged))
+            del self._written[unchanged:]
+        self._written += [_WrittenTurn(turn) for turn in turns[unchanged:]]
         for number, written in enumerate(self._written):
             if written.count < len(written.turn.trace):
                 summed = self._write_turn(connection, number, written) or summed
@@ -556,13 +556,15 @@ def _close_all() -> None:
 
 def _stored(row: Sequence[Any]) -> StoredConversation:
     id, title, status, created, changed, head, turns, tokens, estimated, cost, currency = row
-    known = {name: value for name, value in json.loads(head).items() if name in ConversationHead.__dataclass_fields__}
+    head_fields = {name: value for name, value in json.loads(head).items() if name in ConversationHead.__dataclass_fields__}
     times = datetime.fromisoformat(created), datetime.fromisoformat(changed)
-    if known.get("forked_from"):
-        known["forked_from"] = ForkedFrom(**{name: known["forked_from"].get(name) for name in ("id", "turn", "step")})
+    if head_fields.get("forked_from"):
+        head_fields["forked_from"] = ForkedFrom(
+            **{name: head_fields["forked_from"].get(name) for name in ("id", "turn", "step")}
+        )
     total = Cost(cost, currency) if cost is not None and currency else None
     origin: Origin = "estimated" if estimated else "reported"
-    return StoredConversation(id, title, status, *times, ConversationHead(**known), turns, tokens, origin, total)
+    return StoredConversation(id, title, status, *times, ConversationHead(**head_fields), turns, tokens, origin, total)
 
 
 def _new_id() -> str:

@@ -114,7 +114,10 @@ def arguments_text(call: Mapping[str, Plain]) -> str:
 
 
 def model_request(
-    model: str, messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Plain]], found: Iterable[Mapping[str, Plain]]
+    model: str,
+    messages: Iterable[ChatMessage],
+    tools: Iterable[Mapping[str, Plain]],
+    found_tools: Iterable[Mapping[str, Plain]],
 ) -> dict[str, Plain]:
     """Convert a request to a model to plain values.
 
@@ -122,10 +125,10 @@ def model_request(
         model: The model's name.
         messages: The messages.
         tools: The definitions of the tools.
-        found: Those that the provider adds itself.
+        found_tools: Those that the provider adds itself.
     """
     request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
-    if added := [*found]:
+    if added := [*found_tools]:
         request["found"] = added
     return request
 
@@ -376,8 +379,8 @@ def validated(kind: Any, fields: Any) -> Any:
     """Build a value of a kind from its fields; unknown ones are left out."""
     if not isinstance(fields, Mapping):
         raise ValueError("Not an object.")
-    known = kind.__dataclass_fields__
-    return _adapter(kind).validate_python({name: value for name, value in fields.items() if name in known})
+    field_names = kind.__dataclass_fields__
+    return _adapter(kind).validate_python({name: value for name, value in fields.items() if name in field_names})
 
 
 def dumped(kind: Any, value: Any) -> dict[str, Plain]:

@@ -125,14 +125,14 @@ class Replayer:
             if kind not in _NOT_COUNTED and len(self.mismatches) < MAX_MISMATCHES:
                 self.mismatches.append(mismatch)
             raise mismatch
-        before, text, said = 0, _text_of(interaction), 0
+        before, text, streamed = 0, _text_of(interaction), 0
         for number, event in enumerate(interaction.events):
             at = interaction.pace[number] if number < len(interaction.pace) else before
             await self._pause(at - before)
             before = at
             if isinstance(event, int):
-                on_event(text[said : said + event])
-                said += event
+                on_event(text[streamed : streamed + event])
+                streamed += event
             else:
                 on_event(event)
         if len(interaction.pace) > len(interaction.events):

@@ -140,9 +140,9 @@ class RecordedResources:
         def plain(completions: Completions) -> Plain:
             return {"values": list(completions.values), "total": completions.total, "more": completions.more}
 
-        asked = self._resources.complete(offer, argument, text, others)
+        answer = self._resources.complete(offer, argument, text, others)
         completions: Completions = await self._recorded(
-            "completion", _completion_request(offer, argument, text, others), asked, plain
+            "completion", _completion_request(offer, argument, text, others), answer, plain
         )
         return completions
 

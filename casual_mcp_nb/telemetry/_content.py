@@ -41,8 +41,8 @@ class Content:
             finish_reason: Why the model ended its answer, for the messages of one.
         """
         ended = {} if finish_reason is None else {"finish_reason": finish_reason}
-        kept = [message for message in messages if message.role != "system"][-MAX_MESSAGES:]
-        return _fitting([{**self._message(message), **ended} for message in kept])
+        sent = [message for message in messages if message.role != "system"][-MAX_MESSAGES:]
+        return _fitting([{**self._message(message), **ended} for message in sent])
 
     def instructions(self, messages: Iterable[ChatMessage]) -> str:
         """Format the system messages as JSON."""

@@ -87,7 +87,7 @@ class Instruments:
 
 
 @dataclass(frozen=True)
-class Recording:
+class TelemetrySink:
     """The destination of spans and metrics, and the content that they include.
 
     Args:
@@ -148,7 +148,7 @@ class TurnSpans:
         started: The event that began the turn.
     """
 
-    def __init__(self, recording: Recording, started: TurnStarted) -> None:
+    def __init__(self, recording: TelemetrySink, started: TurnStarted) -> None:
         from opentelemetry import context
         from opentelemetry.trace import SpanKind
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.telemetry._content import Content
-from casual_mcp_nb.telemetry._turn_spans import Instruments, Recording, TurnSpans
+from casual_mcp_nb.telemetry._turn_spans import Instruments, TelemetrySink, TurnSpans
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.trace import Turn
@@ -73,7 +73,9 @@ class OpenTelemetry:
             return redacted(text, secrets())
 
         content = Content(mask) if self._content else None
-        return TurnListener(Recording(self._tracer, self._instruments, self._agent, content, mask, model_of, conversation_id))
+        return TurnListener(
+            TelemetrySink(self._tracer, self._instruments, self._agent, content, mask, model_of, conversation_id)
+        )
 
 
 class TurnListener:
@@ -83,7 +85,7 @@ class TurnListener:
         recording: Where spans and metrics go, and what they hold.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: TelemetrySink) -> None:
         self._recording = recording
         self._running: dict[int, TurnSpans] = {}
         self._closed = False

@@ -74,7 +74,7 @@ def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
 def _table(table: Any) -> PayloadPreview:
     count, names = int(table.shape[0]), list(table.columns)
     head = table.head(MAX_ROWS)
-    columns = [_index(head), *((str(name), _column(head, place)) for place, name in enumerate(names[:MAX_COLUMNS]))]
+    columns = [_index(head), *((str(name), _column(head, index)) for index, name in enumerate(names[:MAX_COLUMNS]))]
     visible = [(name, cells) for name, cells in columns if cells is not None]
     rows = zip(*([_cell(value) for value in cells] for _, cells in visible), strict=True)
     what = f"{type(table).__name__}, {_count(count, 'row')}, {_count(len(names), 'column')}"
@@ -89,9 +89,9 @@ def _index(head: Any) -> tuple[str, list[Any] | None]:
     return str(index.name or ""), list(index)
 
 
-def _column(head: Any, place: int) -> list[Any]:
+def _column(head: Any, index: int) -> list[Any]:
     # Columns of pandas can share a name.
-    return list(head.iloc[:, place] if hasattr(head, "iloc") else head[head.columns[place]])
+    return list(head.iloc[:, index] if hasattr(head, "iloc") else head[head.columns[index]])
 
 
 def _cell(value: Any) -> str:
@@ -135,5 +135,5 @@ def _text(value: Any) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def _count(number: int, singular: str) -> str:
+    return f"{number:,} {singular}" if number == 1 else f"{number:,} {singular}s"

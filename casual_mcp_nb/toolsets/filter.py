@@ -32,7 +32,7 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     if tool_set is None:
         return tools
     owned = _by_server(tools)
-    included = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _kept(owned.get(server, ()), spec)}
+    included = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _included(owned.get(server, ()), spec)}
     return tuple(tool for tool in tools if tool.tool_name in included)
 
 
@@ -121,7 +121,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
     return owned
 
 
-def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
+def _included(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
     """Yield the tools of one server that its entry in a toolset includes."""
     if isinstance(spec, bool):
         yield from owned if spec else ()

@@ -30,7 +30,7 @@ class NumberedValues:
         self._by_text = {_text(row): number for number, row in enumerate(self.rows)}
         self._by_object: dict[int, int] = {}
         # Keeps the objects alive, because ids are reused after collection.
-        self._kept: list[Any] = []
+        self._values: list[Any] = []
 
     def number(self, value: Any) -> int:
         """Number a message or a definition; add it if it is new."""
@@ -42,16 +42,16 @@ class NumberedValues:
             if number == len(self.rows):
                 self.rows.append(row)
             self._by_object[id(value)] = number
-            self._kept.append(value)
+            self._values.append(value)
         return number
 
     def spans(self, values: Iterable[Any]) -> list[Span]:
         """Number values, as spans; even a long history needs only a few."""
         spans: list[Span] = []
-        known = self._by_object
+        numbers = self._by_object
         for value in values:
             # Each request has all messages again.
-            number = known.get(id(value))
+            number = numbers.get(id(value))
             if number is None:
                 number = self.number(value)
             if spans and spans[-1][1] == number:

@@ -137,35 +137,35 @@ class BaseConfig(BaseModel):
         in_json, origin = info.mode == "json", self._origin
         changes: dict[Place, Any] = {}
         lost: list[Place] = []
-        values = {place: value for name in type(self).model_fields for place, value in _leaves(getattr(self, name), (name,))}
-        for place, value in {**{place: value_at(self, place) for place in origin.written}, **values}.items():
+        values = {path: value for name in type(self).model_fields for path, value in _leaves(getattr(self, name), (name,))}
+        for path, value in {**{path: value_at(self, path) for path in origin.written}, **values}.items():
             if isinstance(value, SecretStr) and not in_json:
                 continue
             now = value.get_secret_value() if isinstance(value, SecretStr) else value
-            masked = (MASK if now else now) if isinstance(value, SecretStr) else self._shown(place, now)
+            masked = (MASK if now else now) if isinstance(value, SecretStr) else self._shown(path, now)
             hides = masked != now and not (isinstance(now, str) and now.lower() in COMMON)
-            written = origin.written.get(place)
+            written = origin.written.get(path)
             if written and written.value == held(now) and (in_json or hides):
-                changes[place] = written.text
+                changes[path] = written.text
             elif hides and option != "plain":
-                changes[place] = masked
-                lost += [place] if option != "masked" and value_at(data, place) is not None else []
+                changes[path] = masked
+                lost += [path] if option != "masked" and value_at(data, path) is not None else []
             elif masked != now or hides:
-                changes[place] = now
+                changes[path] = now
         data = _changed(data, changes)
         if in_json and info.include is None:
             # The path of a file that the loader read, under a key that is not a field.
             fields = type(self).model_fields
-            data |= {str(place[0]): each.text for place, each in origin.written.items() if place[0] not in fields}
-        return data, [(*origin.at, *place) for place in lost]
+            data |= {str(path[0]): each.text for path, each in origin.written.items() if path[0] not in fields}
+        return data, [(*origin.at, *path) for path in lost]
 
-    def _shown(self, place: Place, value: Any) -> Any:
+    def _shown(self, path: Place, value: Any) -> Any:
         return value
 
 
-def value_at(thing: Any, place: Place) -> Any:
+def value_at(thing: Any, path: Place) -> Any:
     """Find the value at a place of a section, or of its dump; None if there is none."""
-    for step in place:
+    for step in path:
         if isinstance(thing, BaseModel):
             thing = getattr(thing, str(step), None)
         elif isinstance(thing, Mapping):
@@ -175,13 +175,13 @@ def value_at(thing: Any, place: Place) -> Any:
     return thing
 
 
-def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+def _leaves(value: Any, path: Place) -> Iterator[tuple[Place, Any]]:
     """Yield the texts and secrets in a value; other sections dump themselves."""
     if isinstance(value, str | SecretStr):
-        yield place, value
+        yield path, value
     elif isinstance(value, Mapping | list | tuple):
         for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _leaves(item, (*place, step))
+            yield from _leaves(item, (*path, step))
 
 
 def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
@@ -189,8 +189,8 @@ def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
     if at in changes:
         return changes[at]
     if isinstance(value, dict):
-        kept = {step: item for step, item in value.items() if changes.get((*at, step), ...) is not None}
-        return {step: _changed(item, changes, (*at, step)) for step, item in kept.items()}
+        remaining = {step: item for step, item in value.items() if changes.get((*at, step), ...) is not None}
+        return {step: _changed(item, changes, (*at, step)) for step, item in remaining.items()}
     if isinstance(value, list | tuple):
         return type(value)(_changed(item, changes, (*at, step)) for step, item in enumerate(value))
     return value
@@ -235,13 +235,13 @@ class RemoteConfig(BaseConfig):
     @model_validator(mode="after")
     def _holds_no_mask(self) -> Self:
         for name in _MAY_HOLD_SECRETS:
-            for place, value in _leaves(getattr(self, name, None), (name,)):
+            for path, value in _leaves(getattr(self, name, None), (name,)):
                 if holds_mask(value):
-                    raise ValueError(f"{'.'.join(map(str, place))} {IS_MASK}")
+                    raise ValueError(f"{'.'.join(map(str, path))} {IS_MASK}")
         return self
 
-    def _shown(self, place: Place, value: Any) -> Any:
-        if place[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
+    def _shown(self, path: Place, value: Any) -> Any:
+        if path[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
             return value
         # A text that happens to contain another entry's variable, such as a host name, is no secret for that.
         chance = {each for each in self._origin.sensitive if not certain("", each)}

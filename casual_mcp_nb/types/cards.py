@@ -26,7 +26,7 @@ def unloaded(content: str, name: str) -> str:
         name: The wire name of the tool.
     """
     marker = re.compile(rf"(?<=\n\n)## {re.escape(name)}$", re.MULTILINE)
-    return marker.sub(lambda found: f" {found[0]} (unloaded since by the person)", content)
+    return marker.sub(lambda match: f" {match[0]} (unloaded since by the person)", content)
 
 
 def loaded_in(content: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def count(value: int, noun: str) -> str:
+def count(value: int, singular: str) -> str:
     """Format a count: `1 tool`, `2 tools`, `3 searches`."""
-    ending = "es" if noun.endswith(("ch", "s")) else "s"
-    return f"{value:,} {noun}{'' if value == 1 else ending}"
+    ending = "es" if singular.endswith(("ch", "s")) else "s"
+    return f"{value:,} {singular}{'' if value == 1 else ending}"

@@ -15,11 +15,11 @@ Detail = Literal["text", "output", "all"]
 class Display(Protocol):
     """Renders displayable values."""
 
-    def mimebundle(self, noun: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def mimebundle(self, value: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are requested."""
         ...
 
-    def page(self, noun: Any, title: str, /) -> str:
+    def page(self, value: Any, title: str, /) -> str:
         """Render a value as a whole HTML document."""
         ...
 

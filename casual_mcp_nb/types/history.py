@@ -86,12 +86,12 @@ class _Repair:
         if message.role == "tool":
             self._result(message)
         elif message.role == "assistant" and message.tool_calls:
-            self._asked(message)
+            self._answer_with_calls(message)
         else:
             self._entries.append(message)
             self._last = None
 
-    def _asked(self, message: AssistantMessage) -> None:
+    def _answer_with_calls(self, message: AssistantMessage) -> None:
         calls = message.tool_calls or []
         ids = [unique_id(call.id, self._taken) for call in calls]
         entry = _Calls(message, ids)

@@ -54,7 +54,7 @@ class LargeResult:
         return size_in_words(self.size)
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether the whole is still here."""
         return self.source is not None and self.source.text is not None
 

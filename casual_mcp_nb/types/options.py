@@ -137,8 +137,8 @@ OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
 """The names of the options, in display order."""
 
 
-def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any]) -> str:
-    name = str(place[0]) if place else "options"
+def _in_words(path: Sequence[str | int], reason: str, options: Mapping[str, Any]) -> str:
+    name = str(path[0]) if path else "options"
     if name not in OPTION_NAMES:
         return f"Unknown option {shown(name)}. {did_you_mean(closest(name, OPTION_NAMES, 1), OPTION_NAMES)}"
     valid = get_args(ReasoningEffort) if name == "reasoning_effort" else ()
@@ -146,7 +146,7 @@ def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any])
     words = re.sub(
         r"^(?:Value error, |(?:Input|String) should (?=(?:be|have)))",
         lambda match: "must " if "should" in match[0] else "",
-        said,
+        reason,
     )
-    where = ".".join(str(part) for part in place if part != "[key]")
+    where = ".".join(str(part) for part in path if part != "[key]")
     return f"{where}: {words}.{hint}"

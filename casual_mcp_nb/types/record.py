@@ -104,11 +104,11 @@ class EventWriter:
     def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
         """Format an event as JSON, and the messages and definitions that are new in it, each with its number."""
         tables = self._messages, self._tools
-        known = [len(table.rows) for table in tables]
+        counts = [len(table.rows) for table in tables]
         text = _json(_written(event, *tables))
         messages, tools = (
             [(number, _json(dict(row))) for number, row in enumerate(table.rows[start:], start)]
-            for table, start in zip(tables, known, strict=True)
+            for table, start in zip(tables, counts, strict=True)
         )
         return text, messages, tools
 

@@ -47,18 +47,18 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
     if changed and at.response is None:
         raise UsageError("The model did not finish this step.", hint="Without result and text, it is asked again.")
     edits = _edits(at, result)
-    events: list[Event] = [turn.started if not turn.edits else replace(turn.started, messages=tuple(turn.asked))]
+    events: list[Event] = [turn.started if not turn.edits else replace(turn.started, messages=tuple(turn.prompt_messages))]
     events += _until(turn, at.index + changed, None if text is None else _checked(at, text))
-    kept = Trace(events)
+    recorded = Trace(events)
     # A call that was stopped is not still running in the new turn.
-    ended = {event.call_id for event in kept.of(ToolFinished)}
-    for started in kept.of(ToolStarted):
+    ended = {event.call_id for event in recorded.of(ToolFinished)}
+    for started in recorded.of(ToolStarted):
         if started.call_id not in ended:
-            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=kept.last_at)
-            kept.append(end)
+            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=recorded.last_at)
+            recorded.append(end)
     for call, new in edits:
-        kept.append(TextEdited(at.index + 1, call.id, new, call.result, kept.last_at))
-    return Turn(kept)
+        recorded.append(TextEdited(at.index + 1, call.id, new, call.result, recorded.last_at))
+    return Turn(recorded)
 
 
 def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:

@@ -113,7 +113,7 @@ class _Offers(DisplayableList[O], Generic[O]):
         listed: Whether the servers were asked; if not, what they offer is not known.
     """
 
-    noun = ""
+    kind = ""
 
     def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
         self._offers = offers
@@ -123,7 +123,7 @@ class _Offers(DisplayableList[O], Generic[O]):
     @property
     def not_listed(self) -> str:
         """That the servers were not asked yet, and how to ask them; empty if they were."""
-        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.noun}s()")
+        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.kind}s()")
 
     @property
     def _items(self) -> tuple[O, ...]:
@@ -154,9 +154,9 @@ class _Offers(DisplayableList[O], Generic[O]):
             return matches[0]
         if matches:
             servers = ", ".join(shown(offer.server) for offer in matches[:10])
-            raise UsageError(f"Several servers have a {self.noun} {shown(name)}: {servers}.", hint="Write server:name.")
+            raise UsageError(f"Several servers have a {self.kind} {shown(name)}: {servers}.", hint="Write server:name.")
         names = [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]]
-        raise UnknownNameError(self.noun, name, names, hint=self.not_listed)
+        raise UnknownNameError(self.kind, name, names, hint=self.not_listed)
 
     def _names(self, offer: O) -> tuple[str, ...]:
         return offer.name, f"{offer.server}:{offer.name}"
@@ -168,7 +168,7 @@ class _Offers(DisplayableList[O], Generic[O]):
 class Resources(_Offers[Resource]):
     """The resources and templates of a session's servers, by number or with `named`."""
 
-    noun = "resource"
+    kind = "resource"
 
     def of_server(self, name: str) -> Resources:
         """Select those of one server."""
@@ -182,7 +182,7 @@ class Resources(_Offers[Resource]):
 class Prompts(_Offers[ServerPrompt]):
     """The prompts of a session's servers, by number or with `named`."""
 
-    noun = "prompt"
+    kind = "prompt"
 
     def of_server(self, name: str) -> Prompts:
         """Select those of one server."""

@@ -22,7 +22,7 @@ class TermScore:
         idf: How rare it is over all tools; 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
-        asked: The term of the query, if this one is a synonym of it.
+        query_term: The term of the query, if this one is a synonym of it.
     """
 
     term: str
@@ -31,7 +31,7 @@ class TermScore:
     idf: float
     share: float
     length_norm: float = 1.0
-    asked: str = ""
+    query_term: str = ""
 
 
 @dataclass(frozen=True)

@@ -119,11 +119,11 @@ class Mask:
     def _possible(self, text: str) -> tuple[str, ...]:
         """Select the forms that can be in a text, by the characters in it."""
         has_run = bool(self._run) and self._run in text.encode("ascii", "replace").translate(_RUNS)
-        found = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
-        if found not in self._needs:
-            markers = {"", *(marker for marker, there in zip(_MARKERS, found, strict=True) if there)}
-            self._needs[found] = tuple(form for form, marker in self._wanted if marker in markers)
-        return self._needs[found]
+        present = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
+        if present not in self._needs:
+            markers = {"", *(marker for marker, there in zip(_MARKERS, present, strict=True) if there)}
+            self._needs[present] = tuple(form for form, marker in self._wanted if marker in markers)
+        return self._needs[present]
 
 
 _RUN = "run"

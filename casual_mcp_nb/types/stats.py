@@ -309,8 +309,8 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
             without = 0 if only_searched else round(size * parts.total / max(event.request.tokens.total, 1))
         of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
         if only_searched and answer:
-            asked_for = answer.message.tool_calls or ()
-            of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in asked_for)
+            model_calls = answer.message.tool_calls or ()
+            of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in model_calls)
         yield _step_stats(event, answer, parts, without, started.price if started else None)
 
 

@@ -21,7 +21,7 @@ _SCALE = 0.92
 _COUNTED_WHOLE = 200_000
 _SLICES = 50
 _SLICE = _COUNTED_WHOLE // _SLICES
-_MANY_TEXTS = 100
+_MAX_TEXTS = 100
 
 IMAGE_TOKENS = 1_000
 """Estimated tokens of an image: providers count 100 to 1,700, depending on its size in pixels."""
@@ -86,7 +86,7 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
     if message.role == "assistant" and message.tool_calls:
         for call in message.tool_calls:
             texts += [call.function.name, call.function.arguments]
-    if len(texts) > _MANY_TEXTS:
+    if len(texts) > _MAX_TEXTS:
         # As one text, so that it can be sampled.
         texts = [" ".join(texts)]
     return 4 + images * IMAGE_TOKENS + sum([count(text) for text in texts if text])

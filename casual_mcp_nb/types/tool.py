@@ -182,11 +182,11 @@ class ToolSpec(Displayable):
     @cached_property
     def digest(self) -> str:
         """A hash of everything that the server says about this tool, and of its wire name."""
-        whole = [self.server, self.name, self.said, self.wire_name]
+        whole = [self.server, self.name, self.as_listed, self.wire_name]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
     @property
-    def said(self) -> dict[str, Any]:
+    def as_listed(self) -> dict[str, Any]:
         """The server's statements about this tool, apart from its name."""
         return {
             "title": self.title,
@@ -239,12 +239,12 @@ class ToolChange:
     @property
     def diff(self) -> str:
         """Old and new text as a unified diff."""
-        old, new = _said_lines(self.before), _said_lines(self.after)
+        old, new = _definition_lines(self.before), _definition_lines(self.after)
         return "\n".join(difflib.unified_diff(old, new, "before", "now", n=3, lineterm=""))
 
 
-def _said_lines(tool: ToolSpec) -> list[str]:
-    return json.dumps(tool.said, indent=2, ensure_ascii=False, default=str).splitlines()
+def _definition_lines(tool: ToolSpec) -> list[str]:
+    return json.dumps(tool.as_listed, indent=2, ensure_ascii=False, default=str).splitlines()
 
 
 def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:

@@ -175,13 +175,13 @@ class Turn(Displayable):
     @property
     def person_waits(self) -> PersonWaits:
         """The times in which it waited for the person, and the open question."""
-        asked = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
-        return person_waits(self.trace) if asked else PersonWaits()
+        has_waited = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
+        return person_waits(self.trace) if has_waited else PersonWaits()
 
     @property
     def prompt(self) -> str:
         """The text of the person's last message in this turn, as the model read it."""
-        return next((text_of(m.content) for m in reversed(self.asked) if m.role == "user"), "")
+        return next((text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), "")
 
     @property
     def last_request(self) -> Request | None:
@@ -196,7 +196,7 @@ class Turn(Displayable):
         return finished[-1].response_id if finished else None
 
     @property
-    def asked(self) -> list[ChatMessage]:
+    def prompt_messages(self) -> list[ChatMessage]:
         """The messages that the person added, as the model read them."""
         messages: list[ChatMessage] = list(self.started.messages)
         if not self.trace.all_of(TextEdited):
@@ -324,7 +324,7 @@ class Turn(Displayable):
         return self._messages[1].copy()
 
     def _read_messages(self) -> list[ChatMessage]:
-        messages, all_of = self.asked, self.trace.all_of
+        messages, all_of = self.prompt_messages, self.trace.all_of
         answers = {event.step: event.message for event in all_of(StepFinished)}
         ended = {event.call_id: event for event in all_of(ToolFinished)}
         edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}

@@ -28,18 +28,18 @@ class PersonWaits:
         spans: From when to when neither the model nor a tool was running; the last one is endless if the turn still waits.
         calls: For each call that waited, how long, up to the last event.
         waiting: The calls that wait now, by id.
-        asked: What the person is asked now.
+        open_questions: The questions that wait for an answer now.
     """
 
     spans: tuple[tuple[float, float], ...] = ()
     calls: Mapping[str, float] = field(default_factory=dict)
     waiting: frozenset[str] = frozenset()
-    asked: tuple[ApprovalAsked | QuestionAsked, ...] = ()
+    open_questions: tuple[ApprovalAsked | QuestionAsked, ...] = ()
 
     @property
     def approvals(self) -> frozenset[str]:
         """The calls that wait for an approval now, by id."""
-        return frozenset(each.call_id for each in self.asked if isinstance(each, ApprovalAsked))
+        return frozenset(each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked))
 
     def within(self, start: float, end: float) -> float:
         """Compute how long the turn waited between two times, in seconds since it began."""
@@ -69,13 +69,13 @@ class _State:
         self._at = 0.0
         self._model = False
         self._calls: dict[str, ToolStarted] = {}
-        self._asked: dict[str, ApprovalAsked | QuestionAsked] = {}
+        self._open: dict[str, ApprovalAsked | QuestionAsked] = {}
         self._spans: list[tuple[float, float]] = []
         self._waited: dict[str, float] = {}
 
     def add(self, event: Event) -> None:
         """Move on to the next event."""
-        if self._asked and event.at > self._at:
+        if self._open and event.at > self._at:
             for name in self._waiting():
                 self._waited[name] = self._waited.get(name, 0.0) + event.at - self._at
             if self._waits():
@@ -90,41 +90,41 @@ class _State:
                 self._calls[event.call_id] = event
             case ToolFinished():
                 self._calls.pop(event.call_id, None)
-                self._asked.pop(event.call_id, None)
+                self._open.pop(event.call_id, None)
             case ApprovalAsked():
-                self._asked[event.call_id] = event
+                self._open[event.call_id] = event
             case ApprovalAnswered():
-                self._asked.pop(event.call_id, None)
+                self._open.pop(event.call_id, None)
             case QuestionAsked():
-                self._asked[event.id] = event
+                self._open[event.id] = event
             case QuestionAnswered():
-                self._asked.pop(event.id, None)
+                self._open.pop(event.id, None)
             case TurnFinished():
                 self._model = False
                 self._calls.clear()
-                self._asked.clear()
+                self._open.clear()
 
     def result(self) -> PersonWaits:
         """Compute the times in which it waited."""
         spans = [*self._spans, *([(self._at, math.inf)] if self._waits() else [])]
-        waiting = frozenset(self._waiting()) if self._asked else frozenset()
-        return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._asked.values()))
+        waiting = frozenset(self._waiting()) if self._open else frozenset()
+        return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))
 
     def _waiting(self) -> list[str]:
         # A server does not say during which of its calls it asks.
-        servers = {question.server for question in self._asked.values() if isinstance(question, QuestionAsked)}
+        servers = {question.server for question in self._open.values() if isinstance(question, QuestionAsked)}
         waiting: list[str] = []
         # Backwards, because nested calls start after the one that makes them, which waits while all of them do.
         nested: dict[str | None, list[bool]] = {}
         for name, call in reversed(self._calls.items()):
-            waits = name in self._asked or call.tool.server in servers or (name in nested and all(nested[name]))
+            waits = name in self._open or call.tool.server in servers or (name in nested and all(nested[name]))
             nested.setdefault(call.parent, []).append(waits)
             if waits:
                 waiting.append(name)
         return waiting
 
     def _waits(self) -> bool:
-        if not self._asked or self._model:
+        if not self._open or self._model:
             return False
         waiting = set(self._waiting())
         return all(name in waiting for name, call in self._calls.items() if call.parent not in self._calls)

@@ -33,7 +33,7 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         case "answer":
             return turn.answer
         case "python":
-            return chat_code(turn.prompt, options, len(pictures_of(turn.asked)))
+            return chat_code(turn.prompt, options, len(pictures_of(turn.prompt_messages)))
     tool_call = next((each for each in with_nested(turn.tool_calls) if each.id == call), None)
     if tool_call is None:
         raise UsageError("This turn has no such call.")

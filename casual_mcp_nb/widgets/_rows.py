@@ -142,12 +142,12 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
     return detail
 
 
-def call_row(made: DirectCall) -> dict[str, Any]:
+def call_row(direct_call: DirectCall) -> dict[str, Any]:
     """Convert a call that the person made, without its result; `arguments` is JSON as text."""
-    call = made.call
+    call = direct_call.call
     return {
-        "id": made.id,
-        "at": made.at,
+        "id": direct_call.id,
+        "at": direct_call.at,
         "tool": call.name,
         "arguments": _text(pretty(call.arguments, indent=None), MAX_ARGUMENTS),
         "status": call.status,

@@ -115,24 +115,24 @@ class _Slides:
         steps, (_, remarks) = turn.steps, events_by_step(turn)
         yield {"kind": "prompt", "turn": number, **self._prompt(turn)}
         for step in steps:
-            place = {"turn": number, "step": step.index + 1}
-            yield {"kind": "request", **place, **self._request(step, remarks.get(step.index, ()))}
+            position = {"turn": number, "step": step.index + 1}
+            yield {"kind": "request", **position, **self._request(step, remarks.get(step.index, ()))}
             figures: Row = {"figures": list(model_figures(step))}
             if step.text and step.tool_calls:
                 figures["said"] = prose_tree(self._cut(step.text))
             for hosted in step.hosted_calls:
-                yield {"kind": "call", **place, **figures, **self._hosted(hosted)}
+                yield {"kind": "call", **position, **figures, **self._hosted(hosted)}
                 figures = {}
             for call in step.tool_calls:
-                yield {"kind": "search" if call.search else "call", **place, **figures, **self._call(call)}
+                yield {"kind": "search" if call.search else "call", **position, **figures, **self._call(call)}
                 figures = {}
         yield {"kind": "answer", "turn": number, **self._answer(turn, steps)}
 
     def _prompt(self, turn: Turn) -> Row:
-        users = [text_of(message.content) for message in turn.asked if message.role == "user"]
+        users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
         row: Row = {
             "text": self._text(turn.prompt),
-            **self._pictures(picture_blocks(pictures_of(turn.asked), "the prompt", self._images)),
+            **self._pictures(picture_blocks(pictures_of(turn.prompt_messages), "the prompt", self._images)),
         }
         if users[:-1]:
             row["attached"] = [self._text(text) for text in users[:-1]]

@@ -26,10 +26,10 @@ class ToolsState(State):
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
         self._tools = session.tool_service
-        self._looking = False
-        self._look_again = False
+        self._updating = False
+        self._update_again = False
         self.follow(self._tools.selection.watch(self.changed))
-        self.follow(session.observers.changes.add(self._look))
+        self.follow(session.observers.changes.add(self._tools_changed))
         session.engine.submit(self._connect())
 
     @property
@@ -81,26 +81,26 @@ class ToolsState(State):
         """Find the tools that were excluded one by one."""
         return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
 
-    def _look(self) -> None:
+    def _tools_changed(self) -> None:
         """Update after a change of a server or its tools; on any thread."""
         self.changed()
-        self.session.engine.submit(self._look_once())
+        self.session.engine.submit(self._update_tools())
 
-    async def _look_once(self) -> None:
-        self._look_again = self._looking
-        if self._looking:
+    async def _update_tools(self) -> None:
+        self._update_again = self._updating
+        if self._updating:
             return
-        self._looking = True
+        self._updating = True
         before = self.catalog
         try:
             with contextlib.suppress(UsageError):
-                await self._tools.look()
+                await self._tools.update()
         finally:
-            self._looking = False
+            self._updating = False
         if self.catalog is not before:
             self.changed()
-        if self._look_again:
-            await self._look_once()
+        if self._update_again:
+            await self._update_tools()
 
     async def _connect(self) -> None:
         # A closed session still shows what was known.

@@ -55,7 +55,7 @@ class Transcript:
 
     def __init__(self, again: Callable[[], None]) -> None:
         self.doing = ""
-        self.said = ""
+        self.announcement = ""
         self._again = again
         self._started = time.monotonic()
         self._numbers = count(1)
@@ -74,7 +74,7 @@ class Transcript:
         self._started = time.monotonic() - event.at
         match event:
             case TurnStarted():
-                self.said = f"Turn {number} started."
+                self.announcement = f"Turn {number} started."
             case StepStarted():
                 self.doing = f"Step {event.step + 1}: waiting for the model …"
             case TextDelta():
@@ -88,7 +88,7 @@ class Transcript:
                 self.doing = doing(turn, steps[-1] if steps else None).text
             case TurnFinished():
                 self.doing = ""
-                self.said = f"Turn {number} is {event.status}."
+                self.announcement = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
         """Build the rows of the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""

@@ -78,7 +78,7 @@ class ConversationState(State):
             "busy": self._turns.runner.busy,
             "in_cell": self._turns.runner.busy and session.questions.by_input,
             "doing": self._transcript.doing,
-            "said": self._transcript.said,
+            "said": self._transcript.announcement,
             "models": [[name, name]] if name else self._models(),
             "model": name or self._turns.model,
             "tool_sets": list(session.tool_service.tool_sets),

@@ -133,6 +133,6 @@ def _terms(explanation: Explanation) -> list[str]:
     for share in explanation.shares:
         # A part of the score that is not a word of the query has a name of several words.
         if " " not in share.term:
-            word = explanation.word(share.asked or share.term)
+            word = explanation.word(share.query_term or share.term)
             weights[word] = weights.get(word, 0.0) + share.share
     return [clean(word) for word in sorted(weights, key=lambda word: -weights[word])]

@@ -81,7 +81,7 @@ class SelectionState(ToolsState):
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
             "unaccepted": unaccepted(self.session),
-            "calls": dict(Counter(made.call.name for made in self._tools.calls.list())),
+            "calls": dict(Counter(direct_call.call.name for direct_call in self._tools.calls.list())),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
@@ -236,10 +236,10 @@ class SelectionState(ToolsState):
         """
         tool = self.catalog.resolve(name)
         try:
-            made = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
+            direct_call = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
         finally:
             self.changed()
-        return {"html": await asyncio.to_thread(_html, made), "status": made.call.status, "id": made.id}
+        return {"html": await asyncio.to_thread(_html, direct_call), "status": direct_call.call.status, "id": direct_call.id}
 
     @command
     def code_of(self, name: str, filled: dict[str, str]) -> str:
@@ -261,7 +261,10 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool.
         """
-        return [call_row(made) for made in self._tools.calls.list(self.catalog.resolve(name).tool_name if name else None)]
+        return [
+            call_row(direct_call)
+            for direct_call in self._tools.calls.list(self.catalog.resolve(name).tool_name if name else None)
+        ]
 
     @command
     async def call_html(self, id: str) -> str:
@@ -387,8 +390,8 @@ class SelectionState(ToolsState):
         return cached[2]
 
 
-def _html(made: DirectCall) -> str:
-    return mimebundle(made.call, {"text/html"})["text/html"]
+def _html(direct_call: DirectCall) -> str:
+    return mimebundle(direct_call.call, {"text/html"})["text/html"]
 
 
 def _turn_costs(costs: TurnCosts) -> dict[str, int]:

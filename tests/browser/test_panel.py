@@ -290,7 +290,7 @@ def test_resources_and_prompts_are_attached_removed_and_sent(page: Any, axe: Pat
     page.keyboard.press("Enter")
     sync_api.expect(page.get_by_test_id("detach")).to_have_count(0)
     page.wait_for_selector("[data-status=done]")
-    asked = "[str(message.content) for message in session.turns[0].asked]"
+    asked = "[str(message.content) for message in session.turns[0].prompt_messages]"
     assert value(page, f"'Harbours of Norway' in {asked}[0] and 'Compare' not in {asked}[0] and {asked}[1]") == "Is it fine?"
     execute(page, "session.remove_server('docs')")
 
@@ -327,7 +327,7 @@ def test_images_are_chosen_pasted_dropped_removed_and_sent(page: Any, axe: Path)
     turn = ended(page, 1)
     gone(page, "attachments")
     assert turn.get_by_test_id("prompt-image").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
-    assert value(page, "len(session.turns[0].asked[0].content)") == 2
+    assert value(page, "len(session.turns[0].prompt_messages[0].content)") == 2
 
 
 def test_the_panel_keeps_its_height_and_the_message_box_stays_in_sight(page: Any) -> None:

@@ -372,14 +372,14 @@ def test_the_shares_add_up_to_the_score(query: str, server: str | None) -> None:
 def test_each_share_names_term_field_frequency_and_rarity() -> None:
     shares = INDEX.search("ticker")[0].explain().shares
     share = next(share for share in shares if share.field == "parameter name")
-    assert (share.term, share.frequency, share.asked) == ("tick", 1, "")
+    assert (share.term, share.frequency, share.query_term) == ("tick", 1, "")
     assert share.idf > 0
     assert share.length_norm > 0
 
 
 def test_a_synonym_names_the_word_it_replaces() -> None:
     shares = INDEX.explain("document", TOOLS[0]).shares
-    assert {(share.term, share.asked) for share in shares if share.idf} == {("fil", "docu")}
+    assert {(share.term, share.query_term) for share in shares if share.idf} == {("fil", "docu")}
 
 
 def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> None:

@@ -289,7 +289,7 @@ def test_an_explanation_adds_up_to_the_score(make: Any) -> None:
 def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: Any) -> None:
     shares = (
         TermScore("forecast", "name", 1, 1.7, 1.0),
-        TermScore("weath", "description", 1, 1.0, 0.5, asked="climat"),
+        TermScore("weath", "description", 1, 1.0, 0.5, query_term="climat"),
         TermScore("words of the name", "name", 2, 3.4, 0.3),
         TermScore('clause "in Oslo"', "part of the request", 1, 0.0, 0.2),
     )

@@ -313,10 +313,10 @@ def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(tmp
     listed, queried = turn.tool_calls
     assert "the first 20 rows below" in listed.result
     assert listed.value is frame
-    assert (listed.large.what, listed.large.kept) == ("table of 300 rows, 5 columns", True)
+    assert (listed.large.what, listed.large.is_kept) == ("table of 300 rows, 5 columns", True)
     assert "300,299" in queried.result
     (saved, _) = Conversation.load(tmp_path / "chat.json")[0].tool_calls
-    assert (saved.result, saved.large.kept) == (listed.result, False)
+    assert (saved.result, saved.large.is_kept) == (listed.result, False)
     assert "item 250" not in (tmp_path / "chat.json").read_text()
 
 
@@ -336,7 +336,7 @@ def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path
     assert all("call.value" in form for form in turn.tool_calls[0]._repr_mimebundle_().values())
     made = saved[0].tool_calls[0]
     assert (made.large, made.result) == (turn.tool_calls[0].large, turn.tool_calls[0].result)
-    assert not made.large.kept
+    assert not made.large.is_kept
     assert "call.value" not in saved[0]._repr_html_()
     with pytest.raises(UsageError):
         made.value  # noqa: B018

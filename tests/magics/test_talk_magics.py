@@ -94,7 +94,7 @@ def test_resources_and_prompts_are_listed_read_and_attached(kernel: Kernel) -> N
     assert "Tides of Bergen" in kernel.run("%mcp read docs:tides port=Bergen").text()
     assert "Compare Bergen with Oslo." in kernel.run("%mcp prompt docs:compare first=Bergen").text()
     assert kernel.run("%%mcp --attach docs://readme\nWhat is 2 + 3?").status == "ok"
-    assert kernel.printed("print('Harbours' in str(session.turns[-1].asked[0].content))") == "True"
+    assert kernel.printed("print('Harbours' in str(session.turns[-1].prompt_messages[0].content))") == "True"
     assert kernel.run("%mcp undo").status == "ok"
 
 

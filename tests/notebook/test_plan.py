@@ -217,7 +217,7 @@ def test_what_is_attached_is_read_while_planning(session: Session) -> None:
     plan = planned(session, "Quiet.", attach="library://rules")
     assert "Silence." in str(plan.turn.steps[0].request.messages)
     turn = plan.resume(echo="none")
-    assert len(turn.asked) == 2
+    assert len(turn.prompt_messages) == 2
 
 
 def test_what_is_wrong_with_a_call_is_listed_and_goes_when_it_is_edited(session: Session, paid: list[float]) -> None:

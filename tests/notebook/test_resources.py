@@ -173,13 +173,13 @@ def test_a_server_without_completion_suggests_nothing(session: Session) -> None:
 def test_attachments_are_marked_with_their_origin_before_the_persons_message(session: Session) -> None:
     prompt = session.prompt("docs:compare", first="Bergen")
     turn = session.chat("Which is deeper?", model=scripted_model("Oslo."), attach=["docs://table", prompt], echo="none")
-    attachment, question = turn.asked
+    attachment, question = turn.prompt_messages
     assert (turn.prompt, text_of(question.content)) == ("Which is deeper?", "Which is deeper?")
     lines = text_of(attachment.content).splitlines()
     assert "<mcp_resource server='docs' uri='docs://table' type='application/json'>" in lines
     assert "<mcp_prompt server='docs' name='compare'>" in lines
     assert "Compare Bergen with Oslo." in lines
-    assert turn.steps[0].request.messages[-2:] == tuple(turn.asked)
+    assert turn.steps[0].request.messages[-2:] == tuple(turn.prompt_messages)
     assert "Compare Bergen with Oslo." in session.conversation._repr_html_()
     again = session.rerun(prompt="Which is wider?", model=scripted_model("Bergen."), echo="none")
     assert again.asked[0] == attachment
@@ -188,7 +188,7 @@ def test_attachments_are_marked_with_their_origin_before_the_persons_message(ses
 
 def test_hostile_text_cannot_end_its_block_and_is_no_template(session: Session) -> None:
     turn = session.chat("Read it", model=scripted_model("Done."), attach="hostile", echo="none")
-    text = text_of(turn.asked[0].content)
+    text = text_of(turn.prompt_messages[0].content)
     assert text.count("</mcp_resource>") == 1
     assert "{{ secrets }}" in text
     assert "\x1b" not in text
@@ -198,7 +198,7 @@ def test_hostile_text_cannot_end_its_block_and_is_no_template(session: Session) 
 def test_hostile_text_is_read_in_time_that_grows_with_its_length() -> None:
     with Session({"tool_results": {"max_tokens": 0}}, in_process={"docs": docs()}, quiet=True) as session:
         turn = session.chat("Read it", model=scripted_model("Done."), attach="blanks", echo="none")
-    text = text_of(turn.asked[0].content)
+    text = text_of(turn.prompt_messages[0].content)
     assert len(text) > 200_000
     assert text.count("<") == 3
 
@@ -207,7 +207,7 @@ def test_a_long_attachment_is_cut_at_the_limit_with_a_note() -> None:
     config = {"tool_results": {"max_tokens": 200}}
     with Session(config, in_process={"docs": docs()}, quiet=True) as session:
         turn = session.chat("Read it", model=scripted_model("Done."), attach=["long"], echo="none")
-        text = text_of(turn.asked[0].content)
+        text = text_of(turn.prompt_messages[0].content)
         assert len(text) < 2_000
         assert "of 249,999 characters" in text
 
@@ -215,14 +215,14 @@ def test_a_long_attachment_is_cut_at_the_limit_with_a_note() -> None:
 def test_a_limit_of_zero_is_none_for_attachments_too() -> None:
     with Session({"tool_results": {"max_tokens": 0}}, in_process={"docs": docs()}, quiet=True) as session:
         turn = session.chat("Read it", model=scripted_model("Done."), attach=["long"], echo="none")
-        assert len(text_of(turn.asked[0].content)) > 249_999
+        assert len(text_of(turn.prompt_messages[0].content)) > 249_999
 
 
 def test_pictures_are_parts_of_the_message_and_other_bytes_are_named(session: Session) -> None:
     links = [resource for resource in session.list_resources() if resource.uri in ("docs://photo", "docs://archive")]
     turn = session.chat("Look", model=scripted_model("A picture."), attach=links, echo="none")
-    assert [picture.data for picture in pictures_of(turn.asked)] == [PNG]
-    assert "1,004 bytes: not shown to you" in text_of(turn.asked[0].content)
+    assert [picture.data for picture in pictures_of(turn.prompt_messages)] == [PNG]
+    assert "1,004 bytes: not shown to you" in text_of(turn.prompt_messages[0].content)
 
 
 def test_what_cannot_be_attached_begins_no_turn(session: Session) -> None:
@@ -234,10 +234,10 @@ def test_what_cannot_be_attached_begins_no_turn(session: Session) -> None:
 
 async def test_submitted_and_streamed_turns_take_attachments_too(session: Session) -> None:
     turn = await asyncio.wrap_future(session.submit("Hi", model=scripted_model("Hello."), attach="docs:readme"))
-    assert "# Harbours" in text_of(turn.asked[0].content)
+    assert "# Harbours" in text_of(turn.prompt_messages[0].content)
     async for _ in session.stream("Hi", model=scripted_model("Hello."), attach="docs:readme"):
         pass
-    assert "# Harbours" in text_of(session.turns[-1].asked[0].content)
+    assert "# Harbours" in text_of(session.turns[-1].prompt_messages[0].content)
 
 
 def test_displays_name_what_is_there_and_escape_it(session: Session) -> None:

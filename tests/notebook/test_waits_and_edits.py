@@ -88,7 +88,7 @@ def assert_says_whom_it_waits_for(turn: Turn) -> None:
     note = Transcript(lambda: None)
     for event in turn.trace:
         note.note(turn, event, 1)
-    assert turn.person_waits.asked
+    assert turn.person_waits.open_questions
     for shown in (live_bundle(turn, "output", 9.0)["text/html"], transcript_html(turn, 9.0), str(turn), note.doing):
         assert "aiting for you" in shown
         assert "Waiting for the model" not in shown
@@ -105,12 +105,15 @@ def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(ses
         question = next(each for each in session.questions if each not in answered)
         assert question.kind == kind
         event_kind = ApprovalAsked if kind == "approval" else QuestionAsked
-        wait_until(lambda: isinstance(next(iter(session.turns[-1].person_waits.asked), None), event_kind), "it is recorded")  # noqa: B023
+        wait_until(
+            lambda: isinstance(next(iter(session.turns[-1].person_waits.open_questions), None), event_kind),
+            "it is recorded",  # noqa: B023
+        )
         assert_says_whom_it_waits_for(session.turns[-1])
         question.approve() if isinstance(question, ApprovalQuestion) else question.next()  # type: ignore[attr-defined]
         answered.append(question)
     turn = future.result(30)
-    assert turn.person_waits.asked == ()
+    assert turn.person_waits.open_questions == ()
     assert_no_time_includes_the_person(turn, 5)
 
 
@@ -118,7 +121,7 @@ def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(ses
 def test_the_pauses_of_a_loop_are_nobodys_time(session: Session) -> None:
     pauses = session.pauses("Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done"))
     for _ in pauses:
-        wait_until(lambda: pauses.turn.person_waits.asked, "the trace has the pause")
+        wait_until(lambda: pauses.turn.person_waits.open_questions, "the trace has the pause")
         assert "Waiting for you, before step" in live_bundle(pauses.turn, "output", 9.0)["text/html"]
     assert_no_time_includes_the_person(pauses.turn, 2)
 
@@ -137,7 +140,7 @@ def test_what_a_server_asks_is_nobodys_time(kind: str) -> None:
         future = session.submit("Go", model=scripted_model(call(name), "done"))
         question = asked(session, Question)  # type: ignore[type-abstract]
         turn = session.turns[-1]
-        (event,) = turn.person_waits.asked
+        (event,) = turn.person_waits.open_questions
         assert (event.kind, event.server) == (kind, "asker")  # type: ignore[union-attr]
         assert_says_whom_it_waits_for(turn)
         assert turn.tool_calls[0].waiting

@@ -85,7 +85,7 @@ async def bodies(server: Provider, model: ChatModel, stream: bool = False) -> li
     messages = list(ASKED)
     for step, found in zip([[], *STEPS], FOUND, strict=True):
         messages += step
-        await model.complete(messages, LOADED, found=found, stream=stream, on_event=lambda _: None)
+        await model.complete(messages, LOADED, found_tools=found, stream=stream, on_event=lambda _: None)
     return [request.body for request in server.seen]
 
 
@@ -150,12 +150,12 @@ async def test_what_is_gone_is_not_referred_to_and_what_nothing_loads_is_not_def
     strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict(DEFERRING["anthropic"], answer("anthropic", "Hi."))
-    await model_of(server, "anthropic").complete([*ASKED, *STEPS[0]], LOADED, found=[B, C])
+    await model_of(server, "anthropic").complete([*ASKED, *STEPS[0]], LOADED, found_tools=[B, C])
     (body,) = [request.body for request in server.seen]
     assert [(tool["name"], bool(tool.get("defer_loading"))) for tool in body["tools"]][2] == ("desk__c", False)
     assert [tool["name"] for tool in body["tools"] if tool.get("defer_loading")][1:] == ["desk__b"]
     assert [part["tool_name"] for part in body["messages"][2]["content"][0]["content"]] == ["desk__b"]
-    await model_of(server, "anthropic").complete([*ASKED, *STEPS[0]], [], found=[B])
+    await model_of(server, "anthropic").complete([*ASKED, *STEPS[0]], [], found_tools=[B])
     assert [bool(tool.get("defer_loading")) for tool in server.seen[-1].body["tools"]] == [False]
 
 
@@ -171,7 +171,7 @@ async def test_only_a_search_that_succeeded_loads(
         said = result_message(name, "p", card("desk__a"), failed=True)
     later = [calling(call("s", "search_tools")), result("s", "search_tools", card("desk__a"))]
     server = strict(DEFERRING["anthropic"], answer("anthropic", "Hi."))
-    await model_of(server, "anthropic").complete([*ASKED, calling(call("p", name)), said, *later], LOADED, found=[A])
+    await model_of(server, "anthropic").complete([*ASKED, calling(call("p", name)), said, *later], LOADED, found_tools=[A])
     messages = server.seen[0].body["messages"]
     assert "tool_reference" not in json.dumps(messages[2])
     assert messages[4]["content"][0]["content"] == [{"type": "tool_reference", "tool_name": "desk__a"}]
@@ -217,7 +217,7 @@ async def test_calls_of_openais_models_go_back_in_the_namespace_that_they_came_i
     model = model_of(server, "openai-responses")
     messages = list(ASKED)
     for step, found in zip([*STEPS, []], FOUND, strict=True):
-        got = await model.complete(messages, LOADED, found=found, stream=stream, on_event=lambda _: None)
+        got = await model.complete(messages, LOADED, found_tools=found, stream=stream, on_event=lambda _: None)
         messages += [got.message, *step[1:]]
     assert server.refusals == []
     sent = [rendered("openai-responses", request.body) for request in server.seen]
@@ -337,7 +337,7 @@ async def test_a_refusal_of_the_fields_is_an_error_of_its_own_and_remembered(
     model = model_of(server, name, native_deferral=True)
     assert model.defers_natively
     with pytest.raises(NativeDeferralError) as caught:
-        await model.complete([*ASKED, *STEPS[0]], LOADED, found=[A])
+        await model.complete([*ASKED, *STEPS[0]], LOADED, found_tools=[A])
     assert (caught.value.status, caught.value.retryable, len(server.seen)) == (400, False, 1)
     assert not model.defers_natively
     with pytest.raises(BadRequestError):
@@ -350,7 +350,7 @@ async def test_any_other_refusal_is_not_about_deferral(
     server = loopback({"error": {"message": "messages: at least one message is required", "type": "x"}}, 400)
     model = model_of(server, "anthropic", native_deferral=True)
     with pytest.raises(BadRequestError):
-        await model.complete(ASKED, LOADED, found=[])
+        await model.complete(ASKED, LOADED, found_tools=[])
     assert model.defers_natively
 
 
@@ -362,7 +362,7 @@ async def test_a_provider_that_cannot_says_so_before_it_is_asked(
     model = model_of(server, name, native_deferral=True)
     assert not model.defers_natively
     with pytest.raises(NativeDeferralError):
-        await model.complete([UserMessage(content="Hi.")], [SEARCH], found=())
+        await model.complete([UserMessage(content="Hi.")], [SEARCH], found_tools=())
     assert server.seen == []
 
 

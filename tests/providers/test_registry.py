@@ -32,7 +32,7 @@ def test_each_sdk_is_an_extra() -> None:
 
 def test_each_provider_talks_in_the_format_of_its_name() -> None:
     assert [spec.adapter.name for spec in specs().values() if spec.adapter] == [s.name for s in specs().values() if s.adapter]
-    assert len({spec.place for spec in specs().values()}) == len(specs())
+    assert len({spec.position for spec in specs().values()}) == len(specs())
 
 
 def python(code: str, path: Path) -> str:

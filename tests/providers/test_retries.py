@@ -112,7 +112,7 @@ async def test_all_waits_together_are_limited(
 ) -> None:
     server = serving(refusal(retry_after="20"))
     model = model_of(server, "openai")
-    model.retries = Retries(10, most_waits=50)
+    model.retries = Retries(10, max_total_wait=50)
     with pytest.raises(RateLimitError, match="Gave up after 3 attempts"):
         await model.complete(ASKED)
     assert (len(server.seen), clock.slept) == (3, [20, 20])

@@ -246,13 +246,13 @@ def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypat
 @pytest.mark.defect("G1")
 def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    received = connection.Connection.data_received
+    received = connection.ServiceProtocol.data_received
 
-    def noted(self: connection.Connection, data: bytes) -> None:
+    def noted(self: connection.ServiceProtocol, data: bytes) -> None:
         sizes.append(len(data))
         received(self, data)
 
-    monkeypatch.setattr(connection.Connection, "data_received", noted)
+    monkeypatch.setattr(connection.ServiceProtocol, "data_received", noted)
     body = json.dumps(ask(order("Hi") + " " * 50_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     head = b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -266,14 +266,14 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
 @pytest.mark.parametrize("way", ["serve", "serve_mcp"])
 def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     without_delay: list[int] = []
-    made = connection.Connection.connection_made
+    made = connection.ServiceProtocol.connection_made
 
-    def noted(self: connection.Connection, transport: Any) -> None:
+    def noted(self: connection.ServiceProtocol, transport: Any) -> None:
         option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         without_delay.append(option)
         made(self, transport)
 
-    monkeypatch.setattr(connection.Connection, "connection_made", noted)
+    monkeypatch.setattr(connection.ServiceProtocol, "connection_made", noted)
     with getattr(session, way)(port=0) as endpoint:
         httpx.get(endpoint.url)
         assert endpoint._listener._bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -104,7 +104,7 @@ def test_an_attached_image_goes_to_the_model_and_shows_beside_the_prompt(told: T
     turn = the_turn(told)
     (row,) = told.shown()["turns"].values()
     assert (row["prompt"], row["images"]) == ("What is this?", [""])
-    (message,) = told.session.turns[0].asked
+    (message,) = told.session.turns[0].prompt_messages
     assert base64.b64decode(message.content[1].source["data"]) == DOT
     assert told.do("image", turn=turn, index=0) == f"data:image/png;base64,{base64.b64encode(DOT).decode()}"
     for index in (-1, 1):

@@ -58,7 +58,7 @@ class Questions(Sequence[Question]):
         self._engine = engine
         self._observers = observers
         self._open: dict[str, Question] = {}
-        self._asked = threading.Condition()
+        self._new_question = threading.Condition()
         self._cells: list[_Cell] = []
         self._panels = 0
         self._step_mode = False
@@ -123,8 +123,8 @@ class Questions(Sequence[Question]):
         self._engine.check_process()
         if self._engine.is_current:
             raise UsageError("This would block the engine thread.", hint="Use session.on_change there.")
-        with self._asked:
-            question = self._asked.wait_for(self._unanswered, seconds)
+        with self._new_question:
+            question = self._new_question.wait_for(self._unanswered, seconds)
         if question is None:
             raise UsageError(f"Nothing was asked within {seconds:g} s.")
         return question
@@ -243,9 +243,9 @@ class Questions(Sequence[Question]):
         return pause
 
     async def _answer(self, question: Question) -> Any:
-        with self._asked:
+        with self._new_question:
             self._open[question.id] = question
-            self._asked.notify_all()
+            self._new_question.notify_all()
         self._observers.changes.notify()
         by_input = self._prompted(question) if question.channel == "input" else None
         waiting = asyncio.wrap_future(question.future)

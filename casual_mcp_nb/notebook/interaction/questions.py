@@ -216,7 +216,7 @@ class ApprovalQuestion(Question):
         """
         if ONE_BY_ONE & {self.reason, question.reason}:
             return
-        same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.said == question.tool.said
+        same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.as_listed == question.tool.as_listed
         same_server = self.reason == question.reason == "unannotated" and self.server == question.server
         if (scope == "tool" and same_tool) or (scope == "server" and same_server):
             self.approve()

@@ -78,13 +78,13 @@ _PLACEHOLDER = {
 }
 
 
-def offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
+def offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments, those that were found last and as deferred."""
     if not tools:
         # At least one must not be deferred.
-        return offer(found)
+        return offer(found_tools)
     offered = offer(tools)
-    deferred = [{**tool, "defer_loading": True} for tool in offer(found).get("tools", ())]
+    deferred = [{**tool, "defer_loading": True} for tool in offer(found_tools).get("tools", ())]
     return {**offered, "tools": [*offered["tools"], _PLACEHOLDER, *deferred]}
 
 
@@ -97,7 +97,7 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
 
 
 async def stream(
-    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
     """Make a streaming request; a server that answers in one piece is handled too."""
     from anthropic.types import Message
@@ -107,12 +107,12 @@ async def stream(
     async def once(request: dict[str, Any]) -> Message:
         # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
         events = await create(**taken_by(create, request), stream=True)
-        return await read_stream(events, say, _MessageStream(), Message.construct, lambda whole: whole)
+        return await read_stream(events, on_text, _MessageStream(), Message.construct, lambda whole: whole)
 
     return await _to_its_end(await built(messages, lambda: _request(client, model, messages, options)), once, model)
 
 
-_MOST_PAUSES = 8
+_MAX_PAUSES = 8
 
 
 async def _to_its_end(
@@ -120,7 +120,7 @@ async def _to_its_end(
 ) -> ModelResponse:
     """Make a request, and continue an answer that the provider pauses while its own tools work."""
     answers = [await once(request)]
-    while getattr(answers[-1], "stop_reason", None) == "pause_turn" and len(answers) <= _MOST_PAUSES:
+    while getattr(answers[-1], "stop_reason", None) == "pause_turn" and len(answers) <= _MAX_PAUSES:
         begun = [part for answer in answers for block in answer.content if (part := _part(block)) and part["type"] != "call"]
         paused = {"role": "assistant", "content": begun}
         answers.append(await once({**request, "messages": [*request["messages"], paused]}))
@@ -131,8 +131,8 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
     sent = messages_for(client, model, messages, WIRE, ANTHROPIC_IDS)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
-    found = _deferred_in(request, spoken)
-    for converted, message, names in zip(request["messages"], spoken, found, strict=True):
+    loaded_by_message = _deferred_in(request, spoken)
+    for converted, message, names in zip(request["messages"], spoken, loaded_by_message, strict=True):
         if message.role == "assistant":
             parts = parts_of(message, WIRE, model)
             converted["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
@@ -148,11 +148,11 @@ def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> li
     """Find the deferred tools that each message loads; a tool that none of them loads is not deferred after all."""
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
-    found = first_found(messages, deferred)
-    if stranded := deferred.difference([_PLACEHOLDER["name"]], *found):
+    loaded_by_message = first_found(messages, deferred)
+    if stranded := deferred.difference([_PLACEHOLDER["name"]], *loaded_by_message):
         loaded = [{**tool, "defer_loading": False} if tool["name"] in stranded else tool for tool in tools]
         request["tools"] = sorted(loaded, key=_is_deferred)
-    return found
+    return loaded_by_message
 
 
 def _is_deferred(tool: Mapping[str, Any]) -> bool:
@@ -329,7 +329,7 @@ class _MessageStream:
     ended: bool = False
     start: Message | None = None
 
-    def take(self, event: RawMessageStreamEvent) -> str:
+    def add(self, event: RawMessageStreamEvent) -> str:
         """Add an event; return the text in it."""
         match event.type:
             case "message_start":
@@ -458,7 +458,7 @@ def _effort(effort: ReasoningEffort) -> dict[str, Any]:
 SPEC = ProviderSpec(
     name=WIRE,
     about="Anthropic's messages",
-    place=30,
+    position=30,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE, offer_found),
     client=_client,

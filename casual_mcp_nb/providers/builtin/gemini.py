@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.providers._answers import ContentFiltered, StreamTruncated, answer_of, call_of, ended_early, usage_of
 from casual_mcp_nb.providers._building import headers_of, key_of, need, no_key
-from casual_mcp_nb.providers._genai import Connection, answering
+from casual_mcp_nb.providers._genai import GenaiConnection, answering
 from casual_mcp_nb.providers._history import RESPONSES_IDS, built
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import after_results, data_of, refuse_addresses
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
-from casual_mcp_nb.providers.spec import ModelLimits, OnText, ProviderAdapter, ProviderSpec, offer_plain
+from casual_mcp_nb.providers.spec import ModelLimits, OnText, ProviderAdapter, ProviderSpec, plain_tools_param
 
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
@@ -58,27 +58,27 @@ class GeminiClient(OwnClient):
     def __init__(
         self, api_key: str, base_url: str | None = None, timeout: float = 60.0, headers: Mapping[str, str] | None = None
     ) -> None:
-        self.client = Connection(api_key, base_url or _HOME, timeout, dict(headers or {}))
+        self.client = GenaiConnection(api_key, base_url or _HOME, timeout, dict(headers or {}))
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Make a request without streaming."""
         return await self._answer(model, messages, options)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
         """Make a streaming request."""
-        return await self._answer(model, messages, options, say)
+        return await self._answer(model, messages, options, on_text)
 
     async def _answer(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText | None = None
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText | None = None
     ) -> ModelResponse:
         answer = _Answer(model, messages, options)
         contents = await built(messages, lambda: _contents(self, model, messages))
         config = _config(model, messages, options, contents)
-        async with aclosing(self.client.generate(model, config, stream=say is not None)) as pieces:
+        async with aclosing(self.client.generate(model, config, stream=on_text is not None)) as pieces:
             async for piece in pieces:
-                text = answer.take(piece)
-                if say is not None:
-                    say(text, answering.get())
+                text = answer.add(piece)
+                if on_text is not None:
+                    on_text(text, answering.get())
         return answer.whole()
 
 
@@ -110,7 +110,7 @@ class _Uncopied(dict[str, Any]):
 
 def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
     if message.role == "assistant":
-        yield from _said(message, model)
+        yield from _contents_of(message, model)
     elif message.role == "tool":
         # Only text: Google interprets `$ref` in an object as its own kind of reference (vercel/ai#14369).
         result = {"error" if getattr(message, "failed", False) else "output": message.content}
@@ -125,7 +125,7 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
                 yield {"inline_data": {"data": base64.b64decode(data_of(part)), "mime_type": part.media_type}}
 
 
-def _said(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
+def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
     """Yield the parts of an answer with this model's signatures.
 
     Gemini 3 signs the first call of a step, and refuses it without its signature.
@@ -219,7 +219,7 @@ class _Answer:
     reason: str | None = None
     why: str | None = None
 
-    def take(self, response: types.GenerateContentResponse) -> str:
+    def add(self, response: types.GenerateContentResponse) -> str:
         """Add a chunk; return the text in it."""
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
@@ -308,9 +308,9 @@ _MODELS = {
 SPEC = ProviderSpec(
     name=WIRE,
     about="Google's Gemini models",
-    place=35,
+    position=35,
     build=_build,
-    adapter=ProviderAdapter(offer_plain, GeminiClient.ask, GeminiClient.stream, WIRE),
+    adapter=ProviderAdapter(plain_tools_param, GeminiClient.ask, GeminiClient.stream, WIRE),
     client=lambda: GeminiClient,
     sdk=SDK,
     key_variable="GEMINI_API_KEY",

@@ -93,7 +93,7 @@ class LiteLLMClient(OwnClient):
         reported = answer.usage is not None and (answer.usage.prompt_tokens or answer.usage.completion_tokens)
         return answer if reported else replace(answer, usage=None)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
         """Make a streaming request."""
         request = await built(messages, lambda: _request(self, model, messages, options, stream=True))
         if "stream_options" not in learned(self, model).options.fields_left_out:
@@ -102,7 +102,7 @@ class LiteLLMClient(OwnClient):
         async with aclosing(await self._complete(request)) as chunks:
             with _translated():
                 async for chunk in chunks:
-                    say(parts.take(chunk))
+                    on_text(parts.add(chunk))
         # LiteLLM invents a finish reason and usage if the provider sent none.
         if chunks.received_finish_reason is None:
             raise ended_early("without a reason for its end", anything=parts.anything)
@@ -225,7 +225,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
 SPEC = ProviderSpec(
     name=WIRE,
     about="some hundred providers through LiteLLM, which requires an older `openai` package than the other providers",
-    place=50,
+    position=50,
     build=_build,
     adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),
     client=lambda: LiteLLMClient,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, StreamChunk, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.offline.planner import PlannedCall
+    from casual_mcp_nb.offline.planner import NextCall
 
 
 class OfflineClient:
@@ -65,7 +65,7 @@ class OfflineClient:
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
 
 
-def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[list[PlannedCall], str]:
+def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
     # Reads as much as the rest of the package.
     from casual_mcp_nb.offline.planner import plan
 
@@ -75,7 +75,7 @@ def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tu
 SPEC = ProviderSpec(
     name="offline",
     about="the demo planner that ships with the package (not an LLM)",
-    place=60,
+    position=60,
     build=lambda name, config: OfflineClient(),
     api="The offline planner",
     needs_key=False,

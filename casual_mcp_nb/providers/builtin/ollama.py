@@ -46,12 +46,12 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
     response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
     message = response.message
     return _answer(
-        model, messages, _Said([message.content or ""], [message.thinking or ""], [*(message.tool_calls or ())]), response
+        model, messages, _Streamed([message.content or ""], [message.thinking or ""], [*(message.tool_calls or ())]), response
     )
 
 
 async def stream(
-    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
     """Make a streaming request.
 
@@ -59,7 +59,7 @@ async def stream(
         StreamTruncated: The end marker is missing.
     """
     request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
-    answer = _Said()
+    answer = _Streamed()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
     async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
         if response.is_error:
@@ -68,8 +68,8 @@ async def stream(
         lines = response.aiter_lines()
         async for line in lines:
             last = _chunk(line)
-            answer.take(last.message)
-            say(answer.text[-1], response)
+            answer.add(last.message)
+            on_text(answer.text[-1], response)
             if last.done:
                 await _read_to_the_end(lines)
                 return _answer(model, messages, answer, last)
@@ -77,14 +77,14 @@ async def stream(
 
 
 @dataclass
-class _Said:
+class _Streamed:
     """A response under construction."""
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[Message.ToolCall] = field(default_factory=list)
 
-    def take(self, piece: Message) -> None:
+    def add(self, piece: Message) -> None:
         self.text.append(piece.content or "")
         self.thinking.append(piece.thinking or "")
         self.calls += piece.tool_calls or ()
@@ -141,15 +141,15 @@ def _chunk(line: str) -> ChatResponse:
     return ChatResponse(**part)
 
 
-def _answer(model: str, messages: list[ChatMessage], said: _Said, last: ChatResponse) -> ModelResponse:
+def _answer(model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse) -> ModelResponse:
     tool_calls: list[AssistantToolCall] = [
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
-        for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)
+        for number, call in enumerate(answer.calls, start=sum(map(_calls_in, messages)) + 1)
     ]
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
-    thinking = "".join(said.thinking)
+    thinking = "".join(answer.thinking)
     fields = {"thinking": thinking} if thinking else {}
-    parts = parts_with_fields("".join(said.text), fields, [{} for _ in tool_calls])
+    parts = parts_with_fields("".join(answer.text), fields, [{} for _ in tool_calls])
     return answer_of(WIRE, model, parts, tool_calls, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
 
 
@@ -268,7 +268,7 @@ _FAMILIES = re.compile(
 SPEC = ProviderSpec(
     name=WIRE,
     about="models on your own machine, and Ollama's cloud",
-    place=40,
+    position=40,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,

@@ -59,7 +59,7 @@ async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], opt
 
 
 async def stream(
-    client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+    client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
     """Make a streaming request; a server that answers in one piece is handled too."""
     from openai.types.chat import ChatCompletion
@@ -69,7 +69,7 @@ async def stream(
     if "stream_options" not in learned(client, model).options.fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = Chunks(await create(**taken_by(create, request)))
-    return await read_stream(chunks, say, Parts(model), ChatCompletion.construct, partial(read, model=model))
+    return await read_stream(chunks, on_text, Parts(model), ChatCompletion.construct, partial(read, model=model))
 
 
 class Chunks:
@@ -239,7 +239,7 @@ class Parts:
     reason: str | None = None
     _by_index: dict[int | None, _Call] = field(default_factory=dict)
 
-    def take(self, chunk: ChatCompletionChunk) -> str:
+    def add(self, chunk: ChatCompletionChunk) -> str:
         """Add a chunk; return the text in it."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
         text = ""
@@ -264,7 +264,7 @@ class Parts:
             new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
         elif delta.content and "content" in self.fields:
             new["content"] = [{"type": "text", "text": delta.content}]
-        self.fields.take(new)
+        self.fields.add(new)
 
     def _take_call(self, part: ChoiceDeltaToolCall) -> None:
         call = self._by_index.get(part.index)
@@ -274,7 +274,7 @@ class Parts:
             self.calls.append(call)
         repeated = call.id is not None and part.id == call.id
         call.id = call.id or part.id
-        call.fields.take(self.reading.of_call(part))
+        call.fields.add(self.reading.of_call(part))
         if part.function is not None:
             call.name += "" if repeated else part.function.name or ""
             call.arguments += part.function.arguments or ""
@@ -330,7 +330,7 @@ MODELS = {
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every compatible server",
-    place=10,
+    position=10,
     build=lambda name, config: over_openai(name, config, _client),
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,

@@ -34,7 +34,7 @@ from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, offer_plain
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, plain_tools_param
 from casual_mcp_nb.types.cards import without_cards
 from casual_mcp_nb.types.event import SEARCH_TOOLS, HostedCall
 
@@ -101,7 +101,7 @@ class ResponsesClient(OwnClient):
         response = await create(**taken_by(create, request))
         return _read(response, model, options)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
         """Make a streaming request; a server that answers in one piece is handled too."""
         from openai.types.responses import Response
 
@@ -109,11 +109,11 @@ class ResponsesClient(OwnClient):
         request = await built(messages, lambda: _request(self, model, messages, options))
         events = await create(**taken_by(create, request), stream=True)
         read = partial(_read, model=model, options=options)
-        return await read_stream(events, say, _ResponseStream(model, options), Response.construct, read)
+        return await read_stream(events, on_text, _ResponseStream(model, options), Response.construct, read)
 
 
-def _offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
-    return {**offer_plain(tools), "found": [dict(tool) for tool in found]}
+def _offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
+    return {**plain_tools_param(tools), "found": [dict(tool) for tool in found_tools]}
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
@@ -164,8 +164,8 @@ class _Deferred:
     definitions: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, messages: Sequence[ChatMessage], model: str, found: Definitions) -> _Deferred:
-        definitions = {tool["name"]: tool for tool in found}
+    def of(cls, messages: Sequence[ChatMessage], model: str, found_tools: Definitions) -> _Deferred:
+        definitions = {tool["name"]: tool for tool in found_tools}
         others = {call.function.name for message in messages for call, own in _calls(message, model) if "namespace" not in own}
         added = first_found(messages, definitions.keys() - others)
         plain = definitions.keys() - {name for names in added for name in names}
@@ -253,9 +253,9 @@ def _replayed(call: AssistantToolCall, own: Mapping[str, Any], plain: Collection
     if own.get("type") == _SEARCH_CALL:
         searched = {"type": _SEARCH_CALL, "execution": "client", "status": "completed"}
         return {**searched, "call_id": call.id, "arguments": json.loads(function.arguments)}
-    made = {"type": "function_call", "call_id": call.id, "name": function.name, "arguments": function.arguments}
+    call_item = {"type": "function_call", "call_id": call.id, "name": function.name, "arguments": function.arguments}
     namespace = own.get("namespace")
-    return {**made, "namespace": namespace} if isinstance(namespace, str) and function.name not in plain else made
+    return {**call_item, "namespace": namespace} if isinstance(namespace, str) and function.name not in plain else call_item
 
 
 def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
@@ -276,8 +276,8 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
         raise InvalidResponse(as_sent(response))
     if status not in ("completed", "incomplete", None):
         raise StreamTruncated(f"The response is {status}.")
-    found = {tool["name"] for tool in options.extra.get("found", ())}
-    parts = [part for item in output if (part := _part(item, found)) is not None]
+    found_names = {tool["name"] for tool in options.extra.get("found", ())}
+    parts = [part for item in output if (part := _part(item, found_names)) is not None]
     calls = [_call(item, options) for item in output if item.type == "function_call" or _is_search(item)]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     usage = _usage(response.usage, getattr(response, "prompt_cache_diagnostics", None))
@@ -290,9 +290,9 @@ def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
     ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
     searches = [item for item in ran if item["type"] == "web_search_call"]
     for item in ran:
-        name, asked, result = _HOSTED_CALLS[str(item["type"])]
-        found = _cited(output) if searches and item is searches[-1] else item.get(result)
-        yield hosted_call(name, item.get(asked), found, failed=item.get("status") == "failed")
+        name, input_field, result = _HOSTED_CALLS[str(item["type"])]
+        outcome = _cited(output) if searches and item is searches[-1] else item.get(result)
+        yield hosted_call(name, item.get(input_field), outcome, failed=item.get("status") == "failed")
 
 
 def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
@@ -309,13 +309,13 @@ def _failure(error: object) -> Exception:
     return Reported(f"{code}: {message or error}", _STATUS_OF_CODE.get(code, 400))
 
 
-def _part(item: ResponseOutputItem, found: Collection[str]) -> Part | None:
+def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None:
     match item.type:
         case "function_call":
             namespace = getattr(item, "namespace", None)
             namespace = namespace if isinstance(namespace, str) and len(namespace) <= _MAX_NAMESPACE else None
-            known = namespace or getattr(item, "name", None) in found
-            return {"type": "call", **({"fields": {"namespace": namespace}} if known else {})}
+            is_deferred = namespace or getattr(item, "name", None) in found_names
+            return {"type": "call", **({"fields": {"namespace": namespace}} if is_deferred else {})}
         case "tool_search_call" if _is_search(item):
             return {"type": "call", "fields": {"type": _SEARCH_CALL}}
         case "tool_search_call" | "tool_search_output" | "additional_tools":
@@ -383,7 +383,7 @@ class _ResponseStream:
     last: Response | None = None
     anything: bool = False
 
-    def take(self, event: ResponseStreamEvent) -> str:
+    def add(self, event: ResponseStreamEvent) -> str:
         """Add an event; return the text in it."""
         self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
         match event.type:
@@ -423,9 +423,9 @@ def _build_classes() -> None:
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, with reasoning that is kept between steps",
-    place=20,
+    position=20,
     build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
-    adapter=ProviderAdapter(offer_plain, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found),
+    adapter=ProviderAdapter(plain_tools_param, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found),
     client=lambda: ResponsesClient,
     sdk="openai",
     key_variable="OPENAI_API_KEY",

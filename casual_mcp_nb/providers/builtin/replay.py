@@ -58,7 +58,7 @@ def _build(name: str, config: ClientConfig) -> Any:
 SPEC = ProviderSpec(
     name="replay",
     about="the answers of a cassette (no model is asked)",
-    place=58,
+    position=58,
     build=_build,
     api="A cassette",
     needs_key=False,
