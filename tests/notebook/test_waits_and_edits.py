@@ -106,8 +106,8 @@ def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(ses
         assert question.kind == kind
         event_kind = ApprovalAsked if kind == "approval" else QuestionAsked
         wait_until(
-            lambda: isinstance(next(iter(session.turns[-1].person_waits.open_questions), None), event_kind),
-            "it is recorded",  # noqa: B023
+            lambda: isinstance(next(iter(session.turns[-1].person_waits.open_questions), None), event_kind),  # noqa: B023
+            "it is recorded",
         )
         assert_says_whom_it_waits_for(session.turns[-1])
         question.approve() if isinstance(question, ApprovalQuestion) else question.next()  # type: ignore[attr-defined]

@@ -303,7 +303,7 @@ async def test_a_conversation_changes_its_provider_and_its_way(
         model = model_of(server, wire)
         messages.append(UserMessage(content="Go on."))
         for _ in range(3):
-            request = {"found": found} if native else {}
+            request = {"found_tools": found} if native else {}
             tools = LOADED if native else [*LOADED, *found]
             got = await model.complete(messages, tools, stream=stream, on_event=lambda _: None, **request)
             messages.append(got.message)
