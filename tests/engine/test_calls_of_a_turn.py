@@ -168,7 +168,7 @@ async def test_structured_content_that_differs_from_the_text_reaches_the_model_b
 
 @pytest.mark.defect("A7")
 @pytest.mark.parametrize("depth", [150, 300, 5_000])
-async def test_arguments_nested_too_deep_are_our_error_and_the_conversation_can_still_be_saved(
+async def test_too_deeply_nested_arguments_are_an_error_and_the_conversation_can_be_saved(
     chat: McpToolChat, desk: Desk, depth: int
 ) -> None:
     text = '{"value": ' + "[" * depth + "]" * depth + "}"
@@ -237,7 +237,7 @@ async def test_a_turn_and_its_call_are_running_while_they_run(chat: McpToolChat,
 
 
 @pytest.mark.defect("C2")
-async def test_a_call_whose_turn_ended_without_its_end_is_unknown_and_no_file_holds_a_running_turn(
+async def test_a_call_without_an_end_is_unknown_and_no_file_has_a_running_turn(
     chat: McpToolChat,
 ) -> None:
     turn = await ask(chat, call("desk__add", a=1, b=2), "3")
@@ -277,7 +277,7 @@ async def test_names_that_a_model_invents_are_clean_wherever_they_go(chat: McpTo
 
 
 @pytest.mark.defect("B5")
-async def test_a_tools_name_in_characters_that_no_provider_takes_becomes_its_name_on_the_wire(chat: McpToolChat) -> None:
+async def test_a_tool_name_with_characters_that_providers_refuse_becomes_its_wire_name(chat: McpToolChat) -> None:
     turn = await ask(chat, raw(("a", "desk:add", '{"a": 1, "b": 2}')), "3")
     assert turn.tool_calls[0].result == "3"
     assert turn.tool_calls[0].name == "desk__add"
@@ -302,9 +302,7 @@ async def test_the_environment_sets_how_many_calls_of_an_answer_run(desk: Desk, 
 
 
 @pytest.mark.defect("B6")
-async def test_a_model_that_repeats_a_failing_call_is_told_after_three_and_ended_after_five(
-    chat: McpToolChat, desk: Desk
-) -> None:
+async def test_a_repeated_failing_call_is_reported_after_three_and_ends_after_five(chat: McpToolChat, desk: Desk) -> None:
     turn = await ask(chat, *(call("desk__fail") for _ in range(50)))
     assert turn.status == "failed"
     assert desk.ran == ["fail"] * 5
@@ -318,7 +316,7 @@ async def test_a_model_that_repeats_a_failing_call_is_told_after_three_and_ended
 
 
 @pytest.mark.defect("G6")
-async def test_a_model_that_repeats_a_call_that_succeeds_is_told_and_the_error_has_the_last_result(
+async def test_a_repeated_successful_call_is_reported_and_the_error_has_its_last_result(
     chat: McpToolChat,
 ) -> None:
     chat.limits = replace(chat.limits, max_steps=5)
@@ -387,7 +385,7 @@ async def test_a_bare_name_that_fits_several_tools_is_answered_with_all_of_them(
 
 
 @pytest.mark.defect("B4")
-async def test_of_very_many_progress_reports_the_first_and_the_last_are_kept_and_the_rest_is_counted(chat: McpToolChat) -> None:
+async def test_only_the_first_and_last_of_many_progress_reports_are_recorded(chat: McpToolChat) -> None:
     turn = await ask(chat, call("desk__chatter"), "ok")
     reports = [event.progress for event in turn.trace.of(ToolProgress)]
     assert reports[0] == 1

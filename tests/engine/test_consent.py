@@ -70,7 +70,7 @@ def statuses(turn: Any) -> list[str]:
 
 
 @pytest.mark.defect("A4")
-async def test_without_a_policy_destructive_tools_ask_each_time_and_those_that_say_nothing_once_for_their_server() -> None:
+async def test_without_a_policy_destructive_tools_always_ask_and_unannotated_ones_once() -> None:
     person = Person(lambda request: Decision(True, "server" if request.reason == "unannotated" else "call"))
     async with McpToolChat.from_config(stdio(), approver=person) as chat:
         turn = await ask(chat, *each(), *each(), "done")
@@ -134,7 +134,7 @@ async def test_a_policy_of_a_config_names_tools_and_one_in_python_counts_instead
 
 
 @pytest.mark.defect("A4")
-async def test_where_nobody_can_be_asked_tools_that_say_nothing_run_and_the_turn_says_so_once() -> None:
+async def test_unannotated_tools_run_unattended_with_one_notice() -> None:
     async with McpToolChat.from_config(stdio()) as chat:
         turn = await ask(chat, *each(), "done")
         assert dict(zip(NAMES, statuses(turn), strict=True)) == {name: "denied" if name == "wipe" else "ok" for name in NAMES}
@@ -165,7 +165,7 @@ async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, statu
 
 
 @pytest.mark.defect("A4")
-async def test_a_tool_that_a_policy_names_and_its_server_does_not_have_is_said_with_the_nearest_name() -> None:
+async def test_a_policy_for_a_missing_tool_is_reported_with_the_nearest_name() -> None:
     async with McpToolChat.from_config(stdio(approval={"wype": "always", "*": "never"})) as chat:
         (notice,) = (await ask(chat, "done")).notices
         assert notice.server == "box"
@@ -226,7 +226,7 @@ async def test_a_harmless_definition_at_first_does_not_undo_a_later_destructive_
 
 @pytest.mark.defect("A3")
 @pytest.mark.parametrize("scope", ["tool", "server"])
-async def test_what_was_allowed_for_the_conversation_ends_with_the_definition_and_the_difference_is_asked(scope: Any) -> None:
+async def test_a_changed_definition_ends_an_approval_and_asks_with_the_difference(scope: Any) -> None:
     person = Person(Decision(True, scope))
     before, after = tool("pay", description="Pay."), tool("pay", description="Pay. And tell everybody.")
     config = {"servers": {"shop": flipping([before, tool("other")], [after, tool("other")], [before, tool("other")])}}

@@ -71,7 +71,7 @@ async def test_an_answer_letter_by_letter_leaves_a_small_trace_with_all_its_text
     assert len(deltas) < 20_000 / 10
 
 
-async def test_whoever_reads_a_stream_slowly_holds_nothing_up_and_reads_what_the_trace_holds() -> None:
+async def test_a_slow_reader_of_a_stream_delays_nothing_and_reads_the_whole_trace() -> None:
     piece = "blah " * 40
     with Streaming(10_000, piece) as provider:
         async with made(provider, TurnLimits(answer_characters=3_000_000)) as chat:

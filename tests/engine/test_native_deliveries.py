@@ -51,8 +51,8 @@ class Deferring(ChatModel):
     defers_natively = True  # type: ignore[assignment]
     given: list[list[str] | None]
 
-    async def complete(self, messages: Any, tools: Any = (), *, found: Any = None, **more: Any) -> Any:
-        self.given.append(None if found is None else [tool["name"] for tool in found])
+    async def complete(self, messages: Any, tools: Any = (), *, found_tools: Any = None, **more: Any) -> Any:
+        self.given.append(None if found_tools is None else [tool["name"] for tool in found_tools])
         return await super().complete(messages, tools, **more)
 
 

@@ -81,9 +81,7 @@ def test_a_session_sends_the_calls_prompt_else_the_models_template_else_its_own(
             assert sent_to(provider) == expected, options
 
 
-def test_a_template_of_the_call_comes_before_the_models_template_and_the_sessions_prompt(
-    config: Path, provider: Obedient
-) -> None:
+def test_the_template_of_a_call_overrides_that_of_the_model_and_the_session(config: Path, provider: Obedient) -> None:
     with Session(config, system=OWN, trust=True, quiet=True) as session:
         for model in ("templated", "plain"):
             session.chat(ASK, model=model, template="other")

@@ -190,7 +190,7 @@ async def test_what_appears_in_a_turn_obeys_the_toolset(chat: McpToolChat) -> No
 
 
 @pytest.mark.defect("D10")
-async def test_a_tool_that_changes_in_a_turn_is_blocked_at_the_next_step_where_tools_are_pinned(tmp_path: Path) -> None:
+async def test_a_pinned_tool_that_changes_in_a_turn_is_blocked_at_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "hub.py").write_text(SOURCE + "\nmcp.run(show_banner=False)\n")
     config = {"command": sys.executable, "args": [str(tmp_path / "hub.py")], "init_timeout": 60, "pin_tools": True}
     async with McpToolChat.from_config({"servers": {"hub": config}}) as chat:

@@ -29,7 +29,7 @@ def test_without_deferred_tools_a_turn_is_two_requests() -> None:
     assert budget.now.turn == 2 * first + 2 * QUESTION + CALL + RESULT
 
 
-def test_with_deferred_tools_a_search_comes_first_and_its_definitions_are_sent_from_then_on() -> None:
+def test_deferred_tools_are_searched_first_and_sent_from_then_on() -> None:
     some = view(40)
     each = sum(tool.tokens for tool in some.deferred) / 40
     search = CALL + 5 * CARD

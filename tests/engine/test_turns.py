@@ -234,7 +234,7 @@ async def test_an_empty_answer_leaves_no_message_that_a_provider_would_refuse(ch
 
 
 @pytest.mark.fault(57)
-async def test_a_model_that_never_stops_calling_tools_ends_at_the_limit_and_keeps_its_rounds(chat: McpToolChat) -> None:
+async def test_a_model_that_keeps_calling_tools_ends_at_the_limit_with_its_steps(chat: McpToolChat) -> None:
     turn = await ask(chat, *(call("lab__add", a=i, b=i) for i in range(9)), max_steps=3)
     assert turn.status == "failed"
     assert "3 steps" in (turn.error or "")
@@ -368,7 +368,7 @@ async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_ca
     assert made.seconds == pytest.approx(end.at - made.at - made.waited)
 
 
-async def test_an_explicit_system_prompt_wins_over_a_message_and_a_message_over_the_template(chat: McpToolChat) -> None:
+async def test_an_explicit_system_prompt_overrides_a_message_and_that_the_template(chat: McpToolChat) -> None:
     from casual_llm.messages import SystemMessage
 
     model = scripted_model("a", "b", "c")

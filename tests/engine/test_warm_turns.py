@@ -104,7 +104,7 @@ async def test_what_is_missing_is_looked_up_again_when_a_server_has_changed() ->
         assert not (await ask(chat, "done")).notices
 
 
-async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_then_when_it_changes() -> None:
+async def test_missing_tools_are_reported_in_the_first_turn_and_after_changes() -> None:
     licensed = Licensed("moody", "sad")
     licensed.licences.add("sad")
     server_manager = ServerManager({}, in_process={"many": many(), **licensed.servers})
@@ -127,7 +127,7 @@ async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_t
         assert [await missing(history) for _ in range(2)] == [["sad"], []]
 
 
-async def test_a_name_that_does_not_exist_is_refused_in_each_turn_and_forgotten_when_it_is_gone(chat: McpToolChat) -> None:
+async def test_an_unknown_name_is_refused_in_each_turn_until_it_is_removed(chat: McpToolChat) -> None:
     await ask(chat, "done")
     chat.tool_sets["lost"] = ToolSetConfig(servers={})
     chat.selection.tool_set = "lost"

@@ -53,7 +53,7 @@ def test_a_tool_that_the_config_leaves_out_is_reached_by_no_way(fields: dict[str
 
 
 @pytest.mark.defect("D14")
-def test_a_list_that_names_a_tool_which_does_not_exist_is_told_of_once_the_tools_are_known() -> None:
+def test_a_list_with_an_unknown_tool_is_reported_when_the_tools_are_listed() -> None:
     with session_of(s={"exclude_tools": ["wriet", "drop_*"]}) as session:
         turn = session.chat("go", model=scripted_model("done"))
         notices = [event for event in turn.trace if type(event).__name__ == "Notice"]
@@ -87,7 +87,7 @@ def test_the_doctor_says_nothing_of_the_tools_of_a_server_that_is_not_connected(
 
 
 @pytest.mark.defect("D12")
-def test_a_server_that_is_switched_off_is_there_and_not_started_until_a_person_turns_it_on() -> None:
+def test_a_disabled_server_is_listed_and_starts_when_a_person_enables_it() -> None:
     with session_of(on={}, off={"disabled": True}) as session:
         assert session.servers["off"].state == "closed"
         assert session.servers["off"].seconds is None

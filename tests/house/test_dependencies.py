@@ -64,7 +64,7 @@ def test_every_package_that_is_imported_is_declared_with_a_floor() -> None:
 
 
 @pytest.mark.defect("F25")
-def test_what_bundled_servers_need_is_installed_with_the_package_or_by_the_extra_they_name() -> None:
+def test_requirements_of_bundled_servers_are_dependencies_or_in_the_named_extra() -> None:
     homes = packages_distributions()
     for server in BUNDLED.values():
         extra = PROJECT["project"]["optional-dependencies"][server.extra] if server.extra else []

@@ -279,7 +279,7 @@ def test_the_picture_is_one() -> None:
     assert DOT.startswith(b"\x89PNG\r\n")
 
 
-def test_damaged_values_are_all_different_from_the_value_the_same_for_a_seed_and_can_be_written() -> None:
+def test_damaged_values_are_distinct_reproducible_and_serializable() -> None:
     value = {"a": [1, 2, {"b": "c"}], "d": {"e": None, "f": [{"g": 1.0}]}}
     before = json.dumps(value)
     texts = [json.dumps(each) for each in fuzz.mutations(value, 1, 500)]

@@ -34,7 +34,7 @@ def kernel(request: Any) -> Iterator[Kernel]:
 
 
 @pytest.mark.defect("A3", "A4")
-def test_an_annotation_that_flips_after_two_denials_gets_a_third_question_in_the_cell(kernel: Kernel) -> None:
+def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(kernel: Kernel) -> None:
     ran, prompts = kernel.typed("pay('pay', 'turn_1')", "n", "")
     assert "STATUSES denied denied ok" in ran.text()
     assert [prompt.splitlines()[0] for prompt in prompts] == ["Allow shop to run pay?"] * 2
@@ -99,7 +99,7 @@ def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_cha
 
 
 @pytest.mark.fault(105)
-def test_a_cell_without_input_is_told_what_to_do_and_a_cell_may_vouch_for_its_config(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_cell_without_input_gets_advice_and_may_accept_its_config(kernel: Kernel, tmp_path: Path) -> None:
     kernel.run("%load_ext casual_mcp_nb\n" + CONFIG.format(folder=str(tmp_path)) + "write()")
     ran = kernel.run(f"%mcp connect {tmp_path}/casual_mcp_config.json")
     assert ran.status == "error"

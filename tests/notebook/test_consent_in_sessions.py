@@ -177,7 +177,7 @@ def test_what_a_server_asks_is_cancelled_after_the_limit_and_the_turn_says_so() 
 
 
 @pytest.mark.defect("A5")
-def test_an_open_request_of_a_server_stops_the_clock_of_its_calls_up_to_the_same_limit_only() -> None:
+def test_an_open_request_pauses_the_deadlines_of_the_servers_calls_up_to_its_limit() -> None:
     form = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
     plan = {"a": {"ask": "elicitation/create", "ask_params": form}}
     slow = raw_config(calls=plan, version=LATEST, config={"call_timeout": 0.3})
@@ -190,7 +190,7 @@ def test_an_open_request_of_a_server_stops_the_clock_of_its_calls_up_to_the_same
 
 
 @pytest.mark.defect("A5")
-def test_a_server_that_asks_forty_times_at_once_has_eight_open_and_is_said_to_ask_too_much(tmp_path: Path) -> None:
+def test_a_server_that_asks_forty_questions_has_eight_open_and_is_reported(tmp_path: Path) -> None:
     record = tmp_path / "record"
     with Session.from_config({"servers": {"asker": asking(39, record=str(record))}}) as session:
         future = session.submit("x", model=scripted_model(call("asker__a"), "done"))

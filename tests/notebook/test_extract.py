@@ -93,7 +93,7 @@ def test_no_tools_are_offered_and_the_schema_is_read(session: Session) -> None:
     assert "Somebody in a text." in request.messages[0].content
 
 
-def test_an_extraction_leaves_the_conversation_as_it_is_unless_it_is_asked_to_go_on_with_it(session: Session) -> None:
+def test_an_extraction_leaves_the_conversation_unchanged_unless_it_continues_it(session: Session) -> None:
     session.chat("I am Ada.", model=scripted_model("Hello Ada."))
     alone, going_on = scripted_model(GOOD), scripted_model("Hm.", GOOD)
     session.extract("Who is 36?", Person, model=alone)

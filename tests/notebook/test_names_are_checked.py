@@ -53,7 +53,7 @@ def session() -> Iterator[Session]:
         (lambda s: Selection(discovry=True), "discovery"),
     ],
 )
-def test_an_unknown_name_is_refused_before_anything_is_connected_and_the_nearest_is_named(
+def test_an_unknown_name_is_refused_before_connecting_with_the_nearest_name(
     session: Session, assign: Any, nearest: str
 ) -> None:
     before, model = session.selection.key(), session.model
@@ -78,9 +78,7 @@ def test_an_unknown_name_is_refused_before_anything_is_connected_and_the_nearest
         {"tools_off": [1]},
     ],
 )
-def test_a_value_that_a_field_cannot_have_is_a_usage_error_on_assignment_and_in_a_new_selection(
-    session: Session, values: dict[str, Any]
-) -> None:
+def test_an_invalid_value_is_a_usage_error_on_assignment_and_construction(session: Session, values: dict[str, Any]) -> None:
     before = session.selection.key()
     ((field, value),) = values.items()
     for attempt in (lambda: setattr(session.selection, field, value), lambda: Selection(**values)):

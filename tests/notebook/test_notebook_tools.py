@@ -114,7 +114,7 @@ def test_a_figure_is_made_on_the_main_thread_and_reaches_model_and_person(kernel
     assert "data:image/png" in kernel.run(DRAW).text("text/html")
 
 
-def test_an_async_tool_runs_on_the_kernels_loop_and_a_blocking_call_says_that_it_holds_it(kernel: Kernel) -> None:
+def test_an_async_tool_runs_on_the_kernels_loop_unless_a_blocking_call_holds_it(kernel: Kernel) -> None:
     kernel.run(WAIT)
     assert kernel.run(AWAIT).text().strip() == "open"
     kernel.run("turn = session.chat('Wait', model=scripted_model(call('notebook__wait'), 'Done.'), echo='none')")

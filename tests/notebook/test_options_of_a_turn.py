@@ -179,7 +179,7 @@ async def test_a_slow_reader_of_a_stream_gets_every_event_and_holds_nothing_up(s
 
 
 @pytest.mark.defect("D14")
-def test_the_system_prompt_of_the_call_comes_before_the_sessions_and_that_before_the_templates() -> None:
+def test_the_system_prompt_of_a_call_overrides_the_sessions_and_that_the_template() -> None:
     model = scripted_model(*["ok"] * 4)
 
     def system_sent() -> str:

@@ -68,7 +68,7 @@ async def test_fastapi_awaits_a_session_and_calls_it_from_its_threads(fastapi: A
     assert [answer.json() for answer in answers[1:]] == ["1", "2", "3", "4"]
 
 
-def test_a_dask_task_makes_a_session_of_its_own_and_a_session_says_why_it_cannot_be_sent_to_one() -> None:
+def test_a_dask_task_creates_a_session_and_cannot_receive_one() -> None:
     pytest.importorskip("distributed")
     code = f"""
         from distributed import Client, LocalCluster

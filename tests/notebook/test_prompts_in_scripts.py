@@ -92,7 +92,7 @@ statuses(session.chat("x", model=scripted_model(ADD, "3")))
     [(FROM_CODE, "ok", False, True), (TIMED_OUT, "denied", False, False), (STOPPED, "stopped", True, False)],
     ids=["answered from code", "timed out", "stopped"],
 )
-def test_a_prompt_that_nobody_typed_an_answer_to_does_not_break_the_end_of_the_process(
+def test_an_unanswered_prompt_does_not_break_the_end_of_the_process(
     code: str, status: str, terminal: bool, closed: bool
 ) -> None:
     code = ANSWERED + code + ("session.close()\n" if closed else "")
@@ -154,7 +154,7 @@ def test_a_script_without_a_terminal_runs_nothing_that_says_it_is_destructive() 
 
 
 @pytest.mark.defect("A4")
-def test_in_a_terminal_a_destructive_tool_asks_without_any_policy_and_the_end_of_the_input_is_a_no() -> None:
+def test_a_destructive_tool_asks_in_a_terminal_and_the_end_of_input_denies_it() -> None:
     code = """
 session = Session.from_config({"servers": {}}, in_process={"shop": shop})
 WIPE = call("shop__wipe")

@@ -84,7 +84,7 @@ def test_a_denied_call_gives_the_model_the_reason_and_the_others_go_on(session: 
 
 
 @pytest.mark.fault(98)
-def test_a_call_that_nobody_answers_for_is_denied_after_the_time_limit_and_the_model_reads_so(session: Session) -> None:
+def test_a_call_without_an_answer_is_denied_after_the_time_limit(session: Session) -> None:
     session.questions.time_limit = 0.1
     two = calls(ADD, call("no_such_tool"))
     turn = session.submit("x", model=scripted_model(two, "done")).result(30)
@@ -95,7 +95,7 @@ def test_a_call_that_nobody_answers_for_is_denied_after_the_time_limit_and_the_m
 
 
 @pytest.mark.fault(98)
-def test_an_approval_for_the_conversation_holds_for_this_tool_only_and_until_a_new_conversation(session: Session) -> None:
+def test_an_approval_for_the_conversation_covers_one_tool_until_the_next_one(session: Session) -> None:
     other = call("math__multiply", a=2, b=4)
     future = session.submit("x", model=scripted_model(ADD, ADD, other, "done"))
     asked(session, ApprovalQuestion).approve(for_conversation=True)
@@ -117,7 +117,7 @@ def test_an_approval_for_the_conversation_answers_for_the_same_tool_beside_it(se
 
 
 @pytest.mark.fault(97)
-def test_a_shell_command_built_from_a_result_is_shown_whole_and_does_not_run_without_approval(tmp_path: Path) -> None:
+def test_a_shell_command_from_a_result_is_shown_whole_and_needs_approval(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     command = f"echo {'x' * 9000}; touch {mark} # \u202e" + "y" * 3000
     page: FastMCP[Any] = FastMCP("page")

@@ -182,7 +182,7 @@ def test_attachments_are_marked_with_their_origin_before_the_persons_message(ses
     assert turn.steps[0].request.messages[-2:] == tuple(turn.prompt_messages)
     assert "Compare Bergen with Oslo." in session.conversation._repr_html_()
     again = session.rerun(prompt="Which is wider?", model=scripted_model("Bergen."), echo="none")
-    assert again.asked[0] == attachment
+    assert again.prompt_messages[0] == attachment
     assert again.prompt == "Which is wider?"
 
 

@@ -39,7 +39,7 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def test_a_question_is_answered_by_search_load_and_call_and_a_follow_up_needs_no_search(session: Session) -> None:
+def test_a_question_searches_loads_and_calls_and_a_follow_up_needs_no_search(session: Session) -> None:
     first = session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
     assert [c.name for c in first.tool_calls] == ["search_tools", "time__convert_time"]
     assert "22:30" in first.answer

@@ -64,7 +64,7 @@ def test_a_cell_shows_the_servers_while_they_start_and_the_final_table_once(kern
 
 @pytest.mark.kernel
 @pytest.mark.defect("C14")
-def test_a_magic_shows_something_before_it_has_imported_anything_and_its_status_once(kernel: Kernel) -> None:
+def test_a_magic_shows_a_text_before_its_imports_and_its_status_once(kernel: Kernel) -> None:
     ran = kernel.run("%mcp demo")
     kinds = [message["msg_type"] for message in ran.messages if message["msg_type"] not in ("status", "execute_input")]
     assert kinds[0] == "display_data"
@@ -108,9 +108,7 @@ def test_quiet_shows_nothing(kernel: Kernel, code: str) -> None:
 @pytest.mark.defect("C14")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize(("quiet", "lines"), [("", {"math", "broken"}), ("1", set())])
-def test_a_script_on_a_terminal_writes_a_line_for_each_server_and_none_where_it_is_to_be_quiet(
-    quiet: str, lines: set[str]
-) -> None:
+def test_a_script_on_a_terminal_writes_a_line_per_server_unless_it_is_quiet(quiet: str, lines: set[str]) -> None:
     import pty
 
     code = f"from casual_mcp_nb import Session\nwith Session({CONFIG!r}) as s: print(s.call_tool('math:add', a=1, b=2).result)"
@@ -133,7 +131,7 @@ def test_a_script_on_a_terminal_writes_a_line_for_each_server_and_none_where_it_
 
 @pytest.mark.defect("D14")
 @pytest.mark.parametrize("how", ["connect", "connect_async", "raise_for_status"])
-async def test_a_server_that_failed_is_an_error_for_who_is_strict_and_each_reason_is_named(how: str) -> None:
+async def test_a_failed_server_is_an_error_when_strict_and_each_reason_is_named(how: str) -> None:
     servers = {**SERVERS, "math": {"bundled": "math", "transport": "in-process"}, "gone": BROKEN}
     async with Session.from_config({"servers": servers}) as session:
         if how == "raise_for_status":

@@ -116,7 +116,7 @@ def test_the_way_of_a_tool_ends_where_something_stops_it_with_the_reason(
 
 
 @pytest.mark.defect("K3")
-def test_a_name_is_told_as_the_model_is_sent_it_and_a_tool_that_is_listed_twice_works(session: Session) -> None:
+def test_the_wire_name_is_shown_and_a_tool_that_is_listed_twice_works(session: Session) -> None:
     diagnosis = tool_of(session, "shop:list_bills")
     assert diagnosis.wire_name == "shop__list_bills"
     assert "listed twice" in diagnosis["listed"].found
@@ -137,7 +137,7 @@ def test_of_a_server_every_tool_is_told_also_those_that_cannot_be_used(
 
 
 @pytest.mark.defect("K3")
-def test_the_check_of_a_session_and_the_card_of_a_server_name_the_tools_that_cannot_be_used(session: Session) -> None:
+def test_unusable_tools_are_named_by_the_session_check_and_the_server_card(session: Session) -> None:
     assert set(session.servers["shop"].left_out) == {"broken", "no_schema", "list_bills"}
     assert "no_schema" in str(session.servers["shop"])
     (found,) = [check for check in session.doctor() if check.name == "shop" and check.verdict == "warn"]

@@ -91,7 +91,7 @@ AWAITING = ["sleep", "yield_once", "future", "iterate"]
 
 @pytest.mark.defect("F19")
 @pytest.mark.parametrize("name", AWAITING)
-def test_a_method_that_awaits_something_itself_is_told_what_it_needs_where_it_blocks(name: str) -> None:
+def test_a_method_that_awaits_gets_advice_where_it_would_block(name: str) -> None:
     awaiting = Awaiting()
     with pytest.raises(UsageError, match="on_engine"):
         getattr(awaiting, name)()

@@ -84,7 +84,7 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
 
 
 @pytest.mark.parametrize("plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}])
-def test_a_script_that_forgets_to_close_ends_quickly_and_quietly_and_leaves_no_server(plan: dict[str, Any]) -> None:
+def test_a_script_that_forgets_to_close_ends_quickly_and_leaves_no_server(plan: dict[str, Any]) -> None:
     mark = new_mark()
     done = started(f"""
         from casual_mcp_nb import Session

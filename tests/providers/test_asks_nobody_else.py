@@ -56,7 +56,7 @@ print(json.dumps([at_import, sorted(asked)]))
 NAMES = [*PROVIDERS, "offline", *(["litellm"] if importlib.util.find_spec("litellm") else [])]
 
 
-def test_nobody_is_asked_at_import_and_every_client_asks_the_address_of_its_config_and_no_other(
+def test_imports_send_no_requests_and_clients_ask_only_their_configured_address(
     serving: Callable[..., Any],
 ) -> None:
     names = [name for name in NAMES if name != "offline"]

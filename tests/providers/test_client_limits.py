@@ -112,7 +112,7 @@ async def test_a_limit_of_many_tokens_takes_little_memory() -> None:
 
 @pytest.mark.fault(68)
 @pytest.mark.timeout(30)
-async def test_a_wait_is_an_event_with_its_reason_and_is_left_at_once_when_the_turn_is_stopped(
+async def test_a_wait_is_an_event_with_a_reason_and_ends_when_the_turn_is_stopped(
     serving: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PERIOD", 600.0)

@@ -43,7 +43,7 @@ WAYS: dict[str, Callable[[str], Reply]] = {
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_empty_stream_is_asked_for_in_one_piece_and_from_then_on_so_is_every_answer(
+async def test_after_an_empty_stream_every_answer_is_requested_in_one_piece(
     provider: str, how: str, serving: Callable[..., Any]
 ) -> None:
     server = serving(WAYS[how](provider), answer(provider, "Hello."), answer(provider, "Hello."))

@@ -112,7 +112,7 @@ async def test_calls_without_an_id_get_one_that_the_conversation_does_not_have(
     assert [(call.id, call.function.arguments) for call in got.message.tool_calls or ()] == [("call_1", "{}"), ("call_2", "{}")]
 
 
-async def test_a_name_that_google_does_not_take_is_sent_in_another_way_and_called_by_its_own(
+async def test_a_name_that_google_refuses_is_sent_in_another_form_and_called_by_its_own(
     strict: Callable[..., Any],
 ) -> None:
     server: FastMCP = FastMCP("2fa")

@@ -94,7 +94,7 @@ def results_by_call(provider: str, body: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.defect("D6")
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_ids_of_any_shape_are_sent_as_the_provider_takes_them_each_with_its_own_result(
+async def test_ids_of_any_shape_are_sent_in_a_valid_form_each_with_its_result(
     provider: str, strict: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict(RULES[provider], answer(provider, "Yes."))
@@ -133,7 +133,7 @@ async def test_mistral_gets_ids_of_nine_letters_and_digits(
 
 
 @pytest.mark.defect("D6")
-async def test_a_server_of_another_name_that_wants_such_ids_is_asked_again_and_that_is_remembered(
+async def test_another_server_with_strict_ids_is_asked_again_and_remembered(
     strict: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict((mistral_ids,), answer("openai", "Yes."))
@@ -185,7 +185,7 @@ async def test_names_and_arguments_of_any_shape_are_sent_as_the_provider_takes_t
 
 @pytest.mark.defect("D6")
 @pytest.mark.parametrize("provider", ["openai", "openai-responses"])
-async def test_broken_arguments_go_back_as_none_with_the_error_in_the_result_and_stay_on_the_trace(
+async def test_broken_arguments_are_sent_back_empty_with_an_error_and_stay_in_the_trace(
     provider: str, strict: Callable[..., Any], desk: FastMCP
 ) -> None:
     broken = '{"text": "hel'

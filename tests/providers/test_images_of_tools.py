@@ -106,7 +106,7 @@ CANNOT_SEE = [
 
 
 @pytest.mark.parametrize("said", CANNOT_SEE)
-async def test_a_model_that_cannot_see_is_asked_without_and_reads_a_note_and_that_is_remembered(
+async def test_a_model_without_vision_is_asked_with_a_note_for_images_and_remembered(
     said: str, strict: Callable[..., Any], desk: FastMCP
 ) -> None:
     plots = [Reply(200, answer("openai", "", ("desk__plot", {}))), Reply(200, answer("openai", "A plot."))]

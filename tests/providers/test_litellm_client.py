@@ -246,7 +246,7 @@ async def test_a_server_of_ones_own_gets_no_key_of_the_environment(
         assert KEY not in str(server.seen[0].headers)
 
 
-async def test_a_key_that_litellm_found_by_itself_is_not_shown_when_a_provider_sends_it_back(
+async def test_a_key_that_litellm_found_is_masked_when_a_provider_echoes_it(
     serving: Callable[..., Any], model_at: Callable[..., ChatModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = "planted:key.of,another/shape"
@@ -259,7 +259,7 @@ async def test_a_key_that_litellm_found_by_itself_is_not_shown_when_a_provider_s
     assert planted not in str(error)
 
 
-async def test_a_name_without_a_provider_is_asked_in_openais_format_where_there_is_an_address(
+async def test_a_name_without_a_provider_uses_openais_format_where_there_is_an_address(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(answer("openai", "Hi"))

@@ -71,7 +71,7 @@ def test_an_unknown_name_is_answered_with_the_closest_ones(ask: str, match: str)
         getattr(ModelFactory(CONFIG), ask)(f"{match}l")
 
 
-def test_a_model_that_the_config_does_not_have_is_answered_with_the_way_to_start_with_it() -> None:
+def test_an_unknown_model_is_an_error_with_the_way_to_start_it() -> None:
     with pytest.raises(UnknownNameError, match=r"Session\.quick"):
         ModelFactory(CONFIG).chat_model("anthropic:claude-sonnet-4-5")
 
@@ -91,7 +91,7 @@ def test_every_provider_that_a_config_can_name_can_be_made(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 @pytest.mark.fault(60)
-def test_a_missing_key_is_reported_before_any_request_with_every_place_it_was_looked_for(provider: str) -> None:
+def test_a_missing_key_is_reported_before_any_request_with_every_place_searched(provider: str) -> None:
     with pytest.raises(ProviderError) as caught:
         ModelFactory(client_config(provider=provider)).chat_model()
     places = f"clients.my-desk.api_key of the config, then MY_DESK_API_KEY, then {own_variable(provider)}"
@@ -167,7 +167,7 @@ class OwnClient:
         return AssistantMessage(content=f"{model} says hi"), casual_llm.Usage(prompt_tokens=3, completion_tokens=2)
 
 
-async def test_a_model_of_the_persons_own_is_used_with_its_options_and_its_usage_left_alone() -> None:
+async def test_a_users_model_keeps_its_options_and_its_usage() -> None:
     client = OwnClient()
     options = casual_llm.ChatOptions(top_p=0.5, extra={"logprobs": True})
     own = casual_llm.Model(client, "mine", default_options=options, system_message_handling="merge")  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ ERRORS = [
 
 @pytest.mark.defect("D5")
 @pytest.mark.parametrize(("error", "kind", "again"), ERRORS)
-async def test_an_error_in_a_stream_is_the_providers_own_and_is_tried_again_where_it_passes(
+async def test_an_error_in_a_stream_is_the_providers_and_temporary_ones_are_retried(
     error: Any, kind: type[ProviderError], again: bool
 ) -> None:
     server = StrictProvider("ollama", None, broken(error))

@@ -236,7 +236,7 @@ async def test_what_a_gateway_says_of_its_cache_is_a_word_or_nothing(
 
 
 @pytest.mark.parametrize(("provider", "causes"), [("anthropic", ["options"]), ("openai", [])])
-async def test_a_forced_tool_costs_the_cache_of_messages_only_where_it_is_read_before_them(
+async def test_a_forced_tool_loses_cached_messages_only_where_it_precedes_them(
     serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory], provider: str, causes: list[str]
 ) -> None:
     server = serving(answer(provider, "", ("desk__note", {"text": "a"})), *[answer(provider, "Hi.")] * 2)

@@ -78,7 +78,7 @@ async def test_a_refused_option_is_left_out_and_that_is_remembered_and_told_once
 
 @pytest.mark.defect("D7")
 @pytest.mark.parametrize("model", ["gpt-6-chat-latest", "m-1"])
-async def test_a_model_that_wants_max_completion_tokens_is_asked_so_and_that_is_remembered(model: str) -> None:
+async def test_a_model_that_requires_max_completion_tokens_gets_it_and_is_remembered(model: str) -> None:
     words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     server = StrictProvider("openai", Rules(refuses={"max_tokens": words}))
     async with chatting(server, {"model": model, "max_tokens": 300}) as chat:
@@ -258,7 +258,7 @@ async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_
 
 
 @pytest.mark.defect("G7")
-async def test_a_500_that_comes_with_an_option_is_asked_once_without_and_that_is_remembered() -> None:
+async def test_a_500_with_an_option_is_retried_once_without_it_and_remembered() -> None:
     def reply(request: Request) -> Reply:
         lacks = request.body.get("tool_choice") == "required"
         return Reply(500, {"error": {"message": "Internal error"}}) if lacks else Reply(200, answer("openai", "fine"))

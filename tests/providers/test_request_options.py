@@ -193,7 +193,7 @@ async def test_a_wrong_option_is_an_error_before_anything_is_sent(options: dict[
 
 
 @pytest.mark.defect("D3")
-async def test_a_temperature_over_what_anthropic_takes_is_an_error_before_anything_is_sent() -> None:
+async def test_a_temperature_above_anthropics_limit_is_an_error_before_any_request() -> None:
     server = StrictProvider("anthropic")
     async with chatting(server) as chat:
         with pytest.raises(UsageError, match="0 to 1"):

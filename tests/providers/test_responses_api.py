@@ -180,7 +180,7 @@ async def test_chat_completions_of_a_reasoning_model_have_no_temperature_either(
 
 
 @pytest.mark.parametrize("stream", WAYS)
-async def test_encrypted_reasoning_goes_back_in_its_place_and_survives_a_saved_conversation(
+async def test_encrypted_reasoning_is_sent_back_and_survives_a_saved_conversation(
     stream: bool, serving: Callable[..., Any]
 ) -> None:
     first = response(

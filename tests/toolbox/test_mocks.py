@@ -93,7 +93,7 @@ def ask(session: Session, **options: Any) -> Any:
 
 
 @pytest.mark.defect("H9")
-def test_a_stub_of_one_call_of_chat_answers_in_that_turn_alone_and_before_those_of_the_session(session: Session) -> None:
+def test_a_stub_of_one_chat_call_overrides_the_sessions_stubs_in_that_turn(session: Session) -> None:
     with session.mock({"math:add": "of the session", "math:subtract": "other"}):
         (made,) = ask(session, mock={"math:add": lambda a, b: a * 10 + b}).tool_calls
         assert (made.status, made.result, made.mocked) == ("ok", "12", True)

@@ -41,7 +41,7 @@ async def twice_async(number: float, context: ToolContext) -> float:
     return sum_of
 
 
-def test_a_function_calls_a_tool_of_a_server_and_only_its_own_result_reaches_the_model(session: Session, tmp_path: Any) -> None:
+def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(session: Session, tmp_path: Any) -> None:
     session.add_tool(twice)
     turn = session.chat("Double 2", model=asks("notebook__twice", number=2), echo="none")
     (outer,) = turn.tool_calls
@@ -109,7 +109,7 @@ async def test_while_a_caller_awaits_nested_functions_run_on_workers_and_on_its_
     assert turn.tool_calls[0].result == "True"
 
 
-async def test_without_a_notebook_functions_that_wait_leave_threads_for_those_that_they_call() -> None:
+async def test_waiting_functions_leave_threads_for_nested_calls_without_a_notebook() -> None:
     async with McpToolChat.from_config({}) as chat:
 
         def down(depth: int, context: ToolContext) -> int:
@@ -222,7 +222,7 @@ def user_of(user: Annotated[str, Inject("user_id")], context: ToolContext) -> st
     return f"{user} {sorted(context.values)}"
 
 
-def test_the_context_of_a_conversation_fills_marked_parameters_and_is_recorded_nowhere(session: Session, tmp_path: Any) -> None:
+def test_the_conversation_context_fills_marked_parameters_and_is_never_recorded(session: Session, tmp_path: Any) -> None:
     session.add_tool(user_of)
     session.context = {"user_id": "ada", "token": "s3cret-value"}
 

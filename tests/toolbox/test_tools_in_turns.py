@@ -50,7 +50,7 @@ def test_a_function_is_called_on_the_thread_that_waits(session: Session) -> None
     assert session.stats.tool_calls.by_server["notebook"] == 1
 
 
-async def test_while_a_caller_awaits_a_function_runs_on_a_worker_and_an_async_one_on_the_callers_loop(session: Session) -> None:
+async def test_functions_run_on_a_worker_and_async_ones_on_the_awaiting_callers_loop(session: Session) -> None:
     here = asyncio.get_running_loop()
     seen: dict[str, Any] = {}
 
@@ -69,7 +69,7 @@ async def test_while_a_caller_awaits_a_function_runs_on_a_worker_and_an_async_on
     assert seen["loop"] is here
 
 
-async def test_an_async_tool_on_the_callers_loop_fails_its_call_and_is_cancelled_with_its_turn(session: Session) -> None:
+async def test_an_async_tool_on_the_callers_loop_can_fail_and_is_cancelled_with_its_turn(session: Session) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
     @session.tool
@@ -131,7 +131,7 @@ def test_a_cell_that_runs_again_replaces_its_tool_without_a_notice(session: Sess
 
 
 @pytest.mark.defect("F22")
-def test_a_destructive_function_is_denied_in_a_script_unless_it_was_added_with_that_policy(session: Session) -> None:
+def test_a_destructive_function_is_denied_in_a_script_without_a_policy(session: Session) -> None:
     def wipe() -> str:
         return "wiped"
 

@@ -37,7 +37,7 @@ def test_cached_tokens_have_their_own_price() -> None:
     assert Price(input=2, output=8).of(USAGE) == Cost(2.8, "USD")
 
 
-def test_tokens_written_to_the_cache_cost_a_quarter_more_unless_they_have_their_own_price() -> None:
+def test_tokens_written_to_the_cache_cost_a_quarter_more_without_a_price() -> None:
     usage = TokenUsage(1_000_000, 0, 400_000, cache_write_tokens=200_000)
     assert PRICE.of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 2.5, "USD")
     assert PRICE.model_copy(update={"cache_write": 4}).of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 4, "USD")

@@ -91,7 +91,7 @@ def test_a_tool_without_a_description_is_offered_with_its_name() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_name_of_fifty_megabytes_costs_no_more_than_a_short_one_and_is_told_from_others() -> None:
+def test_a_name_of_fifty_megabytes_costs_no_more_than_a_short_one() -> None:
     long = "é" * 50_000_000
     names = {wire_name(ToolName(server, tool)) for server, tool in (("s", long + "a"), ("s", long + "b"), (long, "a"))}
     assert len(names) == 3

@@ -57,7 +57,7 @@ def test_recursion_ends_and_depth_has_a_limit() -> None:
 
 @pytest.mark.fault(42)
 @pytest.mark.timeout(30)
-def test_a_wide_schema_is_checked_in_time_that_grows_with_it_and_cut_with_the_required_parameters_first() -> None:
+def test_a_wide_schema_is_checked_in_linear_time_and_keeps_required_parameters() -> None:
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100_000)}, "required": ["p9000"]}
     assert unusable_part(wide) is None
     parameters, cuts = limited_parameters(wide)

@@ -218,7 +218,7 @@ def test_what_was_edited_in_a_pause_holds_when_the_turn_runs_to_its_end(told: To
     assert (row["prompt"], row["status"]) == ("y", "done")
 
 
-def test_a_turn_that_runs_when_the_session_closes_has_stopped_before_the_panel_freezes(told: Told) -> None:
+def test_a_running_turn_stops_before_the_panel_of_a_closed_session_freezes(told: Told) -> None:
     told.play(call("box__work"), "never")
     told.send("Work")
     wait_until(lambda: told.shown()["busy"], "the turn runs")
@@ -341,7 +341,7 @@ def test_a_closed_panel_lets_go_of_its_session() -> None:
 
 
 @pytest.mark.kernel
-def test_the_first_message_shows_at_once_and_the_libraries_of_the_providers_load_beside_the_loop() -> None:
+def test_the_first_message_shows_immediately_while_provider_libraries_load() -> None:
     code = """
 import sys, threading
 from casual_mcp_nb import Session

@@ -23,7 +23,7 @@ def state(session: Session) -> Iterator[SearchState]:
     state.close()
 
 
-def test_hits_are_those_of_the_search_of_the_session_with_the_next_ones_behind_the_cut(
+def test_hits_are_those_of_the_sessions_search_followed_by_results_over_the_limit(
     session: Session, state: SearchState, do: Do
 ) -> None:
     session.selection.max_search_results = 2

@@ -400,7 +400,7 @@ def test_a_closed_state_hears_nothing(session: Session, state: SelectionState) -
 
 
 @pytest.mark.defect("H2")
-def test_a_saved_toolset_may_name_a_server_of_this_process_and_none_that_does_not_exist(
+def test_a_saved_toolset_may_name_in_process_servers_but_no_unknown_ones(
     session: Session, state: SelectionState, do: Do
 ) -> None:
     do(state, "save_tool_set", name="all", **do(state, "draft"))

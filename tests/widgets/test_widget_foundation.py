@@ -128,7 +128,7 @@ def test_a_closed_state_tells_nobody(counter: Counter) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(0.2, True), (600, False)])
-def test_work_that_is_asked_for_often_is_done_at_once_and_then_once_more_when_it_is_time(seconds: float, more: bool) -> None:
+def test_frequent_work_is_done_immediately_and_once_more_after_the_interval(seconds: float, more: bool) -> None:
     begun, asked, done = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def work() -> None:
