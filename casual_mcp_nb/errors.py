@@ -127,19 +127,19 @@ class UnknownNameError(UsageError):
     """A name does not exist; the message suggests the closest ones.
 
     Args:
-        noun: What kind of thing it is, such as `tool` or `server`.
+        category: The kind of thing that was named, such as `tool` or `server`.
         name: The name as it was given.
         valid: The names that exist.
         hint: Replaces the hint about close matches.
     """
 
-    def __init__(self, noun: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
-        self.noun = noun
+    def __init__(self, category: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
+        self.category = category
         self.name = name
         # An iterator would be exhausted by the time the hint is made.
         valid = list(dict.fromkeys(valid))
         self.matches = closest(name, valid)
-        super().__init__(f"Unknown {noun} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
+        super().__init__(f"Unknown {category} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
 
 
 class UnknownModelError(UnknownNameError, ValueError):

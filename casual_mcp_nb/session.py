@@ -896,7 +896,7 @@ class Session(Displayable):
     @property
     def resources(self) -> Resources:
         """The resources and templates of all servers as last listed: `session.list_resources()` asks the servers."""
-        return self.resource_service.known[0]
+        return self.resource_service.last_listed[0]
 
     @blocking
     async def list_resources(self) -> Resources:
@@ -912,7 +912,7 @@ class Session(Displayable):
     @property
     def prompts(self) -> Prompts:
         """The prompts of all servers as last listed: `session.list_prompts()` asks the servers."""
-        return self.resource_service.known[1]
+        return self.resource_service.last_listed[1]
 
     @blocking
     async def list_prompts(self) -> Prompts:

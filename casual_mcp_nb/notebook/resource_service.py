@@ -93,7 +93,7 @@ class ResourceService:
         return self._last_prompts
 
     @property
-    def known(self) -> tuple[Resources, Prompts]:
+    def last_listed(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
         listings = [server.known for server in self._chat.server_manager.resources.values()]
         resources = tuple(resource for listed, _ in listings for resource in listed)
@@ -113,7 +113,7 @@ class ResourceService:
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
                 self._engine.submit(self.list_connected())[0].result(seconds)
-        return self.known
+        return self.last_listed
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
         """List the resources and prompts of the servers that are connected; the others are not waited for."""

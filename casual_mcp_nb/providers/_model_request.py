@@ -231,8 +231,8 @@ class ModelRequest:
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
         if reading.request_id_in(headers) is None:
             return answer
-        kept = reading.kept_headers(headers, reading.secrets_of(self._model))
-        return replace(answer, request_id=reading.request_id_in(kept))
+        safe = reading.kept_headers(headers, reading.secrets_of(self._model))
+        return replace(answer, request_id=reading.request_id_in(safe))
 
     def _pause_after(self, failure: ProviderError) -> None:
         """Pause the whole client if the provider requests a delay, unless it is too long."""
@@ -245,7 +245,7 @@ class ModelRequest:
         options = await self._options()
         if self._stream is None:
             return await self._wire.ask(client, name, self._messages, options)
-        return await self._stream(client, name, self._messages, options, self._say)
+        return await self._stream(client, name, self._messages, options, self._stream_text)
 
     async def _options(self) -> ChatOptions:
         self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
@@ -289,7 +289,7 @@ class ModelRequest:
             self._facts.options.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
-    def _say(self, text: str, response: object = None, /) -> None:
+    def _stream_text(self, text: str, response: object = None, /) -> None:
         if getattr(response, "num_bytes_downloaded", 0) > MAX_STREAM_BYTES:
             raise AnswerLimitError(
                 f"The stream of model {shown(self._model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",

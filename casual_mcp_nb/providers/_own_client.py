@@ -38,10 +38,10 @@ class OwnClient:
 
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
 
-        def say(text: str, response: object = None, /) -> None:
+        def put_text(text: str, response: object = None, /) -> None:
             pieces.put_nowait(text)
 
-        asking = asyncio.create_task(self.stream(model, messages, options, say))
+        asking = asyncio.create_task(self.stream(model, messages, options, put_text))
         asking.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
             while (text := await pieces.get()) is not None:

@@ -33,7 +33,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 _MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
 IS_MASK = "is the mask of a secret, not the secret; write ${NAME} to refer to an environment variable"
 
-Place = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Where a value is in a section of a config: the names and indices that lead to it."""
 
 
@@ -75,8 +75,8 @@ class ConfigOrigin:
     notes: tuple[str, ...] = field(default=(), compare=False)
     key_variable: str | None = field(default=None, compare=False)
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
-    at: Place = field(default=(), compare=False)
-    written: Mapping[Place, Written] = field(default_factory=dict, repr=False, compare=False)
+    at: FieldPath = field(default=(), compare=False)
+    written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
 
 
 _IN_PYTHON = ConfigOrigin()
@@ -131,12 +131,12 @@ class BaseConfig(BaseModel):
             raise _refusal(lost)
         return data
 
-    def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[Place]]:
+    def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[FieldPath]]:
         """Restore the values as written in the file in a dump, and list the places of secrets that would be lost."""
         option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
         in_json, origin = info.mode == "json", self._origin
-        changes: dict[Place, Any] = {}
-        lost: list[Place] = []
+        changes: dict[FieldPath, Any] = {}
+        lost: list[FieldPath] = []
         values = {path: value for name in type(self).model_fields for path, value in _leaves(getattr(self, name), (name,))}
         for path, value in {**{path: value_at(self, path) for path in origin.written}, **values}.items():
             if isinstance(value, SecretStr) and not in_json:
@@ -159,11 +159,11 @@ class BaseConfig(BaseModel):
             data |= {str(path[0]): each.text for path, each in origin.written.items() if path[0] not in fields}
         return data, [(*origin.at, *path) for path in lost]
 
-    def _shown(self, path: Place, value: Any) -> Any:
+    def _shown(self, path: FieldPath, value: Any) -> Any:
         return value
 
 
-def value_at(thing: Any, path: Place) -> Any:
+def value_at(thing: Any, path: FieldPath) -> Any:
     """Find the value at a place of a section, or of its dump; None if there is none."""
     for step in path:
         if isinstance(thing, BaseModel):
@@ -175,7 +175,7 @@ def value_at(thing: Any, path: Place) -> Any:
     return thing
 
 
-def _leaves(value: Any, path: Place) -> Iterator[tuple[Place, Any]]:
+def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     """Yield the texts and secrets in a value; other sections dump themselves."""
     if isinstance(value, str | SecretStr):
         yield path, value
@@ -184,7 +184,7 @@ def _leaves(value: Any, path: Place) -> Iterator[tuple[Place, Any]]:
             yield from _leaves(item, (*path, step))
 
 
-def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
+def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
     """Replace values at some places of a dumped value; None removes the value there."""
     if at in changes:
         return changes[at]
@@ -196,13 +196,13 @@ def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
     return value
 
 
-_lost: ContextVar[list[Place] | None] = ContextVar("lost", default=None)
+_lost: ContextVar[list[FieldPath] | None] = ContextVar("lost", default=None)
 """The places of secrets that the running dump would lose: pydantic would wrap an error raised in a serializer."""
 
 
 def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Check that a dump has all its secrets. No local variable holds one then: it has masks in their place."""
-    lost: list[Place] = []
+    lost: list[FieldPath] = []
     token = _lost.set(lost)
     try:
         dumped = dump(**options)
@@ -213,7 +213,7 @@ def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
     return dumped
 
 
-def _refusal(lost: list[Place]) -> UsageError:
+def _refusal(lost: list[FieldPath]) -> UsageError:
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return UsageError(
         f"{'.'.join(map(str, lost[0]))}{more} cannot be written: it contains a literal secret, which would be lost.",
@@ -240,7 +240,7 @@ class RemoteConfig(BaseConfig):
                     raise ValueError(f"{'.'.join(map(str, path))} {IS_MASK}")
         return self
 
-    def _shown(self, path: Place, value: Any) -> Any:
+    def _shown(self, path: FieldPath, value: Any) -> Any:
         if path[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
             return value
         # A text that happens to contain another entry's variable, such as a host name, is no secret for that.
