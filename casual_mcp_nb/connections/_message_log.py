@@ -88,21 +88,19 @@ class MessageLog:
         if method is None:
             return self._open.pop((opposite, request_id), ("", ""))
         values = params if isinstance(params, dict) else {}
-        method = self._text(method)
+        method = method if isinstance(method, str) else ""
         if request_id is None:
             if method == "notifications/progress":
                 return method, self._open.get((opposite, values.get("progressToken")), ("", ""))[1]
             if method == "notifications/cancelled":
                 return method, self._open.get((direction, values.get("requestId")), ("", ""))[1]
             return method, ""
-        subject = (method, self._text(values.get("name", "")) if method == "tools/call" else "")
+        name = values.get("name") if method == "tools/call" else None
+        subject = (method, name if isinstance(name, str) else "")
         self._open[direction, request_id] = subject
         if len(self._open) > _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
         return subject
-
-    def _text(self, value: object) -> str:
-        return value if isinstance(value, str) else ""
 
     def _message(self, stored: _Stored) -> Message:
         text = json.dumps(self._redacted(stored.body), ensure_ascii=False, indent=2, default=str)

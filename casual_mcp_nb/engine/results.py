@@ -62,7 +62,7 @@ def _repeats(text: str, structured: Any) -> bool:
     if text in values or (not text and structured == {"result": None}):
         return True
     try:
-        if json.loads(text) in values:
+        if (isinstance(values[-1], int | float) and text == str(values[-1])) or json.loads(text) in values:
             return True
         # NaN equals nothing, and some servers write null for it in one of the two.
         if not _CONSTANT.search(text):

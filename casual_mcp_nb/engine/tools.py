@@ -80,8 +80,9 @@ class ChatTools:
         if (catalog := self._server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
             await self._server_manager.connect()
             await self.update()
-        window = self.window() if model is None else model.window
-        if selection.discovery == "auto" and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
+        auto = selection.discovery == "auto"
+        window = model.window if auto and model is not None else None
+        if auto and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
             view = await asyncio.to_thread(self.view, selection, window)
         else:
             view = self.view(selection, window)

@@ -96,6 +96,7 @@ class BoundModel:
         self.tape: Recorder | Replayer | None = None
         self._facts: tuple[str, Learned | None] = "", None
         self._plain: tuple[str, RequestOptions, Sendable | None] = "", NO_OPTIONS, None
+        self._offered: tuple[Sequence[Mapping[str, Any]], dict[str, Any]] = (), {}
 
     @cached_property
     def wire(self) -> ProviderAdapter:
@@ -147,6 +148,20 @@ class BoundModel:
         if sent.plain:
             self._plain = self.model, self.wanted, sent
         return sent
+
+    def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return definitions as request arguments; a tuple that is sent again is converted once.
+
+        Args:
+            tools: The definitions.
+        """
+        last, offer = self._offered
+        if tools is not last:
+            offer = self.wire.offer(tools)
+            if isinstance(tools, tuple):
+                self._offered = tools, offer
+        # Adapters mark tools in the list of their request.
+        return {**offer, "tools": [*offer["tools"]]} if "tools" in offer else dict(offer)
 
     @cached_property
     def _is_at_home(self) -> bool:

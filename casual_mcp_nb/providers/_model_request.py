@@ -73,7 +73,6 @@ class ModelRequest:
         self._tools = tools
         self._found_tools = found_tools
         self._before = before
-        self._definitions = [*tools, *(found_tools or ())]
         self._on_event = on_event
         self._wire = model.wire
         self._facts = model.facts
@@ -90,6 +89,10 @@ class ModelRequest:
         self._limit: asyncio.Timeout | None = None
         self._streamed: list[str] = []
         self._spent = 0.0
+
+    @property
+    def _definitions(self) -> list[Mapping[str, Any]]:
+        return [*self._tools, *(self._found_tools or ())]
 
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
@@ -271,7 +274,7 @@ class ModelRequest:
 
     def _offer(self) -> dict[str, Any]:
         if self._found_tools is None or self._wire.offer_found is None:
-            offer = self._wire.offer(self._tools)
+            offer = self._model.offer(self._tools)
         else:
             loaded = {tool["name"] for tool in self._tools}
             offer = self._wire.offer_found(self._tools, [tool for tool in self._found_tools if tool["name"] not in loaded])

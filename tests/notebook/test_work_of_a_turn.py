@@ -30,9 +30,13 @@ pytestmark = pytest.mark.defect("G10")
 
 
 class AtOnce:
-    """A client that answers immediately: a tool call, and after its result a text."""
+    """A client that answers immediately: a tool call, and after its result a text. It keeps the definitions that it gets."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[Any]] = []
 
     async def _chat(self, model: str, messages: list[ChatMessage], options: Any) -> tuple[AssistantMessage, None]:
+        self.sent.append(options.extra["tools"])
         if messages[-1].role == "tool":
             return AssistantMessage(content="3"), None
         function = AssistantToolCallFunction(name="desk__add", arguments='{"a": 1, "b": 2}')
@@ -102,8 +106,23 @@ async def test_a_chat_of_the_engine_runs_few_functions(discovery: bool) -> None:
             messages = await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
     print(f"{work.functions} functions of the package in a chat with one call, {work.hops} around the call of the tool")
     assert messages[-1].content == "3"
-    assert work.functions <= 530
+    assert work.functions <= 510
     assert work.hops <= 19
+
+
+async def test_definitions_that_are_sent_again_are_converted_once() -> None:
+    selection = Selection.model_validate({"servers": MODES, "discovery": False})
+    manager = ServerManager({}, in_process=servers(), cache_ttl=None)
+    client = AtOnce()
+    answering = Model(client, "at-once")  # type: ignore[arg-type]
+    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+        for _ in range(2):
+            await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
+            # A client may change the list of its request.
+            client.sent[-1].clear()
+    first, _, third, _ = client.sent
+    assert len(first) == 30
+    assert all(one is other for one, other in zip(first, third, strict=True))
 
 
 def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is() -> None:
@@ -129,6 +148,6 @@ def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is
     early, late = turns[WARM], turns[-1]
     print(f"{early.functions} functions of the package in turn {WARM + 1}, {late.functions} in turn {len(turns)}")
     print(f"{early.hops} around the call of the tool")
-    assert early.functions <= 720
+    assert early.functions <= 690
     assert late.functions <= early.functions * 1.25
     assert early.hops <= 21
