@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from casual_mcp_nb import extract
 from casual_mcp_nb.bundled._json_query import pick
 from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
+from casual_mcp_nb.extract import html_to_text as text_of_html
 
 MAX_CHARACTERS = 200_000
 _MAX_LINES = 2000
@@ -42,7 +42,7 @@ def build() -> FunctionServer:
 
 def html_to_text(html: Annotated[str, Field(description="The HTML page", max_length=MAX_CHARACTERS)]) -> str:
     """Turn an HTML page into plain readable text with the addresses of its links; tags, scripts and styles are dropped."""
-    return extract.html_to_text(html)
+    return text_of_html(html)
 
 
 def count_words(text: Text) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from casual_mcp_nb import connections, discovery
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.discovery import SyntheticToolResult
+from casual_mcp_nb.connections import convert
+from casual_mcp_nb.discovery import SyntheticToolResult, manifest, partition, search_tools
 from casual_mcp_nb.discovery import index as search_index
 from casual_mcp_nb.engine.options import always_loaded, mode_of
 from casual_mcp_nb.toolsets import check_tool_set, filter_tools
@@ -43,7 +43,7 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     if isinstance(mcp_tool, ToolSpec):
         definition = mcp_tool.definition
     else:
-        definition = connections.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {"name": mcp_tool.name}
+        definition = convert.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {"name": mcp_tool.name}
     return Tool.from_input_schema(definition["name"], definition["description"], definition["parameters"])
 
 
@@ -58,7 +58,7 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
         try:
             tools.append(tool_from_mcp(mcp_tool))
         except ValueError as error:
-            connections.warn_left_out("", str(mcp_tool.name), str(error))
+            convert.warn_left_out("", str(mcp_tool.name), str(error))
     return tools
 
 
@@ -73,7 +73,7 @@ def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str])
 
 
 def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
-    return connections.tool_from_mcp(_of_sdk(tool, _own_name(tool.name, server)), server)
+    return convert.tool_from_mcp(_of_sdk(tool, _own_name(tool.name, server)), server)
 
 
 def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
@@ -176,7 +176,7 @@ def partition_tools(
     options = config.tool_discovery
     converted = specs(tools, _reader(server_names))
     given = {id(spec): tool for tool, spec in zip(tools, converted, strict=True)}
-    loaded, deferred = discovery.partition_tools(
+    loaded, deferred = partition.partition_tools(
         converted,
         {name: mode_of(server) for name, server in config.servers.items()},
         discovery=bool(options.enabled),
@@ -193,7 +193,7 @@ def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.T
     Args:
         deferred_by_server: The deferred tools by server, or the tools themselves.
     """
-    return discovery.generate_manifest(_flat(deferred_by_server))
+    return manifest.generate_manifest(_flat(deferred_by_server))
 
 
 def render_system_prompt(
@@ -291,7 +291,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         return list(by_server(self.tools))
 
 
-class SearchToolsTool(discovery.SearchToolsTool):
+class SearchToolsTool(search_tools.SearchToolsTool):
     """The search tool with casual-mcp's arguments.
 
     Args:
