@@ -40,19 +40,19 @@ from fastmcp.tools.base import ToolResult
 from kit.provider import answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.evaluation import load_catalog
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.experiments.evaluate import load_catalog
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
 MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6"}

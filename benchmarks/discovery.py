@@ -28,10 +28,10 @@ from common.figures import Figure, fastest_ms, milliseconds
 from common.rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 from common.sample import CASES, TOOLS
 
-from casual_mcp_nb.discovery import SearchToolsTool
-from casual_mcp_nb.discovery._embedding import embedded_text
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery._engine import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 
 CUT, DEPTH = 5, 10
 LONG_QUERY_WORDS, LONG_QUERIES = 150, 10

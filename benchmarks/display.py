@@ -18,11 +18,11 @@ from typing import Any
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 from common.figures import Figure, median_ms, print_figures
 
-from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle, page
-from casual_mcp_nb.notebook.live import LiveOutput
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.status import Tools
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import (
     Event,
     Request,
     StepFinished,
@@ -32,10 +32,10 @@ from casual_mcp_nb.types.event import (
     ToolStarted,
     TurnStarted,
 )
-from casual_mcp_nb.types.session import Tools
-from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.notebook.live import LiveOutput
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.views import MAX_BYTES, live_bundle, mimebundle, page
 
 RUNS, LIVE_SECONDS = 15, 5.0
 EVENTS_A_SECOND = 100

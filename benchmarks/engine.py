@@ -25,11 +25,11 @@ from common.figures import Figure, be_quiet, installed, print_figures
 from fastmcp import Client, FastMCP
 from fastmcp.tools import Tool
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 WARM_UP = 3
 LISTINGS = 5

@@ -16,12 +16,12 @@ from casual_llm.messages import UserMessage
 from common.figures import Figure, print_figures
 from fastmcp import FastMCP
 
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.large_results import handles_in
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.engine.results import handles_in
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CITIES = ("Oslo", "Bergen", "Trondheim")
 

@@ -24,9 +24,9 @@ from common.figures import Figure, be_quiet, print_figures
 from fastmcp import Client, FastMCP
 
 from casual_mcp_nb import Session, ToolContext
+from casual_mcp_nb.conversation.step import with_nested
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-from casual_mcp_nb.types.step import with_nested
-from casual_mcp_nb.types.trace import Turn
 
 LIMIT = 0.3
 """Milliseconds that one call may cost."""

@@ -31,8 +31,9 @@ from common.figures import Figure, installed, print_figures
 from kit.provider import answer
 from kit.streams import KINDS, streamed
 
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 
 QUESTION = "What is the weather like in Tromsø?"
 WARM_UP = 3
@@ -111,7 +112,7 @@ def through_openai(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
 
 def through_responses(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     """Ask the Responses API."""
-    from casual_mcp_nb.providers._strict import strict_schema
+    from casual_mcp_nb.providers.builtin.openai_responses import strict_schema
 
     offered = [{"type": "function", **tool, "parameters": strict_schema(tool["parameters"]), "strict": True} for tool in tools]
     given: dict[str, Any] = {"model": "m-1", "tools": offered, "store": False, "input": [{"role": "user", "content": QUESTION}]}

@@ -39,7 +39,7 @@ Figures = dict[str, tuple[float, float, str]]
 def prompt() -> Figures:
     """Send a prompt of 50 KB to the offline planner, and stop it in a second run."""
     from casual_mcp_nb import Session
-    from casual_mcp_nb.types.event import StepStarted
+    from casual_mcp_nb.conversation.event import StepStarted
 
     text = (SENTENCE * 600)[: 50 * 1024]
     with Session.from_config({**OFFLINE, "servers": {"time": {"bundled": "time", "transport": "in-process"}}}) as session:
@@ -131,7 +131,7 @@ def calls() -> Figures:
     """Warm calls in memory: of tools without an output schema, with a plain one, and with one that the other process checks."""
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.connections import Connection
+    from casual_mcp_nb.servers.connection import Connection
 
     server: FastMCP[Any] = FastMCP("lab")
     integer = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -159,7 +159,7 @@ def calls() -> Figures:
 def export() -> Figures:
     """200 turns of 1.7 KB, exported as a page."""
     from casual_mcp_nb import Session
-    from casual_mcp_nb.providers import scripted_model
+    from casual_mcp_nb.providers.scripted import scripted_model
 
     with Session.from_config({}) as session, tempfile.TemporaryDirectory() as folder:
         for number in range(200):

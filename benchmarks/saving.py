@@ -19,8 +19,8 @@ from common.figures import Figure, be_quiet, fastest_ms, milliseconds, print_fig
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.store import ConversationStore
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.store import ConversationStore
 
 STEPS = 3
 WARM_UP, RUNS = 10, 5

@@ -19,10 +19,10 @@ from pathlib import Path
 from common import DATA, sample
 from common.figures import Figure
 
-from casual_mcp_nb.engine.view import compile_view
-from casual_mcp_nb.evaluation import load_catalog
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.engine.tool_view import compile_view
+from casual_mcp_nb.experiments.evaluate import load_catalog
 
 GOALS = {10: 0.5, 50: 0.9, 500: 0.97}
 SELECTION = Selection(discovery=True, defer_all=True)

@@ -21,10 +21,10 @@ from common import DATA
 from common.figures import Figure
 from discovery import Case, Data, around, load, sample
 
-from casual_mcp_nb.discovery import SearchToolsTool, SyntheticToolResult
-from casual_mcp_nb.discovery._fields import texts
-from casual_mcp_nb.discovery.text import spelled, terms
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.discovery.text import spelled, terms, texts
 
 COLUMNS = ("one search", "two, the same words", "two, the words not found", "one, and what it names")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.types.displayable import Display, draw_with
+from casual_mcp_nb.base.displayable import Display, draw_with
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -48,7 +48,7 @@ def __dir__() -> list[str]:
 
 
 def _display() -> Display:
-    from casual_mcp_nb import display
+    from casual_mcp_nb import views as display
 
     return display
 

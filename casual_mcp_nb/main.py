@@ -14,8 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, shown
-from casual_mcp_nb.types.service import (
+from casual_mcp_nb.base.status import (
     ALLOW_VARIABLE,
     CONFIG_VARIABLE,
     HOSTS_VARIABLE,
@@ -23,12 +22,13 @@ from casual_mcp_nb.types.service import (
     TOKEN_VARIABLE,
     ServeLimits,
 )
+from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, shown
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from casual_mcp_nb.types.config import Config
-    from casual_mcp_nb.types.tool import ToolSpec
+    from casual_mcp_nb.base.config import Config
+    from casual_mcp_nb.base.tool import ToolSpec
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +86,12 @@ async def served() -> AsyncIterator[ASGIApp]:
         ConnectError: No server could be connected.
         MissingDependencyError: The extra `serve` is not installed.
     """
-    from casual_mcp_nb.config import Settings, load_config, read_environment
-    from casual_mcp_nb.engine.approval import checked_overrides
+    from casual_mcp_nb.config.environment import Settings, read_environment
+    from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.engine.consent import checked_overrides
     from casual_mcp_nb.notebook.log import show_log
-    from casual_mcp_nb.notebook.starting import line_of
-    from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+    from casual_mcp_nb.notebook.starting import line_of, warm_up, warmed_up
     from casual_mcp_nb.serve.service import served_api, settled_heap
     from casual_mcp_nb.serve.turns import ServedTurns
 
@@ -142,7 +142,7 @@ def _tell(turns: Any, has_token: bool) -> None:
 
 
 def _require_trust(config: Config) -> None:
-    from casual_mcp_nb.notebook.trust import TRUST_VARIABLE, TrustGate
+    from casual_mcp_nb.notebook.starting import TRUST_VARIABLE, TrustGate
 
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
         raise TrustRequiredError(

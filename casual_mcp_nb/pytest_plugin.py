@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.cassettes.format import CassetteMode
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.cassette import CassetteMode
 
 FOLDER = "cassettes"
 

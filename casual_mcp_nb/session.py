@@ -26,14 +26,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.model_options import ModelOptions
+from casual_mcp_nb.cassettes.format import MATCH_ON
+from casual_mcp_nb.engine.options import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.notebook.saving import DEFAULT
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.toolbox.fields import ToolFields
-from casual_mcp_nb.types.cassette import MATCH_ON
-from casual_mcp_nb.types.displayable import Displayable
-from casual_mcp_nb.types.model_options import ModelOptions
+from casual_mcp_nb.own_tools.toolbox import ToolFields
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -41,49 +41,25 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from pydantic import BaseModel, SecretStr
 
-    from casual_mcp_nb.config.server_entry import ServerLike
-    from casual_mcp_nb.discovery import SyntheticTool
-    from casual_mcp_nb.evaluation import Strategy as SearchStrategy
-    from casual_mcp_nb.evaluation.comparison import Check
-    from casual_mcp_nb.notebook.cassettes import CassetteInUse
-    from casual_mcp_nb.notebook.live import Echo
-    from casual_mcp_nb.notebook.observers import Observation
-    from casual_mcp_nb.notebook.pauses import Pauses
-    from casual_mcp_nb.notebook.resource_service import Readable
-    from casual_mcp_nb.notebook.saving import StoreLike
-    from casual_mcp_nb.notebook.turn_service import Prompt
-    from casual_mcp_nb.providers.chat_model import ChatModel
-    from casual_mcp_nb.serve.endpoint import Endpoint
-    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-    from casual_mcp_nb.serve.mcp_questions import HostApproval
-    from casual_mcp_nb.serve.service import Service
-    from casual_mcp_nb.store import ConversationStore
-    from casual_mcp_nb.telemetry import OpenTelemetry
-    from casual_mcp_nb.toolbox.mocks import Mock
-    from casual_mcp_nb.types.audit import Audit
-    from casual_mcp_nb.types.budget import Budget
-    from casual_mcp_nb.types.cassette import CassetteMode, CassetteState, MatchOn
-    from casual_mcp_nb.types.comparison import Comparison
-    from casual_mcp_nb.types.config import Config, ToolSetConfig
-    from casual_mcp_nb.types.conversation import Conversation
-    from casual_mcp_nb.types.delivery import DeliverySetting
-    from casual_mcp_nb.types.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
-    from casual_mcp_nb.types.direct_call import DirectCalls
-    from casual_mcp_nb.types.discovery_options import Discovery, Strategy
-    from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
-    from casual_mcp_nb.types.event import Event, Notice
-    from casual_mcp_nb.types.host_audit import HostAudit
-    from casual_mcp_nb.types.plan import PlannedCalls
-    from casual_mcp_nb.types.resource import Completions, PromptMessages, Prompts, ResourceContents, Resources, Subscriptions
-    from casual_mcp_nb.types.search import SearchResults
-    from casual_mcp_nb.types.selection import Selection
-    from casual_mcp_nb.types.server import Policies
-    from casual_mcp_nb.types.server_records import Messages, ServerLog
-    from casual_mcp_nb.types.service import ServeLimits
-    from casual_mcp_nb.types.session import (
+    from casual_mcp_nb.base.config import Config, DeliverySetting, Discovery, Policies, Strategy, ToolSetConfig
+    from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
+    from casual_mcp_nb.base.mcp import (
+        Completions,
+        Messages,
+        PromptMessages,
+        Prompts,
+        ResourceContents,
+        Resources,
+        ServerLog,
+        Subscriptions,
+    )
+    from casual_mcp_nb.base.search import SearchResults
+    from casual_mcp_nb.base.selection import Selection
+    from casual_mcp_nb.base.status import (
         Clients,
         Manifest,
         Models,
+        ServeLimits,
         Servers,
         ServerStatus,
         SessionStatus,
@@ -91,12 +67,37 @@ if TYPE_CHECKING:
         Tools,
         ToolSets,
     )
-    from casual_mcp_nb.types.stats import ChatStats
-    from casual_mcp_nb.types.step import ToolCall
-    from casual_mcp_nb.types.stored import StoredConversations
-    from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
-    from casual_mcp_nb.types.trace import Turn
-    from casual_mcp_nb.types.trust import Trust
+    from casual_mcp_nb.base.tokens import Budget
+    from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
+    from casual_mcp_nb.cassettes.format import CassetteMode, CassetteState, MatchOn
+    from casual_mcp_nb.config.quick import ServerLike
+    from casual_mcp_nb.config.trust import Trust
+    from casual_mcp_nb.conversation.audit import Audit, DirectCalls
+    from casual_mcp_nb.conversation.conversation import Conversation, StoredConversations
+    from casual_mcp_nb.conversation.event import Event, Notice
+    from casual_mcp_nb.conversation.plan import PlannedCalls
+    from casual_mcp_nb.conversation.stats import ChatStats
+    from casual_mcp_nb.conversation.step import ToolCall
+    from casual_mcp_nb.conversation.store import ConversationStore
+    from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.discovery.synthetic import SyntheticTool
+    from casual_mcp_nb.engine.events import Observation
+    from casual_mcp_nb.experiments.compare import Check
+    from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
+    from casual_mcp_nb.experiments.results import Case, Comparison, Evaluation, Lint
+    from casual_mcp_nb.notebook.cassettes import CassetteInUse
+    from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.notebook.pauses import Pauses
+    from casual_mcp_nb.notebook.resource_service import Readable
+    from casual_mcp_nb.notebook.saving import StoreLike
+    from casual_mcp_nb.notebook.turn_service import Prompt
+    from casual_mcp_nb.own_tools.toolbox import Mock
+    from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.serve.endpoint import Endpoint
+    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
+    from casual_mcp_nb.serve.mcp_questions import HostApproval
+    from casual_mcp_nb.serve.service import Service
+    from casual_mcp_nb.telemetry import OpenTelemetry
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
 
@@ -164,22 +165,21 @@ class Session(Displayable):
         quiet: bool = False,
         store: StoreLike = DEFAULT,
     ) -> None:
-        from casual_mcp_nb.config import Settings, load_config, read_environment
-        from casual_mcp_nb.config.prices import read_prices
+        from casual_mcp_nb.config.environment import Settings, read_environment
+        from casual_mcp_nb.config.loader import load_config, read_prices
         from casual_mcp_nb.engine.chat import McpToolChat
-        from casual_mcp_nb.notebook.callers import NotebookRunner
+        from casual_mcp_nb.engine.events import Observers
         from casual_mcp_nb.notebook.cassettes import CassetteService
         from casual_mcp_nb.notebook.comparing import ComparisonService
         from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-        from casual_mcp_nb.notebook.interaction.pending import Questions
         from casual_mcp_nb.notebook.log import show_log
-        from casual_mcp_nb.notebook.loop import engine_thread
-        from casual_mcp_nb.notebook.observers import Observers
+        from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread
+        from casual_mcp_nb.notebook.prompts import Questions
         from casual_mcp_nb.notebook.resource_service import ResourceService
         from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
+        from casual_mcp_nb.notebook.starting import TrustGate
         from casual_mcp_nb.notebook.tool_service import ToolService
-        from casual_mcp_nb.notebook.trust import TrustGate
         from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 
         try:
@@ -383,10 +383,10 @@ class Session(Displayable):
         Raises:
             CassetteError: The file does not exist, or is not a cassette.
         """
+        from casual_mcp_nb.base.selection import Selection
+        from casual_mcp_nb.cassettes.format import Cassette
+        from casual_mcp_nb.conversation.conversation import ConversationHead
         from casual_mcp_nb.notebook.cassettes import config_of
-        from casual_mcp_nb.store import Cassette
-        from casual_mcp_nb.types.selection import Selection
-        from casual_mcp_nb.types.stored import ConversationHead
 
         file = Path(path).expanduser().absolute()
         cassette = Cassette.load(file)
@@ -405,7 +405,7 @@ class Session(Displayable):
             model: As of `quick`; None for the offline planner: no key, no network.
         """
         from casual_mcp_nb.config.quick import model_sections
-        from casual_mcp_nb.notebook.demo import demo_config
+        from casual_mcp_nb.notebook.starting import demo_config
 
         return cls({**demo_config(), **model_sections(model)})
 
@@ -1083,9 +1083,9 @@ class Session(Displayable):
         Args:
             cases: The queries and the tools that should be found, or a file with one case per line, as
                 `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
-            strategies: What to compare, as for `casual_mcp_nb.evaluation.evaluate`; None for the built-in search.
+            strategies: What to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`; None for the built-in search.
             k: Number of tools of each search that count; None for the selection's limit.
-            executor: Runs the work elsewhere, see `casual_mcp_nb.evaluation.evaluate`.
+            executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
 
         Returns:
@@ -1161,7 +1161,7 @@ class Session(Displayable):
             UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
             ConnectError: No server could be connected.
         """
-        from casual_mcp_nb.evaluation.comparison import Ways
+        from casual_mcp_nb.experiments.compare import Ways
 
         ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
         return await self._comparisons.compare(
@@ -1361,7 +1361,7 @@ class Session(Displayable):
         Raises:
             UsageError: They are not valid, and the error says which is not; or a turn is running. Nothing was added.
         """
-        from casual_mcp_nb.types.conversation import Conversation
+        from casual_mcp_nb.conversation.conversation import Conversation
 
         return Conversation(self._runner.add(messages))
 
@@ -1496,7 +1496,7 @@ class Session(Displayable):
     @property
     def conversations(self) -> StoredConversations:
         """The saved conversations, the last changed one first; read when they are used, see also `store.find`."""
-        from casual_mcp_nb.types.stored import StoredConversations
+        from casual_mcp_nb.conversation.conversation import StoredConversations
 
         store = self._runner.saver.store
         if store is None:
@@ -1649,9 +1649,9 @@ class Session(Displayable):
             CassetteError: No cassette is replayed.
             CassetteMismatchError: A request differs from the recorded one; the message says how.
         """
+        from casual_mcp_nb.conversation.conversation import Conversation
         from casual_mcp_nb.errors import CassetteMismatchError
         from casual_mcp_nb.notebook.sync_and_async import on_engine
-        from casual_mcp_nb.types.conversation import Conversation
 
         turns, selection = [], self.selection.model_dump(mode="json")
         for recorded in self.cassettes.recorded_turns():
@@ -1684,7 +1684,7 @@ class Session(Displayable):
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
             UnknownNameError: There is no conversation of that id.
         """
-        from casual_mcp_nb.notebook.export import export
+        from casual_mcp_nb.notebook.saving import export
 
         conversation = self.conversation if id is None else self._runner.saver.required.load(id)
         if not player:
@@ -1791,8 +1791,8 @@ class Session(Displayable):
             UnknownNameError: `approval` names a server that does not exist.
             MissingDependencyError: The extra `serve` is not installed.
         """
+        from casual_mcp_nb.base.status import ServeLimits
         from casual_mcp_nb.serve.service import Served, open_service
-        from casual_mcp_nb.types.service import ServeLimits
 
         token = await self._before_serving(host, port, token)
         with self.tool_service.start_shown():
@@ -1928,7 +1928,7 @@ class Session(Displayable):
         Returns:
             What ends the subscription: by `close`, as a context manager, or when called.
         """
-        from casual_mcp_nb.notebook.observers import Observation
+        from casual_mcp_nb.engine.events import Observation
         from casual_mcp_nb.telemetry import OpenTelemetry
 
         if isinstance(listener, OpenTelemetry):
@@ -1986,9 +1986,9 @@ class Session(Displayable):
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
         """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""
-        from casual_mcp_nb.config import read_environment
+        from casual_mcp_nb.base.status import TOKEN_VARIABLE
+        from casual_mcp_nb.config.environment import read_environment
         from casual_mcp_nb.notebook.sync_and_async import on_engine
-        from casual_mcp_nb.types.service import TOKEN_VARIABLE
 
         self.check_open()
         for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:

@@ -15,16 +15,16 @@ import casual_mcp_nb
 GROUPS = (
     ("Session", ("session", "notebook")),
     ("Chatting without a notebook", ("engine", "compat")),
-    ("Turns, steps and conversations", ("types.trace", "types.step", "types.conversation", "types.stats", "types.content")),
-    ("Tools, servers and selection", ("types.tool", "types.server", "types.session", "types.selection", "connections")),
-    ("Tools of the notebook", ("toolbox",)),
-    ("Discovery", ("discovery", "types.search")),
-    ("Config", ("config", "types.config", "types.options")),
+    ("Events", ("conversation.event",)),
+    ("Turns, steps and conversations", ("conversation", "base.content")),
+    ("Tools, servers and selection", ("base.tool", "base.status", "base.selection", "servers")),
+    ("Tools of the notebook", ("own_tools",)),
+    ("Discovery", ("discovery", "base.search")),
+    ("Config", ("config", "base.config", "base.options")),
     ("Models", ("providers",)),
     ("Observability", ("telemetry",)),
-    ("Evaluation", ("evaluation", "types.evaluation", "types.comparison")),
-    ("Events", ("types.event",)),
-    ("Serving", ("serve", "types.service")),
+    ("Evaluation", ("experiments",)),
+    ("Serving", ("serve",)),
     ("Errors", ("errors",)),
     ("Messages", ("casual_llm",)),
     ("Other names", ("",)),
@@ -83,7 +83,7 @@ def keys_of(name: str) -> str:
     from griffe import Docstring, DocstringSectionParameters
     from pydantic_core import to_jsonable_python
 
-    from casual_mcp_nb.types import config, prices
+    from casual_mcp_nb.base import config, prices
 
     kind = getattr(config, name, None) or getattr(prices, name)
     texts: dict[str, str] = {}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from casual_mcp_nb.discovery._embedding import embedded_text
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery._engine import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.types.tool import ToolSpec
 from common.figures import installed
 
 Name = tuple[str, str]

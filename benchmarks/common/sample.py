@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec
 
 _TOOLS = """
 files | read_file | Read the text of a file | path: Where the file is

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.bundled._available import Available, available
-from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, Missing, bundled_server
+from casual_mcp_nb.bundled.registry import BUNDLED, Available, BundledServer, Missing, available, bundled_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import FunctionServer
@@ -34,7 +33,7 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
         ValueError: The name is unknown, or an option is, or something that it needs is missing; the message says what is
             valid.
     """
-    from casual_mcp_nb.bundled._options import build_server
+    from casual_mcp_nb.bundled.registry import build_server
 
     return build_server(bundled_server(name), args)
 

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from casual_mcp_nb.bundled._available import available
-from casual_mcp_nb.bundled.registry import BUNDLED, bundled_server
+from casual_mcp_nb.bundled.registry import BUNDLED, available, bundled_server
 
 USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
 
@@ -42,7 +41,7 @@ def _serve(name: str, options: Sequence[str]) -> None:
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
     entry = bundled_server(name)
-    from casual_mcp_nb.bundled._options import build_server
+    from casual_mcp_nb.bundled.registry import build_server
 
     server = build_server(entry, options, add_help=True)
     gc.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from casual_mcp_nb.types import files
+from casual_mcp_nb.base import files
 
 MAX_BYTES = 100_000
 

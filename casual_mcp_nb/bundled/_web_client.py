@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import anyio
 import httpx2
+from mcp.server.mcpserver.exceptions import ToolError
 
-from casual_mcp_nb.bundled._server import ToolError
-from casual_mcp_nb.types.network import is_public
+from casual_mcp_nb.base.network import is_public
 
 SECONDS = 20.0
 MAX_BYTES = 2_000_000

@@ -10,12 +10,13 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, SecretStr
 
+from casual_mcp_nb.base.files import NotPrivateError
+from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.bundled._private_files import private_folder, read_private, why_not_private, write_private
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
-from casual_mcp_nb.extract.mail import decoded_header
-from casual_mcp_nb.types.files import NotPrivateError
+from casual_mcp_nb.bundled._server import FunctionServer, reads
 
 VARIABLE = "ANTHROPIC_ADMIN_KEY"
 HOME = "https://api.anthropic.com"

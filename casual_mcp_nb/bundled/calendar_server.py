@@ -6,15 +6,14 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
-from casual_mcp_nb.bundled._google_api import GoogleApi, rows
-from casual_mcp_nb.bundled._outgoing_mail import unprintable
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, destroys, reads
-from casual_mcp_nb.extract.foreign import marked_foreign
-from casual_mcp_nb.extract.html import html_to_text
-from casual_mcp_nb.extract.mail import decoded_header
+from casual_mcp_nb.bundled._documents import html_to_text, marked_foreign
+from casual_mcp_nb.bundled._mail import decoded_header, unprintable
+from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
+from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 
 MAX_ATTENDEES = 50
 _TEXT = 20_000

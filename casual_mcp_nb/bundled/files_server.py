@@ -11,13 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.bundled._documents import media_type, read_document
-from casual_mcp_nb.bundled._paths import Root, short_errors
-from casual_mcp_nb.bundled._search import matches, matching_lines, walk_files
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, adds, destroys, reads
-from casual_mcp_nb.bundled._writing import Writer
+from casual_mcp_nb.bundled._files import Root, Writer, matches, matching_lines, short_errors, walk_files
+from casual_mcp_nb.bundled._server import FunctionServer, adds, destroys, reads
 
 MAX_READ = 100_000
 _MAX_ENTRIES = 500

@@ -7,14 +7,14 @@ import binascii
 import re
 from typing import Annotated, Any
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
-from casual_mcp_nb.bundled._google_api import GoogleApi, rows
-from casual_mcp_nb.bundled._outgoing_mail import compose
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, destroys, reads
-from casual_mcp_nb.extract.foreign import marked_foreign
-from casual_mcp_nb.extract.mail import Attachment, Mail, decoded_header, parse_mail
+from casual_mcp_nb.bundled._documents import marked_foreign
+from casual_mcp_nb.bundled._mail import Attachment, Mail, compose, decoded_header, parse_mail
+from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
+from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 
 MAX_BYTES = 12_000_000
 """The largest mail that is downloaded; of a larger one only headers and beginning are read."""

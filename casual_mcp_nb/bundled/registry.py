@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from casual_mcp_nb.doors import in_words_of
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.bundled._server import FunctionServer
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def _google(*one_of: str) -> Missing | None:
 
 
 def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    from casual_mcp_nb.bundled._outgoing_mail import finished_call
+    from casual_mcp_nb.bundled._mail import finished_call
 
     return finished_call(arguments)
 
@@ -204,3 +210,75 @@ def bundled_server(name: str) -> BundledServer:
     close = get_close_matches(name, BUNDLED, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(f"unknown bundled server {name!r}; {hint}valid names: {', '.join(BUNDLED)}")
+
+
+class _CommandParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{self.prog}: {message}; valid: {self.format_usage().strip()}")
+
+    def format_usage(self) -> str:
+        return " ".join(super().format_usage().split())
+
+
+def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> FunctionServer:
+    """Import the server's module, parse its options and build it.
+
+    Args:
+        server: The entry of the registry.
+        args: The options as strings.
+        add_help: Answer `--help` on stdout and exit, as a command line does.
+
+    Raises:
+        ValueError: A library or a credential is missing, or an option is unknown or cannot be used.
+    """
+    missing = server.missing()
+    if missing is not None:
+        raise ValueError(f"the bundled server {server.name} cannot start: {missing}")
+    module = module_of(server)
+    parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    built: FunctionServer = module.build(**vars(parser.parse_args(list(args))))
+    return built
+
+
+@dataclass(frozen=True)
+class Available:
+    """The bundled servers that can run here, and why the others are left out.
+
+    Args:
+        servers: An entry for the `servers` of a config for each one that can run, by name.
+        missing: What the others need, by name.
+    """
+
+    servers: Mapping[str, dict[str, str]]
+    missing: Mapping[str, Missing]
+
+    def __str__(self) -> str:
+        lines = [f"{name}: ready" for name in self.servers]
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.missing.items())])
+
+
+def available(*names: str) -> Available:
+    """List the bundled servers that can run here, with the reasons why the others cannot.
+
+    Nothing is started, and no library of a server is imported.
+
+    Args:
+        names: The servers wanted, also those that are off by default. Without names: all that are on by default, and the
+            others are in `missing`.
+
+    Raises:
+        ValueError: A name is unknown; the message names the valid ones.
+    """
+    servers: dict[str, dict[str, str]] = {}
+    missing: dict[str, Missing] = {}
+    for server in [bundled_server(name) for name in names] or BUNDLED.values():
+        why = server.missing()
+        if why is None and not server.default and not names:
+            why = Missing("off by default", in_words_of(f"%mcp add {server.name}"))
+        if why is None:
+            servers[server.name] = {"bundled": server.name}
+        else:
+            missing[server.name] = why
+    return Available(servers, missing)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, destroys
+from casual_mcp_nb.bundled._server import FunctionServer, destroys
 
 MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0

@@ -3,19 +3,264 @@
 from __future__ import annotations
 
 import argparse
+import random
 import re
+import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 
 from anyio import from_thread
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
-from casual_mcp_nb.bundled._database import MAX_ROWS, Database, DatabaseConnection, Statements
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, closest, destroys, reads
+from casual_mcp_nb.bundled._server import FunctionServer, closest, destroys, reads
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
+
+_SCHEMA = """
+CREATE TABLE customers (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, city TEXT NOT NULL
+);
+CREATE TABLE products (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, category TEXT NOT NULL, price REAL NOT NULL
+);
+CREATE TABLE orders (
+  id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL REFERENCES customers (id), ordered_on TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('open', 'shipped', 'returned'))
+);
+CREATE TABLE order_items (
+  order_id INTEGER NOT NULL REFERENCES orders (id), product_id INTEGER NOT NULL REFERENCES products (id),
+  quantity INTEGER NOT NULL, PRIMARY KEY (order_id, product_id)
+);
+"""
+_CUSTOMERS = (
+    *(("Ada Berg", "Oslo"), ("Ben Costa", "Lisbon"), ("Chloe Duval", "Lyon"), ("Dina Eriksen", "Bergen")),
+    *(
+        ("Emil Fischer", "Berlin"),
+        ("Farah Haddad", "Tunis"),
+        ("Gita Iyer", "Pune"),
+        ("Hugo Jansen", "Utrecht"),
+    ),
+    *(("Ines Keller", "Zurich"), ("Jun Li", "Taipei"), ("Kofi Mensah", "Accra"), ("Lena Novak", "Oslo")),
+)
+_PRODUCTS = (
+    *(("Notebook A5", "paper", 4.5), ("Sketchbook", "paper", 12.0), ("Postcards", "paper", 6.0)),
+    *(("Fountain pen", "pens", 35.0), ("Gel pen", "pens", 2.2), ("Pencil set", "pens", 9.9)),
+    *(("Desk lamp", "office", 48.0), ("Paper tray", "office", 14.5), ("Stapler", "office", 11.0)),
+    *(("Tote bag", "bags", 18.0), ("Backpack", "bags", 79.0), ("Pencil case", "bags", 8.5)),
+)
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    """Create the shop's tables in an empty database: 12 customers, 12 products, 40 orders."""
+    source = random.Random(7)
+    connection.executescript(_SCHEMA)
+    customers = (
+        (number, name, f"{name.split()[0].lower()}@example.com", city) for number, (name, city) in enumerate(_CUSTOMERS, 1)
+    )
+    connection.executemany("INSERT INTO customers VALUES (?, ?, ?, ?)", customers)
+    products = ((number, *product) for number, product in enumerate(_PRODUCTS, 1))
+    connection.executemany("INSERT INTO products VALUES (?, ?, ?, ?)", products)
+    for order in range(1, 41):
+        day = date(2026, 1, 1) + timedelta(days=order * 7 + source.randrange(7))
+        status = source.choice(("open", "shipped", "shipped", "returned"))
+        customer = source.randint(1, len(_CUSTOMERS))
+        connection.execute("INSERT INTO orders VALUES (?, ?, ?, ?)", (order, customer, day.isoformat(), status))
+        bought = source.sample(range(1, len(_PRODUCTS) + 1), source.randint(1, 3))
+        items = ((order, product, source.randint(1, 4)) for product in bought)
+        connection.executemany("INSERT INTO order_items VALUES (?, ?, ?)", items)
+    connection.commit()
+
+
+SECONDS = 5.0
+"""The time of one tool's statements together."""
+MAX_ROWS = 1000
+MAX_GROWTH = 100_000_000
+"""How many bytes one statement may add to the file."""
+MAX_SAMPLE = 50_000_000
+"""How large the sample may become."""
+_CELL_CHARACTERS = 2000
+_MAX_DEFINITION = 50_000
+_GRACE = 1.0
+"""How many seconds after its time a statement is killed that cannot be interrupted."""
+
+
+class Statements(Protocol):
+    """Anything that executes statements: the database's process, or a plain connection."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        """Run a statement, and return its rows."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a statement. Iterating over it yields its rows.
+
+    Args:
+        columns: The names of the columns; None if the statement returns no rows.
+        rows: The rows, each shortened.
+        truncated: Whether there are more.
+        changed: How many rows were changed.
+        last_id: The id of the row that was inserted last.
+    """
+
+    columns: list[str] | None
+    rows: list[list[Any]]
+    truncated: bool
+    changed: int
+    last_id: int | None
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return iter(self.rows)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rows with the names of their columns."""
+        return [dict(zip(self.columns or (), row, strict=True)) for row in self.rows]
+
+
+class Database:
+    """A database file, or the sample shop in a temporary one.
+
+    Args:
+        file: An existing SQLite file; None for the sample.
+
+    Raises:
+        ValueError: The file does not exist.
+    """
+
+    def __init__(self, file: str | None) -> None:
+        self._lock = threading.Lock()
+        self._worker = Worker()
+        self._sample = file is None
+        if file is not None and not Path(file).is_file():
+            raise ValueError(f"the database file does not exist: {file}")
+        self._path = Path(file).resolve() if file is not None else _sample_file(self)
+
+    def close(self) -> None:
+        """End the process, and delete the sample."""
+        self._worker.close()
+        if self._sample:
+            shutil.rmtree(self._path.parent, ignore_errors=True)
+
+    @contextmanager
+    def schema(self) -> Iterator[sqlite3.Connection]:
+        """Open a connection in this process, for our own statements about tables and columns as they were at the start.
+
+        Raises:
+            ToolError: The file cannot be read.
+        """
+        try:
+            with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise ToolError(f"The database cannot be opened: {error}.") from error
+
+    @contextmanager
+    def connect(self, *, write: bool = False, guard: bool = True) -> Iterator[DatabaseConnection]:
+        """Open the database for one tool.
+
+        Args:
+            write: Allow changes.
+            guard: Allow only what an untrusted statement may do; False for our own statements.
+        """
+        with self._lock:
+            yield DatabaseConnection(self, write, guard)
+
+    def run(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], seconds: float, **options: Any) -> Result:
+        """Run a statement, while no other one runs.
+
+        Args:
+            sql: The statement.
+            parameters: The values of its placeholders, in order or by name.
+            seconds: Its time.
+            **options: Further fields of `_statement.statement`.
+
+        Raises:
+            ToolError: The statement is invalid or forbidden, or exceeds a limit; with SQLite's own message.
+        """
+        growth = max(0, MAX_SAMPLE - self._path.stat().st_size) if self._sample else MAX_GROWTH
+        values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+        job = {"uri": self._path.as_uri(), "sql": sql, "parameters": values, "seconds": seconds, "growth": growth, **options}
+        try:
+            answer = self._worker.run("statement", job, seconds + _GRACE)
+        except GaveUp as error:
+            if options["write"]:
+                # A process that was killed leaves a journal, which only a connection that may write can roll back.
+                with suppress(GaveUp):
+                    self._worker.run("statement", {**job, "sql": "SELECT 1 FROM sqlite_master", "parameters": []}, SECONDS)
+            raise ToolError(_explained("interrupted" if "took more" in str(error) else str(error))) from None
+        if "error" in answer:
+            raise ToolError(_explained(answer["error"]))
+        return Result(**answer)
+
+
+class DatabaseConnection:
+    """The database for the statements of one tool, which share its time.
+
+    Args:
+        database: The database.
+        write: Allow changes.
+        guard: Allow only what an untrusted statement may do.
+    """
+
+    def __init__(self, database: Database, write: bool, guard: bool) -> None:
+        self._database, self._write, self._guard = database, write, guard
+        self._deadline = time.monotonic() + SECONDS
+
+    def execute(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), max_rows: int = MAX_ROWS, *, whole: bool = False
+    ) -> Result:
+        """Run a statement.
+
+        Args:
+            sql: The statement.
+            parameters: The values of its placeholders, in order or by name.
+            max_rows: The most rows to return.
+            whole: Return values as long as a definition in the schema can be.
+
+        Raises:
+            ToolError: See `Database.run`.
+        """
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise ToolError(_explained("interrupted"))
+        options = {"write": self._write, "guard": self._guard, "max_rows": max_rows}
+        longest = _MAX_DEFINITION if whole else _CELL_CHARACTERS
+        return self._database.run(sql, parameters, seconds, max_cell=longest, **options)
+
+
+def _sample_file(owner: Database) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="casual-mcp-nb-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    path = folder.resolve() / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        fill(connection)
+    return path
+
+
+def _explained(text: str) -> str:
+    if "interrupted" in text:
+        return f"The statement was stopped after {SECONDS:g} seconds."
+    if "not authorized" in text or "prohibited" in text:
+        return "Not permitted here. query only reads (SELECT); no tool attaches files or runs PRAGMA."
+    if "too much memory" in text or "ended early" in text:
+        return "The statement was stopped: it needs too much memory. Read or change fewer rows in one statement."
+    if "disk is full" in text:
+        return "SQLite: database or disk is full. The database may not grow further by this statement; change fewer rows."
+    return f"SQLite: {text}."
+
 
 _MAX_OUTLINE = 600
 _MAX_CHOICES = 100

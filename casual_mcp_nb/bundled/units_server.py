@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import FunctionServer, ToolError, reads
+from casual_mcp_nb.bundled._server import FunctionServer, reads
 
 if TYPE_CHECKING:
     from pint import Unit, UnitRegistry

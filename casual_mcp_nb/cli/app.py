@@ -15,15 +15,12 @@ from cyclopts import App, CycloptsError
 
 from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli.chat import chat, demo
-from casual_mcp_nb.cli.check import check, doctor
+from casual_mcp_nb.cli.config import check, doctor, migrate_config
 from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
-from casual_mcp_nb.cli.migrate import migrate_config
-from casual_mcp_nb.cli.models import clients, models
 from casual_mcp_nb.cli.serve import end_process, serve
-from casual_mcp_nb.cli.servers import audit, servers
+from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
-from casual_mcp_nb.cli.tools import call, search, tool, tools
 from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError
 

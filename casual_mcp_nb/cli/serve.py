@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 from cyclopts import App, Parameter
 
+from casual_mcp_nb.base.status import ServeLimits
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import show, tell
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.service import ServeLimits
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import Policies
     from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.server import Policies
 
 _SOURCE = Source()
 _LIMITS = ServeLimits()
@@ -140,7 +140,7 @@ def mcp(
 
 def _show_log() -> None:
     """Write the log of a service to stderr; the session sets the level that `LOG_LEVEL` names."""
-    from casual_mcp_nb.config import Settings
+    from casual_mcp_nb.config.environment import Settings
     from casual_mcp_nb.notebook.log import show_log
 
     show_log(Settings.log_level, libraries="WARNING")

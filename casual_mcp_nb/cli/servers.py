@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,14 +10,51 @@ from cyclopts import Parameter
 
 from casual_mcp_nb.cli.exit_codes import FAILED
 from casual_mcp_nb.cli.source import Source, connect
-from casual_mcp_nb.cli.terminal import AsJson, show, write_json
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.cli.terminal import AsJson, Flag, show, write_json
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.search import Explanation, SearchHit
+    from casual_mcp_nb.base.status import Servers, ServerStatus, Tools
+    from casual_mcp_nb.base.tool import ToolSpec
     from casual_mcp_nb.display.view import View
-    from casual_mcp_nb.types.session import Servers, ServerStatus
+    from casual_mcp_nb.session import Session
+
 
 _SOURCE = Source()
+
+
+def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
+    """List the models of the config.
+
+    Args:
+        json: Write JSON.
+    """
+    from casual_mcp_nb.notebook.status import models_of
+
+    config = source.load()
+    rows = models_of(config, next(iter(config.models), None))
+    if json:
+        write_json([asdict(row) for row in rows])
+    else:
+        show(rows)
+
+
+def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
+    """List the clients of the config, and whether the key of each is set.
+
+    Args:
+        json: Write JSON.
+    """
+    from casual_mcp_nb.notebook.status import clients_of
+
+    rows = clients_of(source.load())
+    if json:
+        write_json([asdict(row) for row in rows])
+    else:
+        show(rows)
+
+
 _FIELDS = (
     *("name", "state", "tools", "tokens", "seconds", "transport", "address", "version", "protocol_version", "capabilities"),
     *("error", "stderr_tail", "notes"),
@@ -41,7 +79,7 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
         elif server is not None:
             show(statuses[server])
         else:
-            show(_view(statuses))
+            show(_servers_view(statuses))
         return FAILED if any(status.state == "failed" or status.error for status in chosen.values()) else 0
 
 
@@ -72,9 +110,9 @@ def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
     return {**{name: getattr(status, name) for name in _FIELDS}, "mode": mode}
 
 
-def _view(servers: Servers) -> View:
-    from casual_mcp_nb.display.servers import failures, servers_view
+def _servers_view(servers: Servers) -> View:
     from casual_mcp_nb.display.view import SIZE_TIERS, Column, Table, View
+    from casual_mcp_nb.servers.views import failures, servers_view
 
     limits = SIZE_TIERS[0]
     view = servers_view(servers, limits)
@@ -84,3 +122,200 @@ def _view(servers: Servers) -> View:
     rows = tuple((*row, status.version or "") for row, status in zip(table.rows, servers.values(), strict=False))
     table = Table((*table.columns, Column("Version")), rows, table.hidden)
     return View(view.name, view.title, (table, *failures(servers, limits)), view.mark, view.note)
+
+
+def tools(
+    server: str | None = None,
+    /,
+    *,
+    toolset: Annotated[str | None, Parameter(alias="-t")] = None,
+    source: Source = _SOURCE,
+    json: AsJson = False,
+) -> None:
+    """List the tools with the tokens that each costs.
+
+    With discovery there is also a status: sent with every request (loaded), found by search (deferred), or never offered (off).
+
+    Args:
+        server: Only the tools of this server.
+        toolset: Only the tools that this toolset includes.
+        json: Write JSON.
+    """
+    with source.connected() as session:
+        choose(session, toolset)
+        if server is not None and server not in session.servers:
+            raise UnknownNameError("server", server, session.servers)
+        everything = session.tools
+        rows = [
+            tool
+            for tool in everything
+            if (server is None or tool.server == server) and (toolset is None or everything.mode(tool) != "off")
+        ]
+        if json:
+            write_json([plain_tool(tool, status_of(everything, tool)) for tool in rows])
+        else:
+            show(_tools_view(everything, rows, session.status.discovery))
+
+
+def tool(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) -> None:
+    """Show one tool: its description, its parameters and their schema.
+
+    Args:
+        name: The tool, such as math:add.
+        json: Write JSON.
+    """
+    with source.connected() as session:
+        everything = session.tools
+        spec = everything[name]
+        if json:
+            write_json(plain_tool(spec, status_of(everything, spec)))
+        else:
+            show(spec)
+
+
+def search(
+    query: Annotated[tuple[str, ...], Parameter(negative=())],
+    /,
+    *,
+    all: Flag = False,
+    why: Flag = False,
+    why_not: str | None = None,
+    server: str | None = None,
+    limit: Annotated[int | None, Parameter(alias="-n")] = None,
+    source: Source = _SOURCE,
+    json: AsJson = False,
+) -> None:
+    """Search the deferred tools as the model does, with the score of each.
+
+    Args:
+        query: What to look for.
+        all: Search the loaded tools too.
+        why: Explain each rank.
+        why_not: Explain the rank of this tool only, even if it was not found.
+        server: Only tools of this server.
+        limit: How many the model would get, instead of what the config says.
+        json: Write JSON.
+    """
+    if not query:
+        raise UsageError("What should be searched for?", hint='For example: casual-mcp-nb search "convert a time zone"')
+    with source.connected() as session:
+        if server is not None and server not in session.servers:
+            raise UnknownNameError("server", server, session.servers)
+        results = session.search(" ".join(query), limit, server, all_tools=all)
+        if why_not is not None:
+            explanation = results.why_not(why_not)
+            if json:
+                write_json(
+                    {**_plain_reason(explanation), "tool": str(explanation.tool.tool_name), "verdict": explanation.verdict}
+                )
+            else:
+                show(explanation, whole=True)
+        elif json:
+            hits = [_plain_hit(hit, results.cut, why) for hit in results]
+            write_json({"query": results.query, "searched": results.searched, "limit": results.cut, "hits": hits})
+        else:
+            show(results, whole=why)
+
+
+def call(name: str, arguments: str = "{}", /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
+    """Call a tool yourself, without a model. Fails if the tool reports an error.
+
+    Args:
+        name: The tool, such as math:add.
+        arguments: Its arguments, a JSON object.
+        json: Write JSON.
+    """
+    values = _object(arguments)
+    with source.connected() as session:
+        call = session.call_tool(name, **values)
+        if json:
+            write_json(
+                {
+                    "tool": str(call.tool),
+                    "status": call.status,
+                    "seconds": call.seconds,
+                    "result": call.result,
+                    "structured": call.structured,
+                }
+            )
+        else:
+            show(call)
+        return 0 if call.status == "ok" else FAILED
+
+
+def choose(session: Session, toolset: str | None) -> None:
+    """Select a toolset by name, if there is one."""
+    if toolset is not None:
+        session.selection.tool_set = toolset
+
+
+def status_of(tools: Tools, tool: ToolSpec) -> str:
+    """Describe a tool's status: `loaded`, `deferred`, `off`, or why it is never offered."""
+    return tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool))
+
+
+def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
+    """Convert a tool for `--json`."""
+    return {
+        "name": str(tool.tool_name),
+        "server": tool.server,
+        "tool": tool.name,
+        "wire_name": tool.wire_name,
+        "status": status,
+        "tokens": tool.tokens,
+        "behaviour": list(tool.annotations.badges) if tool.annotations else [],
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+    }
+
+
+def _tools_view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
+    from casual_mcp_nb.display import words
+    from casual_mcp_nb.display.view import Cell, Name, Table, TextBlock, View, columns
+    from casual_mcp_nb.display.words import SUMMARY, first
+    from casual_mcp_nb.servers.views import behaviour
+
+    statuses = {tool.tool_name: status_of(tools, tool) for tool in rows}
+    with_status = discovery or any(status != "loaded" for status in statuses.values())
+
+    def row(tool: ToolSpec) -> tuple[Cell, ...]:
+        status = (statuses[tool.tool_name],) if with_status else ()
+        price = "" if tool.restriction else words.about(tool.tokens, "estimated")
+        return Name(str(tool.tool_name)), *status, price, behaviour(tool), first(tool.description, SUMMARY)
+
+    titles = columns("Tool", *(("Status",) if with_status else ()), "Tokens #", "Behaviour", "Description")
+    price = words.tokens(sum(tool.tokens for tool in rows if tool.restriction is None), "estimated")
+    note = f"{words.count(len(rows), 'tool')}, {price}"
+    return View("tools", "Tools", (Table(titles, tuple(map(row, rows))) if rows else TextBlock("None."),), note=note)
+
+
+def _plain_hit(hit: SearchHit, limit: int, why: bool) -> dict[str, Any]:
+    return {
+        "tool": str(hit.tool.tool_name),
+        "rank": hit.rank,
+        "score": hit.score,
+        "returned": hit.rank <= limit,
+        "description": hit.tool.description,
+        **(_plain_reason(hit.explain()) if why else {}),
+    }
+
+
+def _plain_reason(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "rank": explanation.rank,
+        "score": explanation.score,
+        "shares": [asdict(share) for share in explanation.shares],
+        "missing": list(explanation.missing),
+    }
+
+
+def _object(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError("The arguments must be a JSON object.", hint="""For example: casual-mcp-nb call math:add '{"a": 1}'""")
+    return value

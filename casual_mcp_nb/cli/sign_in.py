@@ -142,7 +142,7 @@ async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
 async def _pasted() -> str:
     import contextvars
 
-    from casual_mcp_nb.notebook.interaction.prompt import prompted
+    from casual_mcp_nb.notebook.prompts import prompted
 
     line = ""
     while not line.strip():

@@ -14,11 +14,10 @@ from casual_mcp_nb.cli.terminal import ask, can_ask, tell, waiting
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError, UsageError, shown
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import Config, Policies
+    from casual_mcp_nb.base.tool import ToolSpec
+    from casual_mcp_nb.config.trust import Trust
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.config import Config
-    from casual_mcp_nb.types.server import Policies
-    from casual_mcp_nb.types.tool import ToolSpec
-    from casual_mcp_nb.types.trust import Trust
 
 DEFAULT_CONFIG = Path("casual_mcp_config.json")
 
@@ -48,7 +47,7 @@ class Source:
         Raises:
             ConfigError: There is none, or it is wrong.
         """
-        from casual_mcp_nb.config import load_config
+        from casual_mcp_nb.config.loader import load_config
 
         if self.demo:
             return demo_config_of(None)
@@ -103,9 +102,9 @@ def demo_config_of(model: str | None) -> Config:
     Args:
         model: See `Session.quick`; None for the offline planner.
     """
-    from casual_mcp_nb.config import load_config
+    from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.config.quick import model_sections
-    from casual_mcp_nb.notebook.demo import demo_config
+    from casual_mcp_nb.notebook.starting import demo_config
 
     return load_config({**demo_config(), **model_sections(model)})
 
@@ -134,7 +133,7 @@ def _allowed_by_option(tool: ToolSpec) -> str:
 
 
 def _ask_for_trust(report: Trust) -> None:
-    from casual_mcp_nb.types.trust import exact
+    from casual_mcp_nb.config.trust import exact
 
     if not can_ask():
         raise TrustRequiredError(

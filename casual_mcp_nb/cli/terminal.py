@@ -32,7 +32,7 @@ _TONES = {"good": "green", "bad": "red", "busy": "cyan", "quiet": "dim"}
 
 def tell(text: str) -> None:
     """Write a message for the person to stderr."""
-    from casual_mcp_nb.display.text import clean
+    from casual_mcp_nb.display.words import clean
 
     sys.stdout.flush()
     sys.stderr.write(f"{encodable(clean(text), sys.stderr)}\n")
@@ -46,7 +46,7 @@ def tell_quietly(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from casual_mcp_nb.display.text import clean
+    from casual_mcp_nb.display.words import clean
 
     Console(stderr=True, markup=False, highlight=False).print(Text(clean(text), style="dim"))
     return None
@@ -64,7 +64,7 @@ def ask(question: str) -> str:
     Raises:
         UsageError: They ended the input (Ctrl-D).
     """
-    from casual_mcp_nb.display.text import clean
+    from casual_mcp_nb.display.words import clean
 
     sys.stderr.write(encodable(clean(question), sys.stderr))
     sys.stderr.flush()
@@ -88,7 +88,7 @@ def waiting(text: str) -> Iterator[None]:
     from rich.console import Console
     from rich.text import Text
 
-    from casual_mcp_nb.display.text import one_line
+    from casual_mcp_nb.display.words import one_line
 
     with Console(stderr=True).status(Text(one_line(text))):
         yield
@@ -101,9 +101,9 @@ def show(value: Any, *, whole: bool = False) -> None:
         value: A value that has a display, or a view.
         whole: Whether it has also what other text forms only name.
     """
-    from casual_mcp_nb.display import view_of
     from casual_mcp_nb.display.plain import to_text
     from casual_mcp_nb.display.view import DisplayLimits, Section, View, complete, fit
+    from casual_mcp_nb.views import view_of
 
     limits = DisplayLimits(rows=100_000, cell=300, text=8_000, document=200_000, images=0)
     view = fit(value if isinstance(value, View) else view_of(value, limits), limits)
@@ -120,7 +120,7 @@ def show(value: Any, *, whole: bool = False) -> None:
 
 def show_diff(lines: Iterable[str]) -> None:
     """Write the lines of a unified diff to stdout."""
-    from casual_mcp_nb.display.text import clean
+    from casual_mcp_nb.display.words import clean
 
     for line in map(clean, lines):
         if sys.stdout.isatty():

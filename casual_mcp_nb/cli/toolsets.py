@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,83 @@ from cyclopts import App, Parameter
 from casual_mcp_nb.cli.exit_codes import FAILED
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import AsJson, ask, can_ask, show, tell, write_json
-from casual_mcp_nb.cli.toolset_rules import Rules, change, chosen
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import Config, ToolSetConfig
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.config import Config, ToolSetConfig
+
+
+Rules = dict[str, Any]
+"""What a toolset includes of each server: `True`, a list of tools, or `{"exclude": [tools]}`, as in the file."""
+_RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
+
+
+def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+    """Change the rules of a toolset.
+
+    Args:
+        rules: The rules by server.
+        include: Servers, or tools as `server:tool`, to add.
+        exclude: Tools to leave out.
+        remove: Servers to leave out.
+
+    Raises:
+        UsageError: A server to leave out is not in it, or what is excluded is not a tool.
+    """
+    for server in remove:
+        if server not in rules:
+            raise UnknownNameError("server of this toolset", server, rules)
+        del rules[server]
+    for text in include:
+        server, _, tool = text.partition(":")
+        match rules.get(server):
+            case _ if not tool:
+                rules[server] = True
+            case {"exclude": excluded}:
+                rules[server] = {"exclude": [name for name in excluded if name != tool]}
+            case list(names):
+                rules[server] = [*names, *([] if tool in names else [tool])]
+            case True:
+                pass
+            case _:
+                rules[server] = [tool]
+    for text in exclude:
+        server, _, tool = text.partition(":")
+        if not tool:
+            raise UsageError(f"{shown(text)} is not a tool.", hint="Name one as server:tool, or leave out a server: --remove.")
+        match rules.get(server):
+            case {"exclude": excluded}:
+                rules[server] = {"exclude": [*excluded, *([] if tool in excluded else [tool])]}
+            case list(names):
+                rules[server] = [name for name in names if name != tool]
+            case _:
+                rules[server] = {"exclude": [tool]}
+
+
+def chosen(text: str, names: Sequence[str]) -> list[str]:
+    """Parse the names that a person has typed, by number, by range or by name.
+
+    Args:
+        text: Such as `1, 3-5, add`.
+        names: All names; the first one has number 1.
+
+    Raises:
+        UsageError: A number or a name does not exist.
+    """
+    result: dict[str, None] = {}
+    for word in filter(None, re.split(r"[,\s]+", re.sub(r"\s*-\s*(?=\d)", "-", text))):
+        if (match := _RANGE.fullmatch(word)) and word not in names:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if not 1 <= first <= last <= len(names):
+                raise UsageError(f"There are numbers 1 to {len(names)}.")
+            result.update(dict.fromkeys(names[first - 1 : last]))
+        elif word in names:
+            result[word] = None
+        else:
+            raise UnknownNameError("tool", word, names)
+    return list(result)
+
 
 _SOURCE = Source()
 Names = Annotated[tuple[str, ...], Parameter(negative=())]
@@ -30,8 +102,8 @@ def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     Args:
         json: Write JSON.
     """
-    from casual_mcp_nb.display.tools import rule_words
     from casual_mcp_nb.display.view import Name, Table, TextBlock, View, columns
+    from casual_mcp_nb.servers.views import rule_words
 
     tool_sets = source.load().tool_sets
     if json:
@@ -50,9 +122,9 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
         name: The toolset.
         json: Write JSON.
     """
-    from casual_mcp_nb.display import format as words
-    from casual_mcp_nb.display.tools import rule_words
+    from casual_mcp_nb.display import words
     from casual_mcp_nb.display.view import KeyValues, Name, Table, View, columns
+    from casual_mcp_nb.servers.views import rule_words
 
     config = source.load()
     tool_set = _existing(config, name)
@@ -167,8 +239,8 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
 
 def _prompt_for_rules(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
     """Prompt for the tools of each server to include, and for a description."""
-    from casual_mcp_nb.display.tools import rule_words
-    from casual_mcp_nb.toolsets import resolve_tool_set
+    from casual_mcp_nb.discovery.toolsets import resolve_tool_set
+    from casual_mcp_nb.servers.views import rule_words
 
     with source.connected(config) as session:
         changed = {name: rule for name, rule in rules.items() if name not in session.servers}
@@ -186,9 +258,8 @@ def _prompt_for_rules(source: Source, config: Config, rules: Rules, description:
 
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
     """Prompt for the rule of a server; an empty rule leaves it out."""
-    from casual_mcp_nb.display import format as words
-    from casual_mcp_nb.display.format import SUMMARY
-    from casual_mcp_nb.display.text import first
+    from casual_mcp_nb.display import words
+    from casual_mcp_nb.display.words import SUMMARY, first
 
     tools = [tool for tool in session.tools if tool.server == server and tool.restriction is None]
     if not tools:
@@ -273,7 +344,7 @@ def _file_of(config: Config) -> Any:
 
 def _save(config: Config, name: str, rules: Mapping[str, Any], description: str) -> None:
     from casual_mcp_nb.config.saving import save_tool_set
-    from casual_mcp_nb.toolsets import resolve_tool_set
+    from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 
     tool_set = resolve_tool_set({"description": description, "servers": dict(rules)}, {})
     assert tool_set is not None

@@ -6,26 +6,32 @@ Code that was written for casual-mcp changes only the name of the package: what 
 
 from __future__ import annotations
 
-from casual_mcp_nb.compat._chat import GenerationError, McpToolChat, MetaDict, format_tool_call_result
-from casual_mcp_nb.compat._client import McpClient, ToolCache, load_mcp_client
-from casual_mcp_nb.compat._config import (
+from casual_mcp_nb.compat._chat import (
+    GenerationError,
+    McpClient,
+    McpToolChat,
+    MetaDict,
+    ToolCache,
+    format_tool_call_result,
+    load_mcp_client,
+)
+from casual_mcp_nb.compat._tools import (
     McpClientConfig,
     McpModelConfig,
     McpServerConfig,
     RemoteServerConfig,
+    SearchToolsTool,
     StdioServerConfig,
     ToolDiscoveryConfig,
     ToolRule,
-    ToolSetValidationError,
-)
-from casual_mcp_nb.compat._logging import configure_logging, get_logger
-from casual_mcp_nb.compat._tools import (
-    SearchToolsTool,
     ToolSearchIndex,
+    ToolSetValidationError,
     build_tool_server_map,
+    configure_logging,
     extract_server_and_tool,
     filter_tools_by_toolset,
     generate_manifest,
+    get_logger,
     partition_tools,
     render_system_prompt,
     tool_from_mcp,

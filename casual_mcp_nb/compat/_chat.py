@@ -3,25 +3,232 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
-from casual_mcp_nb.compat._client import McpClient, ToolCache
-from casual_mcp_nb.config import Settings, read_environment
-from casual_mcp_nb.connections import ServerManager
-from casual_mcp_nb.discovery import SyntheticTool
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.content import ResultFormat, ToolResult, format_result
+from casual_mcp_nb.base.mcp import Prompts, Resources
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.config.environment import Settings, read_environment
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine import chat as engine
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.results import result_text_async
-from casual_mcp_nb.errors import CasualMcpError, UsageError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.result_text import ResultFormat, format_result
+from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.results import result_text, result_text_async
+from casual_mcp_nb.errors import CasualMcpError, ToolCallError, UsageError, shown
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
+    import mcp
     from casual_llm.messages import AssistantToolCall, ToolResultMessage
     from fastmcp import Client
+
+
+class McpClient:
+    """The connections to all servers of a config, each separate: one that fails or hangs costs the others nothing.
+
+    As an async context manager it connects, and ends what it started when the outermost `async with` ends; the next use starts
+    it again.
+
+    Args:
+        server_manager: The connections.
+    """
+
+    def __init__(self, server_manager: ServerManager) -> None:
+        self.server_manager = server_manager
+        self._entered = 0
+
+    @classmethod
+    def of(cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()) -> McpClient:
+        """Find the connections of a client.
+
+        Args:
+            client: What `load_mcp_client` returned, or a FastMCP client: its server, command, URL or config is connected again.
+            server_names: The name of the server of a FastMCP client for one server.
+
+        Raises:
+            UsageError: It is neither.
+        """
+        if isinstance(client, McpClient):
+            return client
+        if isinstance(client, ServerManager):
+            return cls(client)
+        transport = getattr(client, "transport", None) if "fastmcp" in sys.modules and _is_fastmcp(client) else None
+        if (server := getattr(transport, "server", None)) is not None:
+            name = next(iter(server_names), None) or server.name
+            return cls(ServerManager({}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl))
+        if (config := getattr(transport, "config", None)) is not None:
+            return load_mcp_client(config.model_dump(include={"mcpServers"}, exclude_none=True))
+        if (entry := _entry_of(transport)) is not None:
+            return load_mcp_client({"servers": {next(iter(server_names), None) or "server": entry}})
+        raise UsageError(
+            f"A {type(client).__name__} is not a client that can be connected again.",
+            hint="Use load_mcp_client(config), or fastmcp.Client with a command, a URL, a config, or, as in tests, a FastMCP "
+            "server of this process.",
+        )
+
+    async def __aenter__(self) -> Self:
+        self._entered += 1
+        await self.server_manager.connect()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._entered -= 1
+        if not self._entered:
+            await self.server_manager.disconnect()
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """List the tools of all servers; connect those that are not connected yet."""
+        await self.server_manager.connect()
+        return list(await self.server_manager.catalog())
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        raise_on_error: bool = True,
+    ) -> ToolResult:
+        """Call a tool, as the person does: no model asks, so nobody is asked.
+
+        Args:
+            name: The tool, in any spelling that is unique.
+            arguments: Its arguments.
+            meta: Passed to the server with the call.
+            raise_on_error: Whether a failure that the tool itself reports is raised; otherwise the result says it.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            ServerError: The call failed, or the tool reported a failure.
+        """
+        await self.server_manager.connect()
+        tool = (await self.server_manager.catalog()).resolve(name)
+        result = await self.server_manager.call(tool, arguments or {}, meta=meta)
+        if result.is_error and raise_on_error:
+            text = result_text(result)
+            raise ToolCallError(f"Tool {shown(str(tool.tool_name))}: {text}", server=tool.server, tool=tool.wire_name)
+        return result
+
+    async def list_resources(self) -> Resources:
+        """List the resources of all servers; connect those that are not connected yet."""
+        await self.server_manager.connect()
+        return await self.server_manager.list_resources()
+
+    async def list_prompts(self) -> Prompts:
+        """List the prompts of all servers; connect those that are not connected yet."""
+        await self.server_manager.connect()
+        return await self.server_manager.list_prompts()
+
+    async def ping(self) -> bool:
+        """Connect the servers that are not connected; return whether any server is."""
+        await self.server_manager.connect()
+        return self.is_connected()
+
+    def is_connected(self) -> bool:
+        """Check whether any server is connected."""
+        return any(status.state in ("ready", "unlisted") for status in self.server_manager.statuses.values())
+
+    async def close(self) -> None:
+        """End all connections and server processes, for good."""
+        await self.server_manager.close()
+
+
+def _is_fastmcp(client: object) -> bool:
+    from fastmcp import Client
+
+    return isinstance(client, Client)
+
+
+def _settings(folder: Path | None) -> Settings:
+    return Settings.from_environ(read_environment(folder))
+
+
+def _entry_of(transport: Any) -> dict[str, Any] | None:
+    """Convert a FastMCP transport to the config of the server that it starts or reaches; None if a config cannot express it."""
+    if getattr(transport, "command", None):
+        given = {"args": list(transport.args), "env": transport.env, "cwd": transport.cwd and str(transport.cwd)}
+        return {"command": transport.command} | {key: value for key, value in given.items() if value}
+    token = getattr(getattr(transport, "auth", None), "token", None)
+    if not getattr(transport, "url", None) or (transport.auth is not None and token is None):
+        return None
+    given = {"headers": transport.headers, "auth": token and token.get_secret_value()}
+    way = "sse" if type(transport).__name__ == "SSETransport" else "http"
+    return {"url": str(transport.url), "transport": way} | {key: value for key, value in given.items() if value}
+
+
+def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
+    """Create the connections to the servers of a config. Nothing is started before the first use.
+
+    Args:
+        config: A path, a dict, or a loaded config.
+
+    Raises:
+        ConfigError: The config is not valid.
+    """
+    loaded = load_config(config)
+    ttl = _settings(loaded.folder).tool_cache_ttl
+    return McpClient(ServerManager(loaded.servers, cache_ttl=ttl, secrets=loaded.high_confidence_secrets()))
+
+
+class ToolCache:
+    """The tools of all servers, listed again when the list has expired. Each server's list is cached on its own.
+
+    Args:
+        client: What `load_mcp_client` returned, or a FastMCP client.
+        ttl_seconds: How long a list is fresh; 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or 30 seconds.
+
+    Attributes:
+        client: The connections.
+    """
+
+    def __init__(self, client: McpClient | ServerManager | Client[Any], ttl_seconds: float | None = None) -> None:
+        self.client = McpClient.of(client)
+        self._primed: tuple[list[Any], float] | None = None
+        self._primes = 0
+        if ttl_seconds is None:
+            ttl_seconds = _settings(None).tool_cache_ttl
+        else:
+            self.client.server_manager.set_cache_ttl(ttl_seconds if ttl_seconds > 0 else None)
+        self._seconds = ttl_seconds if ttl_seconds and ttl_seconds > 0 else float("inf")
+
+    async def get_tools(self, force_refresh: bool = False) -> list[ToolSpec]:
+        """List the tools; connect servers that are not connected yet.
+
+        Args:
+            force_refresh: List them even if the lists are fresh.
+        """
+        if force_refresh:
+            await self.invalidate()
+        if self._primed is not None and time.monotonic() < self._primed[1]:
+            return self._primed[0]
+        return await self.client.list_tools()
+
+    async def prime(self, tools: Iterable[ToolSpec | mcp.Tool]) -> None:
+        """Have `get_tools` return these tools, without asking a server, until they expire or are invalidated.
+
+        Args:
+            tools: The tools. A chat lists those of its servers itself, when it connects them.
+        """
+        self._primed = list(tools), time.monotonic() + self._seconds
+        self._primes += 1
+
+    async def invalidate(self) -> None:
+        """Make the next use list the tools again."""
+        self._primed = None
+        await self.client.server_manager.invalidate()
+
+    @property
+    def version(self) -> int:
+        """A count that grows when a server's state or tools change."""
+        return self.client.server_manager.version + self._primes
+
 
 MetaDict = dict[str, Any]
 """What `meta` takes."""

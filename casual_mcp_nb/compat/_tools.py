@@ -2,25 +2,116 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from casual_mcp_nb.base.config import (
+    ClientConfig,
+    Config,
+    DiscoveryConfig,
+    ExcludeSpec,
+    ModelConfig,
+    ServerConfig,
+    ToolSetConfig,
+)
+from casual_mcp_nb.base.search import SearchHit
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import convert
-from casual_mcp_nb.discovery import SyntheticToolResult, manifest, partition, search_tools
 from casual_mcp_nb.discovery import index as search_index
+from casual_mcp_nb.discovery import manifest, search_tools
+from casual_mcp_nb.discovery import manifest as partition
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.discovery.toolsets import check_tool_set, filter_tools
 from casual_mcp_nb.engine.options import always_loaded, mode_of
-from casual_mcp_nb.toolsets import check_tool_set, filter_tools
-from casual_mcp_nb.types.search import SearchHit
-from casual_mcp_nb.types.session import ServerStatus
-from casual_mcp_nb.types.tool import ToolSpec, by_server
+from casual_mcp_nb.errors import ToolSetError
+from casual_mcp_nb.servers import convert
 
 if TYPE_CHECKING:
     import mcp
     from casual_llm import Tool
 
-    from casual_mcp_nb.types.config import Config, DiscoveryConfig, ToolSetConfig
+
+McpClientConfig = ClientConfig
+McpModelConfig = ModelConfig
+McpServerConfig = ServerConfig
+ToolDiscoveryConfig = DiscoveryConfig
+ToolSetValidationError = ToolSetError
+ToolRule = bool | list[str] | ExcludeSpec
+"""What a toolset says of a server; `ToolSpec` in casual-mcp's modules."""
+
+
+class _Kind(type(ServerConfig)):  # type: ignore[misc]
+    """Tells which kind a server of a loaded config is."""
+
+    way: str
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        of_kind = type(instance) is ServerConfig and getattr(instance, cls.way) is not None
+        return of_kind or bool(super().__instancecheck__(instance))
+
+
+class StdioServerConfig(ServerConfig, metaclass=_Kind):
+    """A server that is a command, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
+
+    way: ClassVar[str] = "command"
+    command: str
+    transport: Literal["stdio"] | None = "stdio"
+
+
+class RemoteServerConfig(ServerConfig, metaclass=_Kind):
+    """A server at a URL, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
+
+    way: ClassVar[str] = "url"
+    url: str
+    transport: Literal["http", "streamable-http", "sse"] | None = None
+
+
+for _kind in (
+    Config,
+    ClientConfig,
+    ModelConfig,
+    DiscoveryConfig,
+    ToolSetConfig,
+    ExcludeSpec,
+    StdioServerConfig,
+    RemoteServerConfig,
+):
+    # Signatures, which editors show, are left for the first use otherwise.
+    _kind.model_rebuild()
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Create a logger of this package.
+
+    Args:
+        name: Its name within the package.
+    """
+    return logging.getLogger(f"casual_mcp_nb.{name}")
+
+
+def configure_logging(level: str | int = "INFO", logger: logging.Logger | None = None) -> None:
+    """Write the log to standard error from a given level. Calling it again replaces the earlier settings.
+
+    Args:
+        level: The lowest level that is written, such as `WARNING`.
+        logger: Which logger; None for this package's.
+    """
+    logger = logger or logging.getLogger("casual_mcp_nb")
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
+        logger.removeHandler(handler)
+    handler = _Handler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    for each in (logger, logging.getLogger("fastmcp"), logging.getLogger("mcp")):
+        each.setLevel(level)
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Ours, to distinguish it from the person's."""
+
 
 AnyTool = TypeVar("AnyTool", bound="ToolSpec | mcp.Tool")
 """A tool as it is given, and as it is returned: one of a `ToolCache`, or the MCP SDK's."""

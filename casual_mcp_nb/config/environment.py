@@ -2,19 +2,326 @@
 
 from __future__ import annotations
 
+import builtins
+import getpass
 import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from casual_mcp_nb.config.document import read_text
-from casual_mcp_nb.config.variables import expanded
-from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.result_text import ResultFormat
+from pydantic import SecretStr
+
+from casual_mcp_nb.base.content import ResultFormat
+from casual_mcp_nb.config.document import ConfigProblem, KeyPath, read_text
+from casual_mcp_nb.errors import ConfigError, shown
+
+REFERENCE = re.compile(r"\$\{input:([^}:]+)")
+_MAX_QUESTION = 300
+
+
+@dataclass(frozen=True)
+class Input:
+    """One value to prompt for.
+
+    Args:
+        id: The ID in `${input:ID}`.
+        description: The question.
+        secret: Whether the answer is hidden while typing.
+        default: The value of an empty answer, if any.
+        options: The valid answers; empty for any.
+        runs: Whether its value comes from a command that only the host can run.
+    """
+
+    id: str
+    description: str = ""
+    secret: bool = True
+    default: str | None = field(default=None, repr=False)
+    options: tuple[str, ...] = field(default=(), repr=False)
+    runs: bool = False
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Input:
+        """Parse an entry of `inputs`, ignoring malformed parts."""
+        options = entry.get("options")
+        values = (
+            [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
+        )
+        default = entry.get("default")
+        return cls(
+            id=str(entry.get("id", "")),
+            description=str(entry.get("description") or ""),
+            secret=bool(entry.get("password")) or entry.get("type") not in ("promptString", "pickString"),
+            default=default if isinstance(default, str) else None,
+            options=tuple(map(str, values)),
+            runs=entry.get("type") == "command",
+        )
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that can provide the value."""
+        return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
+
+
+class Inputs:
+    """The answers to the inputs of one config. An environment variable answers without a prompt.
+
+    Args:
+        defined: The entries of `inputs`.
+        environ: Where variables are looked up.
+        ask: Whether to prompt. If not, inputs without a variable get a placeholder.
+    """
+
+    def __init__(self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True) -> None:
+        self._defined = {each.id: each for each in defined}
+        self._environ = environ
+        self._ask = ask
+        self._answers: dict[str, SecretStr | None] = {}
+
+    def __repr__(self) -> str:
+        return "<inputs>"
+
+    def defined(self, name: str) -> Input:
+        """Look up an input by id; one that the config does not define is a secret without a description."""
+        return self._defined.get(name, Input(name))
+
+    def collect(self, text: str) -> None:
+        """Prompt once for each input that a text refers to, in order.
+
+        Args:
+            text: A config as JSON, or a part of it.
+        """
+        for name in dict.fromkeys(REFERENCE.findall(text)):
+            self.answer(name)
+
+    def answer(self, name: str) -> SecretStr | None:
+        """Look up or prompt for the answer to an input; None if there is no variable and no one to ask."""
+        if name not in self._answers:
+            self._answers[name] = self._find(self.defined(name))
+        return self._answers[name]
+
+    def _find(self, wanted: Input) -> SecretStr | None:
+        if wanted.variable in self._environ:
+            return SecretStr(self._environ[wanted.variable])
+        if not self._ask:
+            return SecretStr(wanted.options[0] if wanted.options else "stand-in")
+        answer = None if wanted.runs else _prompted(wanted)
+        if answer is not None and not answer.get_secret_value() and wanted.default is not None:
+            return SecretStr(wanted.default)
+        return answer
+
+
+def _prompted(wanted: Input) -> SecretStr | None:
+    question = _question(wanted)
+    while _somebody_is_there():
+        try:
+            answer = SecretStr(getpass.getpass(question) if wanted.secret else builtins.input(question))
+        except (EOFError, NotImplementedError):
+            # A kernel whose front end does not support input raises the second.
+            return None
+        if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
+            return answer
+    return None
+
+
+def _question(wanted: Input) -> str:
+    words = " ".join((wanted.description or wanted.id).split())
+    extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
+    default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
+    return f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
+
+
+def _somebody_is_there() -> bool:
+    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces Python's `getpass`."""
+    ask: Callable[..., str] = getpass.getpass
+    if ask.__module__ != "getpass":
+        return True
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+MAX_VALUE = 1_000_000
+MAX_ALL = 8_000_000
+"""Maximum length of one value, and of all values together, after variables are replaced."""
+
+_REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {"command", "args", "cwd", "roots", "url"}}
+_NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
+_FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
+_NO_VARIABLE = "this is not a variable; write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
+
+
+@dataclass
+class Substitution:
+    """Replaces variables and records each replacement. Its repr shows no values.
+
+    Args:
+        environ: Values by name.
+        folder: The config file's folder; None for a config made in Python.
+        inputs: The answers to inputs; None to prompt nobody.
+        problems: Unset variables, invalid variables, and strings that cannot be encoded.
+        sensitive: Values inserted into fields whose type is not secret.
+        left: How many more characters may be inserted.
+        used: The names of the variables that were inserted, by section and name of the entry.
+        written: The original texts that were changed.
+    """
+
+    environ: Mapping[str, str] = field(repr=False)
+    folder: Path | None = None
+    inputs: Inputs | None = None
+    problems: list[ConfigProblem] = field(default_factory=list)
+    sensitive: set[str] = field(default_factory=set, repr=False)
+    left: int = MAX_ALL
+    used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
+    written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
+
+    def apply(self, value: Any, at: KeyPath = ()) -> Any:
+        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`; `$${` becomes `${`.
+
+        Args:
+            value: A string, an object or a list; anything else is returned unchanged. Keys are not expanded.
+            at: Its key path.
+        """
+        if isinstance(value, dict):
+            for key in value:
+                self._check(key, (*at, key))
+            return {key: self.apply(item, (*at, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.apply(item, (*at, index)) for index, item in enumerate(value)]
+        return self._text(value, at) if isinstance(value, str) else value
+
+    def _text(self, text: str, at: KeyPath) -> str:
+        if "$" not in text:
+            return self._check(text, at)
+        self.written[at] = text
+        pieces: list[str] = []
+        size = 0
+        for piece in self._pieces(text, at):
+            size += len(piece)
+            self.left -= len(piece)
+            if size > MAX_VALUE or self.left < 0:
+                most = f"{MAX_VALUE:,} characters" if size > MAX_VALUE else f"{MAX_ALL:,} characters in all values together"
+                self.problems.append(ConfigProblem(at, f"with its variables replaced it is longer than {most}"))
+                self.left = max(self.left, 0)
+                return ""
+            pieces.append(piece)
+        return self._check("".join(pieces), at)
+
+    def _pieces(self, text: str, at: KeyPath) -> Iterator[str]:
+        end = 0
+        for match in _REFERENCE.finditer(text):
+            yield text[end : match.start()]
+            yield self._replacement(match, at)
+            end = match.end()
+        yield text[end:]
+
+    def _check(self, text: str, at: KeyPath) -> str:
+        if _SURROGATE.search(text):
+            self.problems.append(ConfigProblem(at, "must be valid Unicode"))
+        return text
+
+    def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
+        if match["escaped"]:
+            return match["escaped"]
+        body = match["body"]
+        if not match["end"] or "${" in body:
+            return self._problem(at, _NO_VARIABLE)
+        kind, colon, name = body.partition(":")
+        if kind == "input" and colon and not name.startswith("-"):
+            return self._input(name, at)
+        if kind == "file" and colon and not name.startswith("-"):
+            # Somebody else's config could send any file on this computer to their own server.
+            return self._problem(at, "a config cannot read files; put the text in an environment variable")
+        if body in _PREDEFINED:
+            return _PREDEFINED[body](workspace_of(self.folder))
+        parts = _BODY.fullmatch(body)
+        if parts is None:
+            return self._problem(at, _NO_VARIABLE)
+        return self._variable(parts["name"], parts["default"], at)
+
+    def _variable(self, name: str, default: str | None, at: KeyPath) -> str:
+        value = self.environ.get(name)
+        if default is not None and not value:
+            return default
+        if value is None:
+            return self._problem(at, f"the environment variable {name} is not set")
+        self._note(name, at)
+        return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
+
+    def _input(self, body: str, at: KeyPath) -> str:
+        # ${input:ID:question} is the syntax of prompt files.
+        wanted = (self.inputs or Inputs((), {})).defined(body.partition(":")[0])
+        answer = self.inputs.answer(wanted.id) if self.inputs else None
+        if answer is None:
+            return self._problem(
+                at, f"there is no one to ask for the input {wanted.id}; set the environment variable {wanted.variable}"
+            )
+        if wanted.variable in self.environ:
+            self._note(wanted.variable, at)
+        value = answer.get_secret_value()
+        return self._marked_sensitive(value, at) if wanted.secret else value
+
+    def _note(self, name: str, at: KeyPath) -> None:
+        # An entry of a `.env` file can hold another variable's value.
+        references = getattr(self.environ, "references", lambda _: ())
+        self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
+
+    def _marked_sensitive(self, value: str, at: KeyPath) -> str:
+        if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
+            self.sensitive.add(value)
+        return value
+
+    def _problem(self, at: KeyPath, text: str) -> str:
+        self.problems.append(ConfigProblem(at, text))
+        return ""
+
+
+def workspace_of(folder: Path | None) -> Path:
+    """Find the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
+    directory = folder or Path.cwd()
+    return directory.parent if directory.name in _FOLDERS_OF_HOSTS else directory
+
+
+_PREDEFINED: dict[str, Callable[[Path], str]] = {
+    "workspaceFolder": str,
+    "workspaceRoot": str,
+    "workspaceFolderBasename": lambda workspace: workspace.name,
+    "cwd": str,
+    "userHome": lambda _: str(Path.home()),
+    "pathSeparator": lambda _: os.sep,
+    "/": lambda _: os.sep,
+}
+
+
+def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
+
+    An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
+
+    Returns:
+        The entries, and for each the names of the variables that it refers to, also through other entries.
+    """
+    variables: dict[str, str] = {}
+    references: dict[str, tuple[str, ...]] = {}
+    outer = getattr(environ, "references", lambda _: ())
+    together = ChainMap(cast(dict[str, str], environ), variables)
+    for name, value in values.items():
+        substitution = Substitution(together)
+        text = substitution.apply(value)
+        if text is not None and not substitution.problems:
+            variables[name] = text
+            direct = substitution.used.get((), {})
+            references[name] = tuple(
+                dict.fromkeys(each for used in direct for each in (used, *references.get(used, outer(used))))
+            )
+    return variables, references
+
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 _OTHER_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}

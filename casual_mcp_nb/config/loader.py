@@ -10,21 +10,75 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
-from casual_mcp_nb.config.document import Document, parse_document, read_document
-from casual_mcp_nb.config.environment import Environment, env_entries, read_environment
-from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
+from casual_mcp_nb.base.config import ClientConfig, Config
+from casual_mcp_nb.base.config_base import BaseConfig, ConfigOrigin, Written, header_problem, held, value_at
+from casual_mcp_nb.base.prices import Price, PriceTable
+from casual_mcp_nb.config.document import (
+    ConfigProblem,
+    Document,
+    KeyPath,
+    cross_problems,
+    dotted,
+    parse_document,
+    problems_of,
+    raise_problems,
+    read_document,
+)
+from casual_mcp_nb.config.environment import Environment, Inputs, Substitution, env_entries, read_environment, workspace_of
+from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, leave_out, servers_in
 from casual_mcp_nb.config.hosts import adapt
-from casual_mcp_nb.config.inputs import Inputs
-from casual_mcp_nb.config.prices import file_of, read_prices
-from casual_mcp_nb.config.problems import ConfigProblem, KeyPath, cross_problems, dotted, problems_of, raise_problems
-from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.providers.registry import key_variables, option_notes
-from casual_mcp_nb.types.base_config import BaseConfig, ConfigOrigin, Written, header_problem, held, value_at
-from casual_mcp_nb.types.config import ClientConfig, Config
+
+FILE = "prices.json"
+"""Read from beside the config when it has no `prices`."""
+
+_SHAPE = (
+    'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "cache_write": 2.5, "currency": "USD"}}, '
+    "per million tokens."
+)
+_OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
+
+
+def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
+    """Read a price table.
+
+    Args:
+        source: A JSON file, or the same as plain objects: for each model, by its name in the config or the provider's name for
+            it, `input`, `output`, `cached_input` and `cache_write` (both optional) per million tokens, and `currency` (USD).
+
+    Raises:
+        ConfigError: The table is not valid; with the file, line, column and key.
+    """
+    if not isinstance(source, str | Path | Mapping):
+        raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
+    document = Document(dict(source)) if isinstance(source, Mapping) else read_document(Path(source).expanduser().absolute())
+    try:
+        prices, errors = TypeAdapter(PriceTable).validate_python(document.data), []
+    except ValidationError as error:
+        prices, errors = {}, problems_of(error, within=("prices",))
+    # In a config, the table's keys are below `prices`; in a separate file they are at the top level.
+    within = 1 if document.path else 0
+    shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
+    problems = [ConfigProblem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors]
+    raise_problems([*document.problems, *problems], path=str(document.path) if document.path else None, locate=document.locate)
+    return prices
+
+
+def file_of(named: Any, folder: Path | None) -> Path | None:
+    """Locate the file that holds the prices of a config, if there is one.
+
+    Args:
+        named: The config's `prices`: a path, the table itself, or None.
+        folder: The config file's folder; None for a config made in Python.
+    """
+    if isinstance(named, str):
+        return (folder or Path()) / os.path.expanduser(named)
+    beside = folder / FILE if folder else None
+    return beside if beside and named is None and beside.is_file() else None
+
 
 logger = logging.getLogger(__name__)
 

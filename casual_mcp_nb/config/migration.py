@@ -9,16 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
-from casual_mcp_nb.config.document import Document, parse_document, read_text
-from casual_mcp_nb.config.host_servers import ENV_FILE
+from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
+from casual_mcp_nb.config.document import Document, KeyPath, dotted, parse_document, plain_json, raise_problems, read_text
+from casual_mcp_nb.config.environment import Input, workspace_of
+from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt, dropped_fields, is_legacy, migrate_legacy_config
-from casual_mcp_nb.config.inputs import Input
-from casual_mcp_nb.config.jsonc import plain_json
-from casual_mcp_nb.config.problems import KeyPath, dotted, raise_problems
-from casual_mcp_nb.config.variables import workspace_of
 from casual_mcp_nb.providers.registry import client_variable
-from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
 
 _ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
 _INPUT = re.compile(r"\$\{input:([^}:]+)(?::[^}]*)?\}")

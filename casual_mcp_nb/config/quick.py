@@ -2,23 +2,194 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
+from casual_mcp_nb.base.network import is_this_computer
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
-from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
-from casual_mcp_nb.providers import local_servers
+from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, closest, shown
+from casual_mcp_nb.providers import registry as local_servers
 from casual_mcp_nb.providers._building import missing, no_key
 from casual_mcp_nb.providers.registry import client_variable, spec_of, specs
-from casual_mcp_nb.types.config import ClientConfig, Config
-from casual_mcp_nb.types.options import RequestOptions
-from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+
+
+ServerLike = Union[str, Mapping[str, Any], ServerConfig, "FastMCP[Any]"]
+"""A server as a person gives it: a text, an entry of a config, or a FastMCP server of this process."""
+
+BUNDLED_PREFIX = "bundled:"
+_EXAMPLES = "Give a command such as npx -y @modelcontextprotocol/server-memory, an address such as https://example.com/mcp, or "
+_ADDRESSES = ("http://", "https://")
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_RUNNERS = frozenset({"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"} | {"pipx", "pnpm", "podman", "uv", "uvx"})
+_SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
+_SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
+
+
+def is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
+    """Check whether a server is an object of this process."""
+    # Whoever has such a server has imported its class.
+    module = sys.modules.get("fastmcp")
+    return module is not None and isinstance(spec, module.FastMCP)
+
+
+def read_server(
+    spec: str | Mapping[str, Any] | ServerConfig,
+    name: str | None = None,
+    *,
+    taken: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[str, ServerConfig]:
+    """Parse a server into its name and config.
+
+    Args:
+        spec: A text, see `server_fields`; or an entry of a config, as plain objects or read.
+        name: Its name; None for one made from the text, other than those that are taken.
+        taken: The names of other servers.
+        environ: Where `${NAME}` is looked up; None for the process's environment.
+
+    Raises:
+        UsageError: The meaning of the text is unclear, or an entry has no name.
+        ConfigError: The entry is wrong.
+    """
+    if isinstance(spec, ServerConfig):
+        return checked_name(name), spec
+    if isinstance(spec, str):
+        suggestion, fields = server_fields(spec)
+        name = name or _unused(suggestion, taken)
+    elif isinstance(spec, Mapping):
+        fields = dict(spec)
+    else:
+        raise UsageError(f"A {type(spec).__name__} is not a server.", hint=f"{_EXAMPLES}the fields of a config's entry.")
+    name = checked_name(name)
+    config = load_config({"servers": {name: fields}}, environ=environ).servers.get(name)
+    if config is None:
+        raise ConfigError("This entry needs what is not set.", key=f"servers.{name}")
+    return name, config
+
+
+def server_fields(text: str) -> tuple[str, dict[str, Any]]:
+    """Read a server as a person types it.
+
+    Args:
+        text: An address (`https://…`), the name of a bundled server (`time`, or `bundled:files --root .`), or a command line
+            (`npx -y …`), before which variables can be set (`TOKEN=… npx …`).
+
+    Returns:
+        A name for it, and its fields as in a config.
+
+    Raises:
+        UsageError: It is none of them. The message never has the text, which can hold a secret.
+    """
+    text = text.strip()
+    if text.startswith(_ADDRESSES):
+        return _name_in_address(text), {"url": text}
+    if text.startswith("{"):
+        raise UsageError("This is an entry of a config.", hint="In Python: session.add_server(name, {…}).")
+    words = _words(text)
+    env: dict[str, str] = {}
+    while words and (match := _VARIABLE.fullmatch(words[0])):
+        env[match["name"]] = match["value"]
+        words = words[1:]
+    if not words:
+        raise UsageError("Which server?", hint=f"{_EXAMPLES}the name of a bundled server: {', '.join(BUNDLED)}.")
+    command, args = words[0], words[1:]
+    bundled = command.removeprefix(BUNDLED_PREFIX)
+    fields: dict[str, Any] = {"args": args, **({"env": env} if env else {})}
+    if bundled in BUNDLED:
+        return bundled, {"bundled": bundled, **fields}
+    if bundled != command or (not args and not env and shutil.which(os.path.expanduser(command)) is None):
+        kind = "bundled server" if bundled != command else "command or bundled server"
+        close = closest(bundled, BUNDLED, 1)
+        hint = f"Did you mean {close[0]}?" if close else f"Bundled servers: {', '.join(BUNDLED)}."
+        raise UsageError(f"There is no {kind} {shown(bundled)}.", hint=hint)
+    return _name_in_command(words), {"command": command, **fields}
+
+
+def check_command(text: str) -> None:
+    """Check that the command of a server as a person types it exists, before anything is closed to make room for it.
+
+    Args:
+        text: As for `server_fields`.
+
+    Raises:
+        UsageError: It does not, or the text cannot be understood.
+    """
+    _, fields = server_fields(text)
+    command, env = fields.get("command", ""), fields.get("env", {})
+    # Where to look is known only when variables are filled in.
+    if command and "$" not in command and "PATH" not in env and shutil.which(os.path.expanduser(command)) is None:
+        raise UsageError(f"The command {shown(command)} was not found.", hint="Nothing was started or closed.")
+
+
+def _words(text: str) -> list[str]:
+    windows = os.name == "nt"
+    try:
+        words = shlex.split(text, posix=not windows)
+    except ValueError as error:
+        raise UsageError(f"The command line cannot be read: {str(error).lower()}.") from None
+    # Only there a backslash is part of a path, and then the quotes stay.
+    return [word.strip("\"'") for word in words] if windows else words
+
+
+def checked_name(name: str | None) -> str:
+    """Validate the name of a server.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError("The server needs a name.", hint="For example: session.add_server('docs', …).")
+    return name.strip()
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    return next(each for number in count(1) if (each := name if number == 1 else f"{name}-{number}") not in taken)
+
+
+def _name_in_address(address: str) -> str:
+    try:
+        host = urlsplit(address).hostname or ""
+    except ValueError:
+        host = ""
+    labels = host.split(".")
+    if len(labels) < 2 or labels[-1].isdigit():
+        return "local" if is_this_computer(host) else "remote"
+    return _short_name(*(label for label in labels[:-1] if label not in _SAYS_LITTLE)) or "remote"
+
+
+def _name_in_command(words: list[str]) -> str:
+    """Find the name of the package or script in a command line, without the parts that every server's name has."""
+    names = [word for word in words if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)]
+    telling = [name for name in names if re.search("mcp|server", name, re.IGNORECASE)]
+    last = re.split(r"[/\\]", (telling or names or words[:1])[0])[-1]
+    return _short_name(re.sub(r"(?<=.)[@=:].*|\.(?:py|m?js|ts|exe|sh)$", "", last)) or "server"
+
+
+def _is_runner(word: str) -> bool:
+    program = PurePath(word).name.lower().removesuffix(".exe")
+    return program in _RUNNERS or program.startswith("py")
+
+
+def _short_name(*texts: str) -> str:
+    parts = [part for text in texts for part in re.split(r"[^a-z0-9]+", text.lower()) if part]
+    return "-".join([part for part in parts if part not in _SAYS_LITTLE] or parts)[:40].strip("-")
+
 
 OFFLINE = "offline:planner"
 """The model where none is given."""

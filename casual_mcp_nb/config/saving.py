@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.config.document import parse_document, read_text
-from casual_mcp_nb.config.jsonc import plain_json
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.base.files import part_file
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.config.document import parse_document, plain_json, read_text
 from casual_mcp_nb.config.loader import check_config
+from casual_mcp_nb.discovery.toolsets import check_tool_set
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.toolsets import check_tool_set
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.types.files import part_file
-from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r'\n([ \t]+)"')

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.document import read_text
 from casual_mcp_nb.errors import TemplateError, closest, did_you_mean, shown
-from casual_mcp_nb.isolation import GaveUp, Worker
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 FOLDER = "prompt-templates"
 SUFFIX = ".j2"

@@ -2,21 +2,420 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats
-from casual_mcp_nb.discovery._embedding import EmbeddingScorer
-from casual_mcp_nb.discovery._exact import ExactNames
-from casual_mcp_nb.discovery._fields import texts
-from casual_mcp_nb.discovery._ranker import Ranker
-from casual_mcp_nb.discovery._score_explainer import ScoreExplainer
-from casual_mcp_nb.discovery._scorer import Scored, Scorer
-from casual_mcp_nb.discovery.text import MAX_QUERY, readable, terms
-from casual_mcp_nb.types.search import Explanation, TermScore
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.search import Explanation, TermScore
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery import _ranking as _lookup
+from casual_mcp_nb.discovery import _ranking as _scorer
+from casual_mcp_nb.discovery import _ranking as _servers
+from casual_mcp_nb.discovery import text
+from casual_mcp_nb.discovery._ranking import (
+    CLAUSE,
+    CLAUSE_POWER,
+    DESCRIPTION,
+    K1,
+    NAME,
+    NAME_COVERED,
+    Clause,
+    FieldedBM25,
+    Floats,
+    Ints,
+    Scored,
+    Scorer,
+)
+from casual_mcp_nb.discovery.text import FIELDS, MAX_QUERY, readable, spelled, terms, texts
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 128
+_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
+
+
+def embedded_text(tool: ToolSpec) -> str:
+    """Build the text to embed for a tool: its name in words and the beginning of its description."""
+    name, _, description, *_ = texts(tool)
+    return f"{_BETWEEN.sub(' ', name)}: {description}"
+
+
+class EmbeddingScorer:
+    """Scores how close tools are to a query in an embedding space.
+
+    The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
+    embedding still finds somewhat alike, add nothing.
+
+    Args:
+        embed: Return an array with one row for each text.
+        tools: The tools; embedded once, in batches.
+    """
+
+    def __init__(self, embed: Callable[[list[str]], Any], tools: Sequence[ToolSpec]) -> None:
+        self._embed = embed
+        self._vectors = self._of([embedded_text(tool) for tool in tools])
+        self._last: tuple[str, Floats | None] | None = None
+
+    def nearness(self, query: str) -> Floats | None:
+        """Compute how close each tool is, from 0 to 1; None if the embedding fails, which is logged.
+
+        The last result is cached, so that explaining a search does not embed its query again.
+        """
+        last = self._last
+        if last is None or last[0] != query:
+            self._last = last = query, self._nearness(query)
+        return last[1]
+
+    def _nearness(self, query: str) -> Floats | None:
+        vector = self._of([query]) if self._vectors is not None and query.strip() else None
+        if vector is None or self._vectors is None:
+            return None
+        if vector.shape[1] != self._vectors.shape[1]:
+            logger.warning("The embeddings of the query and the tools differ in length; searching by words only.")
+            return None
+        cosines = self._vectors @ vector[0]
+        middle, best = float(cosines.mean()), float(cosines.max())
+        if best - middle < 1e-9:
+            return None
+        near: Floats = np.clip((cosines - middle) / (best - middle), 0.0, 1.0) ** 2
+        return near
+
+    def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
+        try:
+            batches = [self._batch(list(lines[start : start + _BATCH])) for start in range(0, len(lines), _BATCH)]
+            vectors = np.concatenate(batches)
+        except Exception as error:  # whatever the user's function raises, the search by words still works
+            logger.warning("The embedding failed (%s); searching by words only.", type(error).__name__)
+            return None
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
+        return unit
+
+    def _batch(self, lines: list[str]) -> NDArray[np.float64]:
+        vectors = np.asarray(self._embed(lines), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(lines) or not np.isfinite(vectors).all():
+            raise ValueError("an embedding must return one row of finite numbers for each text")
+        return vectors
+
+
+_MAX_WORDS = 6
+_MAX_CHUNKS = 500
+
+
+class ExactNames:
+    """Finds tool names in queries: the bare name, the wire name and `server:tool`, ignoring case.
+
+    A bare name that is an ordinary word (`search`, `time`) counts only if it is the whole query or is quoted: in a sentence it
+    is usually just that word.
+
+    Args:
+        tools: The tools; results are indices into this list.
+
+    Attributes:
+        plain: The names that are ordinary words.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._places: dict[str, list[int]] = {}
+        self.plain: set[str] = set()
+        self._longest = 1
+        self._starts: set[str] = set()
+        for index, tool in enumerate(tools):
+            name = tool.name.strip().casefold()
+            if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
+                self.plain.add(name)
+            elif " " in name:
+                words = name.split()
+                self._longest = max(self._longest, min(_MAX_WORDS, len(words)))
+                self._starts.update((words[0], _bare(words[0])))
+            for form in {name, tool.wire_name.casefold(), f"{tool.server}:{tool.name}".casefold()}:
+                self._places.setdefault(form, []).append(index)
+
+    def called(self, query: str) -> list[int]:
+        """Find the indices of the tools that a query mentions by name, in order."""
+        whole = query.strip().casefold()
+        indices = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
+        for piece in self._pieces(whole):
+            indices.update(self._places.get(piece, ()))
+        return sorted(indices)
+
+    def _pieces(self, query: str) -> Iterator[str]:
+        chunks = query.split(maxsplit=_MAX_CHUNKS)[:_MAX_CHUNKS]
+        for start, chunk in enumerate(chunks):
+            bare = _bare(chunk)
+            yield from self._forms(chunk, bare)
+            if chunk in self._starts or bare in self._starts:
+                for end in range(start + 2, min(start + self._longest, len(chunks)) + 1):
+                    phrase = " ".join(chunks[start:end])
+                    yield from self._forms(phrase, _bare(phrase))
+
+    def _forms(self, chunk: str, bare: str) -> Iterator[str]:
+        if chunk not in self.plain:
+            yield chunk
+        if bare != chunk and (bare not in self.plain or _is_quoted(chunk, bare)):
+            yield bare
+
+
+def _bare(text: str) -> str:
+    """Strip leading and trailing punctuation from `text`."""
+    start, end = 0, len(text)
+    while start < end and not (text[start].isalnum() or text[start] == "_"):
+        start += 1
+    while start < end and not (text[end - 1].isalnum() or text[end - 1] == "_"):
+        end -= 1
+    return text[start:end]
+
+
+def _is_quoted(chunk: str, bare: str) -> bool:
+    before, _, after = chunk.partition(bare)
+    return _is_quote(before[-1:]) and _is_quote(after[:1])
+
+
+def _is_quote(sign: str) -> bool:
+    return sign != "" and (sign in "\"'`" or unicodedata.category(sign) in ("Pi", "Pf"))
+
+
+COPY = 0.7
+"""Factor applied to the score of each near-duplicate."""
+SAME = 0.4
+"""Jaccard similarity of the descriptions from which two tools of the same name count as duplicates."""
+_MAX_KINDS = 8
+"""How many distinct tools of the same name are compared."""
+
+
+class Ranker:
+    """Ranks the documents of a corpus.
+
+    Args:
+        bm25: The corpus, documents in the order in which equal scores are ranked.
+
+    Attributes:
+        copies: For each document that duplicates others, the first of them.
+    """
+
+    def __init__(self, bm25: FieldedBM25) -> None:
+        self.copies = _copies(bm25)
+
+    def same(self, document: int, other: int) -> bool:
+        """Check whether two documents are duplicates."""
+        return document == other or self.copies.get(document, document) == self.copies.get(other, other)
+
+    def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
+        """Rank the best documents with their final scores, best first.
+
+        Args:
+            scores: The score of each document; documents with 0 are left out.
+            count: The maximum number of documents.
+            called: Documents that the query mentions by name: they are never demoted.
+        """
+        hits = int(np.count_nonzero(scores > 0))
+        taken = min(hits, 4 * count + 16)
+        while taken:
+            best = _top(scores, taken)
+            final = self._without_copies(best, scores, called)
+            # a document that was skipped cannot rank before the last one requested
+            if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
+                return final[:count]
+            taken = min(hits, 8 * taken)
+        return []
+
+    def _without_copies(self, best: Ints, scores: Floats, called: Collection[int]) -> list[tuple[int, float]]:
+        seen: Counter[int] = Counter()
+        final = []
+        for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
+            kind = self.copies.get(document)
+            if kind is not None:
+                score *= 1.0 if document in called else COPY ** seen[kind]
+                seen[kind] += 1
+            final.append((document, score))
+        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen else final
+
+
+def _top(scores: Floats, count: int) -> Ints:
+    """Find the indices of the best scores, best first; ties in index order."""
+    if count < len(scores):
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        places = np.flatnonzero(scores >= least)
+    else:
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")][:count]
+
+
+def _copies(bm25: FieldedBM25) -> dict[int, int]:
+    """Map each document that duplicates others to the first of them."""
+    by_name: dict[bytes, list[int]] = {}
+    for document in range(bm25.corpus_size):
+        by_name.setdefault(bm25.text_terms(document, NAME).tobytes(), []).append(document)
+    copies: dict[int, int] = {}
+    for documents in by_name.values():
+        if len(documents) > 1:
+            descriptions = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
+            copies.update(_kinds(descriptions))
+    return copies
+
+
+def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    kinds: list[int] = []
+    originals = {}
+    for document, description in descriptions.items():
+        kind = next((other for other in kinds if _same(description, descriptions[other])), None)
+        if kind is not None:
+            originals[document] = originals[kind] = kind
+        elif len(kinds) < _MAX_KINDS:
+            kinds.append(document)
+    return originals
+
+
+def _same(one: frozenset[int], other: frozenset[int]) -> bool:
+    common = len(one & other)
+    return common >= SAME * (len(one) + len(other) - common)
+
+
+def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
+    """Convert an index to plain values.
+
+    Args:
+        tools: Its tools, in the order in which equal scores are ranked.
+        bm25: Its corpus.
+        ranker: Its ranker.
+        names: The names in it.
+
+    Returns:
+        `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of
+        its terms; `copies`: for each near-duplicate the first of its kind; `plain`: the names that are ordinary words;
+        `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
+    """
+    vocabulary = bm25.vocabulary
+    return {
+        "tools": [[tool.name, tool.server, tool.wire_name] for tool in tools],
+        "vocabulary": list(vocabulary),
+        "texts": [
+            [bm25.text_terms(document, field).tolist() for field in range(len(FIELDS))] for document in range(len(tools))
+        ],
+        "copies": sorted(ranker.copies.items()),
+        "plain": sorted(names.plain),
+        "synonyms": _numbered(text.synonyms(), vocabulary),
+        "topics": _numbered(text.topics(), vocabulary),
+        "words": text.word_lists(),
+        "constants": {
+            "fields": [[field.weight, field.b] for field in FIELDS],
+            "k1": K1,
+            "related": _lookup.RELATED,
+            "same_topic": _lookup.SAME_TOPIC,
+            "like": _lookup.LIKE,
+            "name_covered": _scorer.NAME_COVERED,
+            "clause": _scorer.CLAUSE,
+            "clause_power": _scorer.CLAUSE_POWER,
+            "server": _servers.SERVER,
+            "server_k1": _servers.SERVER_K1,
+            "server_b": _servers.SERVER_B,
+            "copy": COPY,
+            "weak": text.WEAK,
+            "number": text.NUMBER,
+            "max_query": text.MAX_QUERY,
+            "max_clauses": text.MAX_CLAUSES,
+        },
+    }
+
+
+def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
+    """Number the related terms that the vocabulary has, for each term that has any."""
+    numbers = {term: [vocabulary[other] for other in others if other in vocabulary] for term, others in related.items()}
+    return {term: others for term, others in numbers.items() if others}
+
+
+_SHOWN = 60
+
+
+class ScoreExplainer:
+    """The breakdown of one tool's score.
+
+    Args:
+        scorer: The scorer of the corpus.
+        scored: Its result for the query.
+        document: The tool's index in the corpus.
+        tool: The tool.
+    """
+
+    def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec) -> None:
+        self._scorer = scorer
+        self._bm25 = scorer.bm25
+        self._scored = scored
+        self._document = document
+        self._texts = texts(tool)
+        self._counts = [Counter(terms(text)) for text in self._texts]
+
+    def all(self) -> tuple[TermScore, ...]:
+        """List every part that is not zero; they add up to the score before duplicates are demoted."""
+        parts = [*self._terms(), *self._name(), *self._clause()]
+        parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
+        return tuple(part for part in parts if part.share)
+
+    def missing(self) -> tuple[str, ...]:
+        """List the terms of the query that the tool does not match, even by a synonym."""
+        return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
+
+    def spelling(self, query: str) -> dict[str, str]:
+        """Map each term to its whole word: the query's, or the tool's where only the tool has the term."""
+        return spelled(" ".join(self._texts)) | spelled(readable(query))
+
+    def _terms(self) -> Iterator[TermScore]:
+        for query_term, weight in self._scored.weights.items():
+            term, worth = self._scorer.lookup.best(query_term, self._document)
+            if worth:
+                yield from self._by_field(query_term, term, weight * worth)
+
+    def _by_field(self, query_term: str, term: str, worth: float) -> Iterator[TermScore]:
+        rows = []
+        for field, counts, average in zip(FIELDS, self._counts, self._bm25.average, strict=True):
+            if counts[term]:
+                norm = float(1 - field.b + field.b * counts.total() / average)
+                rows.append((field, counts[term], norm, field.weight * counts[term] / norm))
+        total = sum(row[3] for row in rows)
+        idf = self._bm25.idf[term]
+        for field, count, norm, part in rows:
+            yield TermScore(term, field.name, count, idf, worth * part / total, norm, query_term if query_term != term else "")
+
+    def _name(self) -> Iterator[TermScore]:
+        bm25 = self._bm25
+        words = [term for term in self._scored.weights if term in self._counts[0]]
+        covered = sum(bm25.idf[term] for term in words)
+        if covered:
+            share = NAME_COVERED * covered * covered / float(bm25.name_idf[self._document])
+            yield TermScore("words of the name", "name", len(words), covered, share)
+
+    def _server(self, own: float) -> Iterator[TermScore]:
+        if self._scored.servers is not None:
+            yield TermScore("what its server is about", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
+
+    def _clause(self) -> Iterator[TermScore]:
+        fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
+        if fits:
+            fit, clause = max(fits, key=lambda pair: pair[0])
+            share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
+            yield TermScore(_clause_words(clause), "part of the request", 1, 0.0, share)
+
+    def _worth(self, weights: Mapping[str, float]) -> float:
+        return sum(weight * self._scorer.lookup.best(term, self._document)[1] for term, weight in weights.items())
+
+    def _meaning(self) -> Iterator[TermScore]:
+        if self._scored.meaning is not None:
+            yield TermScore("meaning", "embedding", 1, 0.0, float(self._scored.meaning[self._document]))
+
+    def _called(self) -> Iterator[TermScore]:
+        if self._document in self._scored.called:
+            yield TermScore("exact name", "name", 1, 0.0, self._scored.bonus)
+
+
+def _clause_words(clause: Clause) -> str:
+    text = clause.text if len(clause.text) <= _SHOWN else f"{clause.text[:_SHOWN]}…"
+    return f'clause "{text}"'
 
 
 class Engine:
@@ -55,8 +454,6 @@ class Engine:
 
     def portable(self) -> dict[str, Any]:
         """Convert the index to plain values, without the embedding."""
-        from casual_mcp_nb.discovery._portable import portable
-
         return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
 
     def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:

@@ -13,16 +13,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from casual_mcp_nb.discovery._arguments import SearchArguments, read_browsing, read_names
-from casual_mcp_nb.discovery._cards import compose, marked
-from casual_mcp_nb.discovery._clean import one_line
-from casual_mcp_nb.discovery._finder import Finder
-from casual_mcp_nb.discovery.manifest import beginning, counted, list_servers, plain, plain_name, servers_in, summary
+from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.discovery.manifest import (
+    beginning,
+    compose,
+    counted,
+    list_servers,
+    marked,
+    plain,
+    plain_name,
+    servers_in,
+    summary,
+)
+from casual_mcp_nb.discovery.search_tools import Finder, SearchArguments, read_browsing, read_names
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
+from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex

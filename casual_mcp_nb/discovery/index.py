@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.discovery._language import is_foreign, languages
+from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
+from casual_mcp_nb.base.tool import Catalog, ToolSpec, by_server
+from casual_mcp_nb.discovery.text import is_foreign, languages
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
-from casual_mcp_nb.types.tool import Catalog, ToolSpec, by_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery._engine import Engine
@@ -73,7 +73,7 @@ class ToolSearchIndex:
         """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
 
         Returns:
-            See `discovery/_portable.py`. An embedding is not part of it, and so neither is what that adds to a score. Empty
+            See `discovery/_engine.py`. An embedding is not part of it, and so neither is what that adds to a score. Empty
             without tools.
         """
         return self._engine.portable() if self._engine else {}

@@ -2,26 +2,403 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.discovery._arguments import read_arguments
-from casual_mcp_nb.discovery._cards import compose
-from casual_mcp_nb.discovery._clean import one_line
-from casual_mcp_nb.discovery._fields import words_found
-from casual_mcp_nb.discovery._finder import Finder
-from casual_mcp_nb.discovery.manifest import generate_manifest
+from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
+from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
+from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
-from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
-from casual_mcp_nb.types.tool import ToolCatalog, ToolName, ToolSpec
+from casual_mcp_nb.discovery.text import one_line, words_found
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+
+MAX_NAMES = 100
+_MAX_QUERY = 1_000
+_MAX_NAME = 200
+_MAX_ITEMS = 10_000
+_NO_SERVER = ("null", "none")
+_WANTED = {
+    "query": "a text",
+    "server_name": "the name of one server",
+    "tool_names": "a list of tool names",
+    "names": "a list of tool names",
+    "category": "the name of one category",
+    "page": "a number",
+}
+_QUOTES = " \t\r\n`'\""
+
+
+@dataclass(frozen=True)
+class SearchArguments:
+    """The arguments of one search, empty if not given. `dropped` counts the names beyond the limit."""
+
+    query: str = ""
+    server: str = ""
+    names: tuple[str, ...] = ()
+    dropped: int = 0
+
+
+def read_arguments(args: object) -> SearchArguments:
+    """Parse the arguments of a search, whatever the model sent.
+
+    Raises:
+        UsageError: An argument is invalid, or none is given; the message is for the model.
+    """
+    given = args if isinstance(args, Mapping) else {}
+    names = list(dict.fromkeys(_names(given.get("tool_names"))))
+    arguments = SearchArguments(
+        _query(given.get("query")), _server(given.get("server_name")), tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
+    )
+    if arguments == SearchArguments():
+        unknown = [shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")][:5]
+        also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
+        raise UsageError(
+            f"Give at least one of query, server_name and tool_names.{also}",
+            hint='For example: {"query": "convert a time between time zones"}.',
+        )
+    return arguments
+
+
+def read_names(args: object) -> tuple[tuple[str, ...], int]:
+    """Parse the names for a tool that takes only names, and count those beyond the limit.
+
+    Raises:
+        UsageError: They are invalid, or there are none; the message is for the model.
+    """
+    names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
+    if not names:
+        raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
+    return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
+
+
+def read_browsing(args: object) -> tuple[str, str, int]:
+    """Parse the category, the query and the page to show; they default to empty strings and 1.
+
+    Raises:
+        UsageError: An argument is invalid; the message is for the model.
+    """
+    category = _server(_first_given(args, ("category", "server_name", "server")), "category")
+    page = _text("page", _first_given(args, ("page",))) or "1"
+    if not page.isdecimal():
+        raise UsageError("page must be a whole number.")
+    return category, _query(_first_given(args, ("query",))), int(page[:9])
+
+
+def _first_given(args: object, keys: tuple[str, ...]) -> Any:
+    given = args if isinstance(args, Mapping) else {}
+    return next((given[key] for key in keys if given.get(key)), None)
+
+
+def _query(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = " ".join(_text("query", item) for item in value[:50])
+    return _text("query", value)[:_MAX_QUERY]
+
+
+def _server(value: Any, key: str = "server_name") -> str:
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    name = _text(key, value).strip(_QUOTES)[:_MAX_NAME]
+    return "" if name.casefold() in _NO_SERVER else name
+
+
+def _names(value: Any, key: str = "tool_names") -> list[str]:
+    items = _listed(value) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        items = [items]
+    names = [_text(key, item).strip(_QUOTES)[:_MAX_NAME] for item in items[:_MAX_ITEMS]]
+    return [name for name in names if name]
+
+
+def _listed(text: str) -> list[Any]:
+    """Parse names sent as a string instead of a list: JSON, or separated by commas."""
+    text = text.strip()[: MAX_NAMES * _MAX_NAME]
+    if text.startswith("["):
+        try:
+            items = json.loads(text)
+        except (ValueError, RecursionError):
+            items = None
+        if isinstance(items, list):
+            return items
+    return text.strip("[]").replace("\n", ",").split(",")
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return str(value)
+    raise UsageError(f"{key} must be {_WANTED[key]}, not {_kind(value)}.")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "an object"
+    return {bool: "true or false", list: "a list", tuple: "a list"}.get(type(value), "such a value")
+
+
+_MAX_UNKNOWN = 3
+
+
+@dataclass
+class FoundTools:
+    """The result of a search.
+
+    Args:
+        tools: The tools, with a score if ranked.
+        notes: Remarks to show with them.
+        filled: Those that did not match and are included because they belong to the best match's server.
+        siblings: By server, the other tools of the matches' servers that are not loaded.
+        stepped_back: Matches, with scores, that were shown before and not used: others are shown instead.
+    """
+
+    tools: dict[ToolSpec, float | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    filled: Set[ToolSpec] = frozenset()
+    siblings: Mapping[str, Siblings] = field(default_factory=dict)
+    stepped_back: Mapping[ToolSpec, float] = field(default_factory=dict)
+
+
+class Finder:
+    """Looks up tools. It knows only the tools it is given, and builds nothing until needed.
+
+    Args:
+        deferred: The tools that can be found.
+        always: Tools that are loaded from the start: found by name and by server, not by query.
+        index: Return the index of the deferred tools, called at the first query; built if not given.
+        limit: Maximum number of tools that one query, or one name, can return.
+    """
+
+    def __init__(
+        self,
+        deferred: ToolCatalog | Sequence[ToolSpec],
+        always: Sequence[ToolSpec],
+        index: Callable[[], ToolSearchIndex] | None,
+        limit: int,
+    ) -> None:
+        self._deferred = deferred
+        self._always = always
+        self._given_index = index
+        self._limit = limit
+
+    def find(
+        self, request: SearchArguments, loaded: Set[ToolName] = frozenset(), unused: Set[ToolName] = frozenset()
+    ) -> FoundTools:
+        """Find the tools for a model's request, and report names that do not exist.
+
+        Args:
+            request: The request.
+            loaded: Tools that are already loaded: they can be found, but are not suggested.
+            unused: Those of them that the model has not called: they step back behind others, unless the query has their name.
+
+        Raises:
+            UsageError: The server does not exist.
+        """
+        server = self.server(request.server) if request.server else None
+        result = self.by_names(request, server) if request.names else FoundTools()
+        if result.tools:
+            return result
+        if request.names and not request.query:
+            return FoundTools(notes=[*result.notes, "You can search with a query instead."])
+        if server is not None and (not request.query or server not in self._servers):
+            return FoundTools(dict.fromkeys(self.of(server)), result.notes)
+        by_query = self._by_query(request.query, server, loaded, unused)
+        by_query.notes = result.notes + by_query.notes
+        return by_query
+
+    @cached_property
+    def _index(self) -> ToolSearchIndex:
+        from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+        return ToolSearchIndex(self._deferred) if self._given_index is None else self._given_index()
+
+    @cached_property
+    def _names(self) -> ToolNames:
+        return ToolNames((*self._deferred, *self._always))
+
+    @cached_property
+    def _servers(self) -> list[str]:
+        """The servers that have deferred tools, in order of name."""
+        return sorted(self.by_server)
+
+    @cached_property
+    def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
+        """The deferred tools by server."""
+        return by_server(self._deferred)
+
+    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> FoundTools:
+        hits = self._index.search(query, self._limit + len(unused), server)
+        if hits:
+            called = self._index.called(query) if unused else ()
+            back = {hit.tool: hit.score for hit in hits if hit.tool.tool_name in unused and hit.tool not in called}
+            fresh = [hit for hit in hits if hit.tool not in back][: self._limit]
+            tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
+            filled = tuple(islice(self._other_tools(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
+            tools.update(dict.fromkeys(filled))
+            instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
+            if not tools:
+                tools, instead = {**instead}, {}
+            servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
+            siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
+            notes = [*_loaded_note(instead), *self.language_note(query)]
+            return FoundTools(tools, notes, frozenset(filled), siblings, instead)
+        where = f" on server {shown(server)}" if server is not None else ""
+        hint = f"Try other words, in {self.language}, or give server_name alone to load all tools of a server:"
+        return FoundTools(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
+
+    @property
+    def language(self) -> str:
+        """The language to search in, in words."""
+        return " or ".join(self._index.languages) or "the language of the descriptions"
+
+    def matches(self, query: str, count: int, server: str | None = None) -> list[ToolSpec]:
+        """Find the tools that match a query, best first."""
+        return [hit.tool for hit in self._index.search(query, count, server)]
+
+    def language_note(self, query: str) -> list[str]:
+        """Suggest the language to search in, if the query seems to be in another one."""
+        if not self._index.other_language(query):
+            return []
+        languages = " and ".join(self._index.languages) or "another language"
+        return [f"The descriptions are in {languages}, your query is not: search again in their language for better matches."]
+
+    def _other_tools(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
+        """Yield the tools of a server that are neither among `tools` nor loaded, in order."""
+        return (tool for tool in self._index.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded)
+
+    def _siblings(
+        self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
+    ) -> Siblings:
+        """List the other tools of a server; when not all can be named, those closest to the query."""
+        gone = {tool.tool_name for tool in tools if tool.server == server}
+        gone.update(name for name in loaded if name.server == server and name in self._index)
+        count = len(self._index.by_server[server]) - len(gone)
+        if count > SIBLINGS_EACH:
+            near = self._index.nearest(query, server, len(gone) + SIBLINGS_EACH, searched)
+            named = [tool for tool in near if tool.tool_name not in gone]
+            more = self._other_tools(server, dict.fromkeys((*tools, *named)), loaded)
+            return Siblings(tuple(islice(chain(named, more), SIBLINGS_EACH)), count)
+        return Siblings(tuple(self._other_tools(server, tools, loaded)), count)
+
+    def by_names(self, request: SearchArguments, server: str | None) -> FoundTools:
+        """Find tools by name, on one server or on all; a name shared by too many tools finds none."""
+        result = FoundTools()
+        unknown = []
+        for name in request.names:
+            tools = self._names.find(name, server)
+            owners = [tool.tool_name for tool in tools]
+            if len(tools) > 1:
+                result.notes.append(self._shared_name(name, owners))
+            if 0 < len(tools) <= self._limit:
+                result.tools.update(dict.fromkeys(tools))
+            elif not tools:
+                unknown.append(name)
+        result.notes += [self._unknown_name(name, server) for name in unknown[:_MAX_UNKNOWN]]
+        if len(unknown) > _MAX_UNKNOWN:
+            result.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
+        if request.dropped:
+            result.notes.append(f"Only the first {len(request.names)} names were looked up, {request.dropped} were not.")
+        return result
+
+    def _shared_name(self, name: str, owners: Sequence[ToolName]) -> str:
+        text = f"{shown(name)} can mean several tools: {_listing(map(str, owners))}."
+        if len(owners) > self._limit:
+            return f"{text} Give server_name too."
+        return f"{text} All of them were looked up; choose by server."
+
+    def _unknown_name(self, name: str, server: str | None) -> str:
+        text = f"Unknown tool {shown(name)}"
+        if server is not None:
+            text += f" on server {shown(server)}"
+            elsewhere = dict.fromkeys(tool.server for tool in self._names.find(name))
+            if elsewhere:
+                return f"{text}; it is a tool of server {_listing(elsewhere)}."
+        matches = self._names.like(name, server)
+        return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
+
+    def server(self, name: str) -> str:
+        """Resolve the server that the model named.
+
+        Raises:
+            UsageError: There is no server of that name; the message lists the valid ones.
+        """
+        servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
+        if name in servers:
+            return name
+        folded = [server for server in servers if name.casefold() in (server.casefold(), one_line(server, 200).casefold())]
+        if len(folded) == 1:
+            return folded[0]
+        matches = closest(name, self._servers)
+        hint = f"{did_you_mean(matches, ())} " if matches else ""
+        raise UsageError(f"Unknown server {shown(name)}. {hint}The servers are: {self._server_list()}.")
+
+    def _server_list(self) -> str:
+        return _listing(self._servers) or "none"
+
+    def of(self, server: str) -> list[ToolSpec]:
+        """List all tools of a server, deferred ones first."""
+        return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
+
+
+def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
+    names = _listing(tool.wire_name for tool in tools)
+    return [f"Loaded before and matching too: {names}."] if names else []
+
+
+def _listing(names: Iterable[str], limit: int = 30) -> str:
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(one_line(name, 80) for name in names[:limit]) + more
+
+
+class ToolNames:
+    """Tools by each of their names. The server comes from the tool; names are never parsed.
+
+    Args:
+        tools: The tools to look up.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+        self._by_wire_name = {tool.wire_name: tool for tool in tools}
+        self._by_folded: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in tools:
+            for name in {alias.casefold() for alias in (*tool.aliases, tool.wire_name)}:
+                self._by_folded[name].append(tool)
+
+    def find(self, name: str, server: str | None = None) -> list[ToolSpec]:
+        """Find all tools that a name can mean, on one server or on all.
+
+        A wire name takes precedence. Otherwise every server with a tool of that name counts, with an exact match first within a
+        server; case matters only where it makes a difference.
+        """
+        tool = self._by_wire_name.get(name)
+        if tool is not None and server in (None, tool.server):
+            return [tool]
+        folded = [tool for tool in self._by_folded.get(name.casefold(), ()) if server in (None, tool.server)]
+        matches = [tool for tool in folded if name in tool.aliases] or folded
+        bare = {tool.server for tool in matches if tool.name == name}
+        return [tool for tool in matches if tool.name == name or tool.server not in bare]
+
+    def like(self, name: str, server: str | None = None) -> list[str]:
+        """Find the names closest to one that does not exist, on one server or on all."""
+        tools = [tool for tool in self._tools if server in (None, tool.server)]
+        return closest(name, (tool.name for tool in tools)) or closest(name, (tool.wire_name for tool in tools))
+
 
 _DESCRIPTION = """\
 Load tools that you do not have yet, to call them{through} from your next step on. Give at least one parameter.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from casual_mcp_nb.discovery._cards import compose
-from casual_mcp_nb.types.bridged_call import read_call
-from casual_mcp_nb.types.cards import loaded_in, unmarked
-from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.conversation.messages import loaded_in, read_call, unmarked
+from casual_mcp_nb.discovery.manifest import compose
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery import _vocabulary
+
+
+def one_line(text: str, limit: int) -> str:
+    """Reduce `text` to one line of at most `limit` characters: whitespace collapsed, other invisible characters removed."""
+    text = text[: limit * 8]
+    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
+    return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
+
 
 MAX_QUERY = 8_000
 """Maximum length of a query: far more than any request, and small enough to keep a pasted document harmless."""
@@ -256,3 +267,183 @@ def clauses(query: str) -> list[str]:
     """
     parts = (part.strip() for part in _BREAK.split(query, maxsplit=4 * MAX_CLAUSES))
     return [part for part in parts if part][:MAX_CLAUSES]
+
+
+_READ = 400
+_LETTER = 2
+"""What a letter of only one language counts, where a common word counts 1."""
+_LETTERS_A_WORD = 3
+"""How many letters of a script count as much as one common word."""
+_SHARE = 0.2
+"""Share of the texts from which a language counts as one of a collection."""
+
+_SCRIPTS = {
+    "Japanese": "\u3040-\u30ff",
+    "Korean": "\uac00-\ud7af\u1100-\u11ff",
+    "Chinese": "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f",
+    "Ukrainian": "\u0456\u0457\u0454\u0491",
+    "Russian": "\u0400-\u04ff",
+    "Greek": "\u0370-\u03ff",
+    "Hebrew": "\u0590-\u05ff",
+    "Persian": "\u067e\u0686\u0698\u06af",
+    "Arabic": "\u0600-\u06ff",
+    "Hindi": "\u0900-\u097f",
+    "Bengali": "\u0980-\u09ff",
+    "Tamil": "\u0b80-\u0bff",
+    "Thai": "\u0e00-\u0e7f",
+}
+_SCRIPT = {language: re.compile(f"[{letters}]") for language, letters in _SCRIPTS.items()}
+
+_LETTERS_OF = {
+    "German": "ß", "Spanish": "ñ¿¡", "Portuguese": "ãõ", "Polish": "ąęłśźż", "Turkish": "ğış", "Czech": "ěřů",
+    "Vietnamese": "đơưạảấầậếềệ", "Romanian": "ășț", "Hungarian": "őű", "Swedish": "å", "Danish": "ø", "French": "œ",
+}  # fmt: skip
+
+_COMMON_WORDS = """
+    English: a about all an and any are as at be by can do does find for from get give has have how i if in into is it
+        its list me my new not of on or please show that the their them this to use used using was what when where
+        which with you your;
+    German: alle als am an auf aus bei bitte das dass dem den der des die ein eine einem einen einer es für gib haben
+        ich im in ist kann man mein meine mich mir mit nach nicht oder sich sind suche um und uns vom von was welche
+        wenn wer wie wir wird wo zeig zeige zu zum zur über;
+    French: au aux avec ce cette comment dans de des du elle en est et il je la le les leur ma mes moi mon ne nous ou
+        où par pas pour quand que quel quelle qui quoi sa se ses son sont sur trouver tu un une vous à;
+    Spanish: al busca buscar como con cuál cuándo cuánto cómo dame de del dónde el en es esta este hay la las lo los
+        me mi mis mostrar no o para pero por que quiero qué se ser si sin sobre son su sus todas todos un una y;
+    Portuguese: ao aos as buscar com como da das de do dos e em essa este eu me meu minha mostrar na nas no nos não o
+        onde os ou para pela pelo por qual quando que quero se ser seu sobre sua são um uma você à;
+    Italian: al alla che chi ci come con cosa da dal dalla dei del della delle di dove e gli ho i il in io la le lo mi
+        mia mio nel nella non per perché più quale quando questo sono su sul trova un una uno è;
+    Dutch: aan alle als bij dat de deze die dit een en er geef het hoe ik in is kan maar me met mij mijn naar niet of
+        om onder ook op over te tot uit van voor waar wanneer wat welke wie wordt zijn zoek;
+    Polish: co czy dla do gdzie i ile jak jaka jakie jest kiedy lub mi mnie mój na nie o od oraz po pod pokaż przez
+        się są ta to w z za znajdź że;
+    Turkish: bana bir bu da de en gibi göster hangi ile için kaç ne nerede olan var ve veya zaman;
+    Swedish: alla att av den det där en ett finns från för hur i jag kan med mig min mitt när och om på som till vad
+        var visa är;
+    Danish: af alle at den der det en er et find for fra hvad hvor hvordan i jeg kan med mig min når og om på som til
+        vis;
+    Czech: a co do jak jaký je jsou kde kdy mi můj na najdi nebo o od po pro se ukaž v ve z za že;
+    Indonesian: ada adalah apa bagaimana berapa cari dan dari dengan di ini itu ke mana pada saya semua tampilkan
+        untuk yang;
+    Vietnamese: bao cho các có của giờ hãy khi không là làm mấy một nhiêu như nào này thế trong tìm tôi từ và về với ở;
+    Romanian: a ale am care ce cu cum de din este eu la mea meu mi nu o pe pentru pot sau se un unde și;
+    Hungarian: a az egy hogy hogyan hol ki meg mi mikor milyen nem vagy van és;
+    Finnish: ei ja joka jos kaikki kuinka kuka kun mikä milloin minun minä missä mitä näytä on ovat se tai
+"""
+_COMMON = {
+    language.strip(): frozenset(words.split()) for language, words in (group.split(":") for group in _COMMON_WORDS.split(";"))
+}
+_PLAIN_WORD = re.compile(r"[^\W\d_]+")
+_DOT = "\u0307"
+"""What the Turkish capital İ leaves in lower case."""
+
+
+def evidence(text: str) -> dict[str, int]:
+    """Count the evidence for each language in which a text can be; empty where there is none."""
+    text = unicodedata.normalize("NFC", text[:_READ].casefold().replace(_DOT, ""))
+    scores: Counter[str] = Counter()
+    if not text.isascii():
+        scripts = ((language, len(script.findall(text))) for language, script in _SCRIPT.items())
+        language, letters = next((pair for pair in scripts if pair[1]), ("", 0))
+        if letters:
+            scores[language] = 1 + letters // _LETTERS_A_WORD
+        scores.update({language: _LETTER for language, letters in _LETTERS_OF.items() if not set(letters).isdisjoint(text)})
+    words = set(_PLAIN_WORD.findall(text))
+    scores.update({language: len(words & common) for language, common in _COMMON.items() if words & common})
+    return dict(scores)
+
+
+def languages(texts: Iterable[str]) -> tuple[str, ...]:
+    """List the languages of a collection of texts, the most frequent first: those of a fifth of the clear ones or more."""
+    clear = Counter(language for language in map(_clear, texts) if language)
+    return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
+
+
+def is_foreign(text: str, expected: Iterable[str]) -> bool:
+    """Check whether a text fits another language better than any of those given."""
+    scores = evidence(text)
+    return max(scores.values(), default=0) > max((scores.get(language, 0) for language in expected), default=0)
+
+
+def _clear(text: str) -> str:
+    """Identify the language of a text; empty if several fit equally well."""
+    best = Counter(evidence(text)).most_common(2)
+    return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else ""
+
+
+class IndexField(NamedTuple):
+    """A field of the index: its display name, its weight, and its length normalisation (BM25's b)."""
+
+    name: str
+    weight: float
+    b: float = 0.75
+
+
+FIELDS = (
+    IndexField("name", 3.0),
+    IndexField("server", 1.5, b=0.0),
+    IndexField("description", 1.0),
+    IndexField("parameter name", 0.7),
+    IndexField("details", 0.6),
+)
+
+_MAX_NAME = 200
+_BEGINNING = 500
+"""How many characters of a description count as its purpose; the rest is detail."""
+_MAX_DESCRIPTION = 1_500
+_MAX_PARAMETERS = 100
+_MAX_PARAMETER_DESCRIPTION = 200
+_MAX_PARAMETER_TEXT = 2_000
+_MAX_CHOICES = 20
+_MAX_DEPTH = 4
+
+
+def texts(tool: ToolSpec) -> tuple[str, ...]:
+    """Collect the tool's text for each of `FIELDS`.
+
+    The details are the parameters' descriptions and choices (`enum`), and the rest of the tool's own description.
+    """
+    names, descriptions, length = [], [], 0
+    for name, schema in _parameters(SchemaReader(tool.input_schema)):
+        names.append(name[:_MAX_NAME])
+        if length < _MAX_PARAMETER_TEXT:
+            descriptions.append(_described(schema))
+            length += len(descriptions[-1])
+        if len(names) == _MAX_PARAMETERS:
+            break
+    description = tool.description[:_BEGINNING]
+    if tool.title:
+        description += f" {tool.title[:_MAX_NAME]}"
+    if tool.tags:
+        description += f" {' '.join(tool.tags)[:_MAX_NAME]}"
+    details = " ".join([*descriptions, tool.description[_BEGINNING:_MAX_DESCRIPTION]])
+    return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
+
+
+def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
+    """Yield for each tool the words of a query that it has in any form, in the order of the query."""
+    query_words = [(term, word) for term, word in spelled(readable(query)).items() if " " not in word]
+    for tool in tools:
+        own = {term for text in texts(tool) for term in terms(text)}
+        yield tuple(word for term, word in query_words if term in own)
+
+
+def _described(part: SchemaReader) -> str:
+    """Convert a parameter's description and choices to text."""
+    description = part.description[:_MAX_PARAMETER_DESCRIPTION]
+    if not part.choices:
+        return description
+    return " ".join([description, *(choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))])
+
+
+def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:
+    """Yield the names and schemas of the parameters, nested ones after their parent."""
+    if depth > _MAX_DEPTH:
+        return
+    for name, inner in schema.properties.items():
+        yield name, inner
+        if not inner.is_leaf:
+            yield from _parameters(inner, depth + 1)
+    if schema.items is not None:
+        yield from _parameters(schema.items, depth + 1)

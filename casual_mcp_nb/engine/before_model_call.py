@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import FINDING, Request
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
-from casual_mcp_nb.types.event import FINDING, Request
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import ToolName
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.engine.view import ToolView
+    from casual_mcp_nb.engine.tool_view import ToolView
 
 
 @dataclass(frozen=True)

@@ -7,45 +7,98 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.config import Delivery, ToolSetConfig
+from casual_mcp_nb.base.limits import check_parts
+from casual_mcp_nb.base.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import ServerManager
-from casual_mcp_nb.discovery import discovered_in, used_in
+from casual_mcp_nb.conversation.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
+from casual_mcp_nb.conversation.history import repaired
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.synthetic import discovered_in, used_in
+from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.context import ContextWindows
-from casual_mcp_nb.engine.deliveries import Deliveries
+from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
 from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.events import NoticeHistory
 from casual_mcp_nb.engine.instructions import Instructions
-from casual_mcp_nb.engine.large_results import LargeResults
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.notices import NoticeHistory
-from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.prefix import PromptPrefix
-from casual_mcp_nb.engine.preflight import PreflightChecks
+from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
+from casual_mcp_nb.engine.results import LargeResults
 from casual_mcp_nb.engine.run import Run
-from casual_mcp_nb.engine.tools import ChatTools
-from casual_mcp_nb.engine.view import ToolView, cut_notices
-from casual_mcp_nb.errors import UnknownNameError, shown
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.store.recorder import Recorder
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.toolbox.mocks import Mocks
-from casual_mcp_nb.toolbox.toolbox import Toolbox
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
-from casual_mcp_nb.types.history import repaired
-from casual_mcp_nb.types.nesting import check_parts
-from casual_mcp_nb.types.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.engine.tools import ChatNames, ChatTools
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, shown
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+class PreflightChecks:
+    """The checks before a turn, which hold for every conversation; cached until a server or the view changes."""
+
+    def __init__(self) -> None:
+        self._view: ToolView | None = None
+        self._version = 0
+        self._missing: tuple[Notice, ...] = ()
+
+    def missing(
+        self, view: ToolView, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]
+    ) -> tuple[Notice, ...]:
+        """Build a notice for each server in use whose tools are missing.
+
+        Raises:
+            UsageError: A name in the selection does not exist.
+            ConnectError: None of its servers could be connected.
+        """
+        if view is not self._view or server_manager.version != self._version:
+            version, statuses = server_manager.version, server_manager.statuses
+            _check_selection(view.selection, statuses, view.catalog, tool_sets)
+            tool_set = resolve_tool_set(view.selection.tool_set, tool_sets)
+            self._missing = missing_servers(tool_set, _in_use(view.selection, statuses))
+            self._view, self._version = view, version
+        return self._missing
+
+
+def _check_selection(
+    selection: Selection,
+    statuses: Mapping[str, ServerStatus],
+    catalog: Catalog,
+    tool_sets: Mapping[str, ToolSetConfig],
+) -> None:
+    for name in selection.servers:
+        if name not in statuses:
+            raise UnknownNameError("server", name, statuses)
+    in_use = _in_use(selection, statuses).values()
+    if in_use and all(status.state == "failed" for status in in_use):
+        reasons = "\n".join(map(_reason, in_use))
+        raise ConnectError(
+            f"No server could be connected:\n{reasons}\n",
+            hint="Fix one and reconnect it, or turn them off to chat without tools.",
+        )
+    tool_set = resolve_tool_set(selection.tool_set, tool_sets)
+    if tool_set is not None:
+        tool_set_name = selection.tool_set if isinstance(selection.tool_set, str) else None
+        check_tool_set(tool_set, {NOTEBOOK: ServerStatus(NOTEBOOK, "ready"), **statuses}, catalog, name=tool_set_name)
+
+
+def _in_use(selection: Selection, statuses: Mapping[str, ServerStatus]) -> dict[str, ServerStatus]:
+    return {name: status for name, status in statuses.items() if selection.servers.get(name) != "off"}
+
+
+def _reason(status: ServerStatus) -> str:
+    tail = status.stderr_tail.splitlines()[-3:]
+    return "\n".join([f"- {status.name}: {status.error}", *(f"    {line}" for line in tail)])
+
 
 DEFAULT_TEMPLATE = "default"
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self
 
-from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
-from casual_mcp_nb.engine.large_results import LargeResults
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
-from casual_mcp_nb.engine.repeats import Repeats
-from casual_mcp_nb.engine.results import characters_within, cut_result, encodable
-from casual_mcp_nb.engine.throttle import ProgressThrottle
-from casual_mcp_nb.errors import shown
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.types.bridged_call import NamedCall
-from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import (
+from pydantic_core import to_jsonable_python
+
+from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
+from casual_mcp_nb.base.limits import parse_arguments
+from casual_mcp_nb.base.tool import Permission, ToolName
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
@@ -29,17 +28,208 @@ from casual_mcp_nb.types.event import (
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.types.large_result import LargeResult
-from casual_mcp_nb.types.nesting import parse_arguments
-from casual_mcp_nb.types.permission import Permission
-from casual_mcp_nb.types.result_text import format_result
-from casual_mcp_nb.types.step import UNANSWERED, ToolCall
-from casual_mcp_nb.types.tool import ToolName
+from casual_mcp_nb.conversation.messages import NamedCall
+from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall
+from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.events import ProgressThrottle
+from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.results import LargeResults, characters_within, cut_result, encodable
+from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
+from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.discovery import SyntheticToolResult
+    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+
+
+WARN_AFTER = 3
+"""After how many identical calls with the same result or failure the model is told."""
+END_AFTER = 5
+"""After how many identical failures the turn ends. Successes do not end it: a model may ask often whether a job is done."""
+
+_MAX_REASON = 200
+_MAX_RESULT = 300
+
+_SYNTHETIC = f"{SYNTHETIC}:"
+_WRITTEN = json.JSONEncoder(sort_keys=True, default=str).encode
+
+_Identity = tuple[str, str, str]
+"""Tool, arguments, and result or error."""
+
+
+class Repeats:
+    """The calls of one turn that were made again.
+
+    Calls are the same if tool, arguments and result or error are. Within a step they count once: the model has read nothing in
+    between.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[_Identity, set[int]] = defaultdict(set)
+        self._error: RepeatedCallError | None = None
+        self._warned: set[_Identity] = set()
+        self._last_success = "", ""
+
+    @property
+    def last_useful(self) -> str:
+        """The last call that succeeded, with the beginning of its result; empty if none did."""
+        name, text = self._last_success
+        return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
+
+    def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
+        """Count a call that succeeded.
+
+        Args:
+            step: The step, from 0.
+            name: The tool.
+            arguments: The arguments.
+            text: What the model reads of the result.
+
+        Returns:
+            What to add to the result for the model, and the first time a notice for the person; else empty.
+        """
+        if not name.startswith(_SYNTHETIC):
+            self._last_success = name, text
+        call, times = self._count(step, name, arguments, text)
+        if times < WARN_AFTER:
+            return "", ""
+        notice = (
+            f"The model made the same call of {shown(name)} {times} times, and the result was the same each time: it was told."
+        )
+        self._warned, notice = self._warned | {call}, "" if call in self._warned else notice
+        return (
+            f"\nThis call has now been made {times} times with the same arguments and the same result. Do not make it again: "
+            "use the result, change the arguments, or answer.",
+            notice,
+        )
+
+    def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
+        """Count in how many steps a call was made, and identify the call."""
+        written = arguments if isinstance(arguments, str) else _WRITTEN(arguments)
+        identity = (name, written, text)
+        self._steps[identity].add(step)
+        return identity, len(self._steps[identity])
+
+    def record(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> str:
+        """Count a failed call.
+
+        Args:
+            step: The step, from 0.
+            name: The tool.
+            arguments: The arguments, or the text as it came.
+            text: What the model reads of the failure.
+
+        Returns:
+            A warning for the model, to add to the failure; empty for the first times.
+        """
+        _, times = self._count(step, name, arguments, text)
+        if times >= END_AFTER:
+            reason = " ".join(text[: _MAX_REASON * 2].split())[:_MAX_REASON]
+            self._error = RepeatedCallError(
+                f"The model made the same call of {shown(name)} {times} times, and it failed each time in the same way: "
+                f"{reason}",
+                hint="Everything up to here is kept: correct what the error names, or tell the model what to do instead.",
+            )
+        if times < WARN_AFTER:
+            return ""
+        return (
+            f"\nThis call has now failed {times} times in the same way. Do not make it again: change the arguments, use "
+            "another tool, or answer without it."
+        )
+
+    def check(self) -> None:
+        """Check that no call has failed too often.
+
+        Raises:
+            RepeatedCallError: One has.
+        """
+        if self._error is not None:
+            raise self._error
+
+
+MAX_DEPTH = 5
+"""How many calls can be nested in one another."""
+
+
+@dataclass(frozen=True)
+class NestedCall:
+    """A call that a function makes.
+
+    Args:
+        id: Its id, made from that of the call around it.
+        parent: The id of the call around it.
+        name: The tool, by any name that the catalog resolves.
+        arguments: The arguments, as JSON.
+        depth: How many calls are around it.
+    """
+
+    id: str
+    parent: str
+    name: str
+    arguments: dict[str, Any]
+    depth: int
+
+
+@dataclass(eq=False)
+class Nesting:
+    """The calls nested in one call; an async context manager around it, which ends them with it.
+
+    Args:
+        call_id: The id of the call.
+        values: The context of the conversation.
+        run: Runs a nested call.
+        depth: How many calls are around this one.
+    """
+
+    call_id: str
+    values: Mapping[str, Any] = field(repr=False)
+    run: Callable[[NestedCall], Awaitable[ToolCall]]
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._ended = False
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Make a nested call, in a separate task.
+
+        Raises:
+            ToolCallError: It failed or was not approved, it is nested too deep, or the call around it has ended.
+            UsageError: There is no such tool, or the arguments have no JSON form.
+        """
+        if self._ended:
+            raise ToolCallError(STOPPED)
+        if self.depth >= MAX_DEPTH:
+            raise ToolCallError(f"Tool {shown(name)} was not called: {MAX_DEPTH} calls are nested in one another already.")
+        try:
+            jsonable = to_jsonable_python(dict(arguments))
+        except ValueError:
+            raise UsageError(f"The arguments for tool {shown(name)} have no JSON form.") from None
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            nested = NestedCall(f"{self.call_id}/{next(self._numbers)}", self.call_id, name, jsonable, self.depth + 1)
+            call = await self.run(nested)
+        finally:
+            self._tasks.discard(task)
+        if call.status != "ok":
+            raise ToolCallError(call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool)
+        return call
+
+    async def __aenter__(self) -> Self:
+        self._token = SCOPE.set(self)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        SCOPE.reset(self._token)
+        self._ended = True
+        if tasks := [task for task in self._tasks if task is not None]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
 
 class Calls:

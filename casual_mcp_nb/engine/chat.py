@@ -11,61 +11,53 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from casual_mcp_nb.config import Settings, load_config, read_environment
+from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.failure import failure_of, masked_error
+from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.selection import Listeners, Selection
+from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.config.environment import Settings, read_environment
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, route_library_logs
-from casual_mcp_nb.connections.running_calls import SeveralClients
-from casual_mcp_nb.discovery import SyntheticTool
-from casual_mcp_nb.engine.approval import Approver, checked_overrides
-from casual_mcp_nb.engine.audit import FOLLOWED, AuditTrail
-from casual_mcp_nb.engine.build_run import build_run
-from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.context import ContextWindows
-from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.conversation.audit import FOLLOWED, AuditTrail
+from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFinished
+from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.discovery.synthetic import SyntheticTool
+from casual_mcp_nb.engine.build_run import PreflightChecks, build_run
+from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, checked_overrides
+from casual_mcp_nb.engine.context import ContextWindows, Deliveries
+from casual_mcp_nb.engine.events import Follower, NoticeHistory
 from casual_mcp_nb.engine.instructions import Instructions
-from casual_mcp_nb.engine.large_results import LargeResults
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import (
+    TurnLimits,
     TurnOptions,
     always_loaded,
     initial_selection,
     mode_of,
     selection_without,
+    spelled_out,
     split_messages,
 )
-from casual_mcp_nb.engine.preflight import PreflightChecks
+from casual_mcp_nb.engine.results import LargeResults
 from casual_mcp_nb.engine.run import Run
-from casual_mcp_nb.engine.sampling import Sampling
-from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.taping import put_in_place
-from casual_mcp_nb.engine.tools import ChatTools
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
-from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, UsageError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.providers._loading import load
+from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
+from casual_mcp_nb.providers._bound_model import load
+from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.store.recorder import Recorder
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.toolbox.context import FunctionRunner
-from casual_mcp_nb.toolbox.function_tool import read_tool
-from casual_mcp_nb.toolbox.mocks import Mocks
-from casual_mcp_nb.toolbox.run_here import run_here
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK, Toolbox
-from casual_mcp_nb.types.asking import AnswerLimits
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.event import Event, Notice, QuestionKind, TurnFinished
-from casual_mcp_nb.types.failure import failure_of, masked_error
-from casual_mcp_nb.types.listeners import Listeners
-from casual_mcp_nb.types.secret import redacted
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Approval, Policies, ServerConfig
-from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
+from casual_mcp_nb.servers.running_calls import SeveralClients
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
     from casual_llm import Model

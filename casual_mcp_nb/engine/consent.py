@@ -6,34 +6,185 @@ import asyncio
 import copy
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from casual_mcp_nb.engine.approval import (
-    MAX_REASON,
-    ONE_BY_ONE,
-    ApprovalRequest,
-    Approver,
-    Decision,
-    NoOneToAsk,
-    Policy,
-    Reason,
-    as_sent,
-    is_outgoing,
-    policy_of,
-    reason_to_ask,
-)
-from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
-from casual_mcp_nb.errors import closest, shown
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.types.asking import AnswerLimits
-from casual_mcp_nb.types.event import Notice
-from casual_mcp_nb.types.permission import Authority, Denial, Permission
-from casual_mcp_nb.types.sampling import METHOD
-from casual_mcp_nb.types.server import OTHER_TOOLS, Policies, ServerConfig
-from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.config import OTHER_TOOLS, Approval, Policies, ServerConfig, checked_approval
+from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.mcp import METHOD, SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.tool import Authority, Denial, Permission, Risk, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
+from casual_mcp_nb.conversation.event import CallStatus, Notice
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.engine.tools import ToolChangeTracker
+from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, closest, shown
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
+from casual_mcp_nb.providers.factory import ModelFactory
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+
+    from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+Policy = Approval | Literal["default"]
+
+Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing"]
+"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; its
+definition is not the one that was approved, and the new one would need less approval; a server requests an answer of the
+model instead of a call of a tool; or the tool of a bundled server sends something to other people in the user's name."""
+
+ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing"})
+"""Reasons for which each call needs an answer: none is remembered."""
+
+Scope = Literal["call", "tool", "server"]
+
+MAX_REASON = 1_000
+"""How many characters of the reason of a denial the model is told."""
+
+
+@dataclass(frozen=True)
+class ApprovalRequest:
+    """A call that waits for a person's answer.
+
+    Args:
+        tool: The tool, with its server.
+        arguments: The complete arguments; of an outgoing call as they are in what it would send.
+        policy: The policy that asks.
+        reason: Why the person is asked; `unannotated` can be answered for the whole server.
+        change: How the tool's definition differs from the one that was seen or approved before; None: it does not.
+    """
+
+    tool: ToolSpec
+    arguments: dict[str, Any]
+    policy: Policy
+    reason: Reason = "always"
+    change: ToolChange | None = None
+
+
+ApprovalAnswer = bool | str
+"""Only True lets the call run; False denies it, and a text denies it and tells the model why, see `MAX_REASON`."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The person's answer for a call.
+
+    Args:
+        verdict: See `ApprovalAnswer`.
+        scope: What a True applies to in this conversation: the `call`, all calls of the `tool` with this definition, or, where
+            the reason is `unannotated`, all tools of the `server` that are not destructive.
+        answered: Whether it is an answer at all; False where nobody gave one.
+    """
+
+    verdict: ApprovalAnswer
+    scope: Scope = "call"
+    answered: bool = True
+
+
+class NoOneToAsk(Exception):
+    """An approver has no one to ask."""
+
+
+Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
+"""Ask the person."""
+
+
+def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
+    """Check policies given in Python, and return them by server.
+
+    Args:
+        approval: The policies; None for none.
+        servers: The names of the servers.
+
+    Raises:
+        ConfigError: A policy is not valid.
+        UnknownNameError: There is no such server.
+    """
+    for server, policy in (approval or {}).items():
+        if server not in servers:
+            raise UnknownNameError("server", server, servers)
+        try:
+            checked_approval(policy)
+        except ValueError as error:
+            raise ConfigError(f"approval of server {server}: {error}", key="approval") from None
+    return {server: policy for server, policy in (approval or {}).items() if policy is not None}
+
+
+def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
+    """Resolve the policy of a tool.
+
+    Args:
+        tool: The tool.
+        config: The config of its server; None for one that lives in this process.
+        override: Replaces the config's `approval`.
+        strict: Whether it is `always` unless somebody set it to `never`.
+    """
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    if bundled is not None and tool.name in bundled.asks_each_time:
+        return "always"
+    policies = override if override is not None else config.approval if config else None
+    if isinstance(policies, Mapping):
+        policies = policies.get(tool.name, policies.get(OTHER_TOOLS))
+    if strict:
+        return "never" if policies == "never" else "always"
+    if policies is not None:
+        return policies
+    return bundled.approval if bundled else "default"
+
+
+def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
+    """Check whether a tool sends something in the user's name, so that no policy or earlier answer lets it run.
+
+    Args:
+        tool: The tool.
+        config: The config of its server.
+    """
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    return bundled is not None and tool.name in bundled.asks_each_time
+
+
+def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
+    """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
+
+    Args:
+        arguments: The arguments as the model wrote them.
+        config: The config of the tool's server.
+
+    Raises:
+        ValueError: Nothing can be sent with them; the message says why, for the model.
+    """
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    return bundled.finished(arguments) if bundled and bundled.finished else arguments
+
+
+def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
+    """Find the reason to ask a person before a call of a tool as it is defined now; None if there is none.
+
+    Args:
+        tool: The tool.
+        policy: Its policy.
+        third_party: Whether its server is neither bundled nor in this process.
+    """
+    if policy == "always":
+        return "always"
+    if policy == "never":
+        return None
+    if tool.risk is Risk.DESTRUCTIVE:
+        return "destructive"
+    if tool.risk is Risk.UNKNOWN and policy == "destructive":
+        # By MCP's default, a tool without a hint is destructive.
+        return "destructive"
+    return "unannotated" if tool.risk is Risk.UNKNOWN and third_party else None
+
 
 logger = logging.getLogger(__name__)
 
@@ -344,3 +495,88 @@ def allowed_in_python(tool: ToolSpec) -> str:
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
     allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
     return f'Whoever runs this can allow it with {allowing}, or with "approval": {policy} on this server in the config.'
+
+
+class Sampling:
+    """Lets the default model answer servers whose entry allows it.
+
+    Args:
+        models: The models.
+        consent: Asks the person.
+        secrets: Values to redact in errors.
+        add: Called with the audit record of each request that a person was to be asked about.
+        asking: Returns what is entered while the person is asked about a server's request.
+
+    Attributes:
+        choose_model: Returns the model that answers; None for the first one of the config.
+    """
+
+    def __init__(
+        self,
+        models: ModelFactory,
+        consent: Consent,
+        secrets: Callable[[], Collection[str]],
+        add: Callable[[AuditRecord], None] = lambda _: None,
+        asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self._asking = asking
+        self._add = add
+        self._models = models
+        self._consent = consent
+        self._secrets = secrets
+        self.choose_model: Callable[[], str | Model | ChatModel | None] = lambda: None
+
+    async def answer(self, server: str, request: SamplingRequest) -> SamplingAnswer:
+        """Ask the person, and then the model.
+
+        Raises:
+            SamplingRefused: The person did not allow it, or the model could not answer.
+        """
+        try:
+            model = await self._models.ready(self.choose_model())
+            messages = [{"role": role, "text": text} for role, text in request.messages]
+            system = {"system": request.system} if request.system else {}
+            arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}
+            at, permission = time.time(), await self._consent.sampling(server, arguments, partial(self._asking, server))
+            record = AuditRecord(
+                at, ToolName(server, METHOD), "server", permission, "denied", None, size_of_arguments(arguments), 0
+            )
+            if not permission.allowed:
+                self._add(record)
+                reason = f": {permission.reason}" if permission.reason else ""
+                raise SamplingRefused(f"the user did not allow it{reason}")
+            response = await self._complete(model, request, record)
+        except CasualMcpError as error:
+            details = f"{type(error).__name__}: {redacted(str(error), self._secrets())}"
+            # What went wrong at a provider is none of the server's business.
+            raise SamplingRefused("the model could not answer", details) from None
+        usage = response.usage
+        counts = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")] if usage else []
+        estimates = " + ".join(f"{count:,} tokens {way}" for count, way in counts if count is not None)
+        took = f": {estimates}" if estimates else ""
+        cost = model.price.of(usage) if model.price else None
+        note = f"Model {shown(model.name)} answered messages of this server{took}{f', {cost}' if cost else ''}."
+        return SamplingAnswer(text_of(response.message.content), model.model, response.truncated, note)
+
+    async def _complete(self, model: ChatModel, request: SamplingRequest, record: AuditRecord) -> ModelResponse:
+        start, size = time.perf_counter(), 0
+        status: CallStatus = "error"
+        try:
+            response = await _answer(model, request)
+            status, size = "ok", len(text_of(response.message.content))
+            return response
+        except asyncio.CancelledError:
+            status = "stopped"
+            raise
+        finally:
+            self._add(replace(record, status=status, seconds=time.perf_counter() - start, result_size=size))
+
+
+async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
+    from casual_llm import AssistantMessage, SystemMessage, UserMessage
+
+    kinds = {"user": UserMessage, "assistant": AssistantMessage}
+    messages = [SystemMessage(content=request.system)] if request.system else []
+    # The person allowed an answer to these messages, and nothing that the provider's own tools would do with them.
+    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=request.max_tokens))
+    return await limited.complete([*messages, *(kinds[role](content=text) for role, text in request.messages)], stream=False)

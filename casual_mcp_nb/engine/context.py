@@ -3,18 +3,310 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers.counting import counter_for
-from casual_mcp_nb.types.event import ContextTrimmed, Event, Notice
-from casual_mcp_nb.types.tokens import TokenUsage, estimate_tokens, message_tokens
+from casual_mcp_nb.base.config import Delivery, DeliverySetting
+from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
+from casual_mcp_nb.conversation.event import (
+    FINDING,
+    READ_RESULT,
+    ContextTrimmed,
+    Event,
+    Notice,
+    PrefixCause,
+    PrefixChanged,
+    Request,
+)
+from casual_mcp_nb.conversation.messages import loaded_in
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.providers.factory import counter_for
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+    from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+QUESTION = 30
+"""Tokens of what the person writes: one or two sentences."""
+CALL = 40
+"""Tokens of a tool call as it is sent back: its name and a few arguments."""
+RESULT = 300
+"""Tokens of a result: a short list, or a page of text that was cut to what is useful. Real ones go from 5 to 10,000."""
+ANSWER = 100
+"""Tokens of an answer: a short paragraph."""
+CARD = 60
+"""Tokens of one tool in the result of a search: its name, its parameters, the first words of its description."""
+_CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
+"""Tokens of a card that does not repeat the definition; with `bridge` the definition itself is in the result."""
+TURNS = 10
+
+
+def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
+    """Estimate the cost of turns with a view, and the cost if every tool in it were loaded.
+
+    Args:
+        view: What the model sees.
+        system_tokens: Tokens of the system prompt.
+    """
+    undeferred = _costs(system_tokens + view.undeferred_tokens)
+    if not view.deferred:
+        return Budget(undeferred, undeferred)
+    count = len(view.deferred)
+    each = (view.undeferred_tokens - view.loaded_tokens) / count
+    selection = view.selection
+    most = count
+    if selection.strategy == "browse":
+        most = min(count, selection.max_active_tools, max(1, int(selection.max_active_tokens / max(each, 1))))
+    # Only browsing unloads tools; what was searched stays loaded.
+    per_search = min(selection.max_search_results, most)
+    if selection.strategy == "search":
+        per_search = min(per_search, max(1, int(selection.max_search_tokens / max(each, 1))))
+    card = _CARDS.get(selection.delivery, CARD)
+    return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most, card), undeferred)
+
+
+def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int = 0, card: int = CARD) -> TurnCosts:
+    """Add up turns with one call each, which a search comes before where it finds something.
+
+    Each request sends everything again: what the first one had, the definitions that searches have added, and all that was
+    said. Only what is sent is counted, not what the model writes.
+
+    Args:
+        first: Tokens of the system prompt, the definitions and the manifest.
+        definition: Tokens of a deferred tool's definition.
+        per_search: How many tools each search adds; each turn searches for others.
+        most: How many can be loaded.
+        card: Tokens of a tool in the result of a search.
+    """
+    total = turn = 0.0
+    history = active = 0
+    for number in range(TURNS):
+        history += QUESTION
+        if per_search:
+            total += first + active * definition + history
+            active = min(active + per_search, most)
+            history += CALL + per_search * card
+        total += first + active * definition + history
+        history += CALL + RESULT
+        total += first + active * definition + history
+        history += ANSWER
+        if number == 0:
+            turn = total
+    return TurnCosts(first, round(turn), round(total))
+
+
+class Deliveries:
+    """Chooses the delivery of each turn, and remembers which models refused the native one. It outlives turns."""
+
+    def __init__(self) -> None:
+        self._refused: set[tuple[str, str]] = set()
+
+    def of(self, view: ToolView, model: ChatModel) -> Delivery:
+        """Choose the delivery for a model: that of the selection, as far as it is possible."""
+        setting = view.selection.delivery
+        if not view.deferred:
+            return "definitions"
+        if setting == "auto":
+            setting = "native" if model.defers_natively else "definitions"
+        return "definitions" if setting == "native" and self._key(model) in self._refused else setting
+
+    def refuse(self, model: ChatModel) -> None:
+        """Record that a model refused the native delivery."""
+        self._refused.add(self._key(model))
+
+    def _key(self, model: ChatModel) -> tuple[str, str]:
+        return model.client_name, model.model
+
+
+_MAX_NAMES = 12
+_DEFAULTS = {"tool_choice": "auto"}
+
+
+@dataclass
+class PromptPrefix:
+    """The request before, with which the next one is compared: tools first, then the system prompt, then the messages.
+
+    That is the order in which providers render a request, so that one tool more breaks everything behind the tools.
+
+    Args:
+        before: The request before; None for the first one of a conversation.
+        response_id: The provider's id of its response, if it gave one.
+        other_model: Whether another model was sent that one.
+        new_selection: Whether the person's selection has changed since.
+        options: The options that the provider reads before the messages.
+    """
+
+    before: Request | None = None
+    response_id: str | None = None
+    other_model: bool = False
+    new_selection: bool = False
+    options: tuple[str, ...] = ()
+    _broken: bool = False
+
+    @classmethod
+    def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
+        """Build the prefix for the first request after a turn.
+
+        Args:
+            turn: The turn; None for none.
+            model: The model.
+            messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
+            new_selection: Whether the selection has changed since.
+        """
+        options = model.spec.read_first
+        before = turn.last_request if turn is not None else None
+        if turn is None or before is None:
+            return cls(options=options)
+        first = next((message for message in before.messages if message.role != "system"), None)
+        continued = messages[before.left_out] if before.left_out < len(messages) else None
+        if continued is None or (first is not continued and first != continued):
+            return cls(options=options)
+        response_id = turn.last_response_id if turn.started.provider == model.provider else None
+        return cls(before, response_id, turn.started.model != model.name, new_selection, options)
+
+    def compared(
+        self,
+        request: Request,
+        definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
+        message_tokens: Callable[[int], int],
+    ) -> Request:
+        """Measure how much of a request is the same as in the one before.
+
+        Args:
+            request: The request.
+            definition_tokens: Returns the estimated tokens of some of its definitions.
+            message_tokens: Returns the estimated tokens of its first messages, the system message included.
+        """
+        before = self.before
+        if before is None:
+            return request
+        messages = len(before.messages)
+        if not self.other_model and _only_longer(before, request):
+            # As in nearly every step.
+            self._broken = False
+            tokens = request.tokens.definitions + message_tokens(messages)
+            return replace(request, reused=tokens, reused_tools=len(before.tools), reused_messages=messages)
+        # With native delivery, a request has what makes the provider load deferred tools, before any was found.
+        another = self.other_model or (before.delivery != request.delivery and "native" in (before.delivery, request.delivery))
+        tools = 0 if another else _shared(before.tools, request.tools)
+        whole = tools == len(before.tools) == len(request.tools) and not another
+        messages = _shared(before.messages, request.messages) if whole else 0
+        if changed := _changed_found(before, request):
+            # The provider adds a found tool behind the search that found it.
+            found_in = (n for n, message in enumerate(request.messages[:messages]) if changed & _loaded(message))
+            messages = next(found_in, messages)
+        if self._other_options(before, request):
+            messages = min(messages, sum(message.role == "system" for message in request.messages[:1]))
+        self._broken = messages < len(before.messages)
+        if tools == len(request.tools):
+            # All definitions are counted already, those that the provider adds to the conversation included.
+            standing = self._standing_found(before, request, messages)
+            tokens = request.tokens.definitions - definition_tokens([tool for tool in request.found if tool not in standing])
+        else:
+            tokens = definition_tokens(request.tools[:tools])
+        tokens += message_tokens(messages)
+        return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
+
+    def _other_options(self, before: Request, request: Request) -> bool:
+        if before.options == request.options:
+            return False
+        old, new = {**_DEFAULTS, **before.options}, {**_DEFAULTS, **request.options}
+        return any(old.get(name) != new.get(name) for name in self.options)
+
+    def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
+        """List the definitions that the provider adds to the part of the conversation that is the same."""
+        if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
+            return list(before.found)
+        names = set[str]().union(*map(_loaded, request.messages[:messages]))
+        return [tool for tool in request.found if tool in before.found and tool["name"] in names]
+
+    def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
+        """Remember a request that is sent; return an event if it repeats less than the whole of the one before.
+
+        Args:
+            request: The request, as `compared` returned it.
+            view: What the model sees.
+            step: The step.
+            at: Seconds since the turn began.
+        """
+        before, broken = self.before, self._broken
+        change = self._change(before, request, view, step, at) if before is not None and broken else None
+        self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
+        return change
+
+    def _change(self, before: Request, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged:
+        reused = request.reused or 0
+        lost = max(before.tokens.total - reused, 0)
+        names: list[str] = []
+        cause: PrefixCause = "messages"
+        if self.other_model:
+            cause = "model"
+        elif before.delivery != request.delivery:
+            cause = "delivery"
+        elif changed := _changed_found(before, request):
+            cause, names = "definition", sorted(changed)
+        elif not request.reused_messages:
+            cause, names = self._tools(before, request, view, step)
+        elif request.reused_messages < len(request.messages) and self._other_options(before, request):
+            cause = "options"
+        elif before.left_out != request.left_out:
+            cause = "trimmed"
+        return PrefixChanged(step, cause, reused, lost, tuple(names[:_MAX_NAMES]), at)
+
+    def _tools(self, before: Request, request: Request, view: ToolView, step: int) -> tuple[PrefixCause, list[str]]:
+        old = {str(tool["name"]): tool for tool in before.tools}
+        new = {str(tool["name"]): tool for tool in request.tools}
+        added, removed = [name for name in new if name not in old], [name for name in old if name not in new]
+        changed = [name for name in new if name in old and new[name] is not old[name] and new[name] != old[name]]
+        names = [*added, *removed, *changed]
+        if not names and before.tools == request.tools:
+            return "system", []
+        if added == names == [READ_RESULT]:
+            return "large_result", names
+        if self.new_selection:
+            return "selection", names
+        if added == names and all(name in view.deferred_by_name for name in added):
+            return "found", names
+        if removed == names and all(name in view.deferred_by_name for name in removed):
+            return "unloaded", names
+        if changed == names and not FINDING.intersection(changed):
+            return "definition", names
+        return "tools", names
+
+
+def _only_longer(before: Request, request: Request) -> bool:
+    """Check whether a request is the one before with more messages at its end."""
+    return (
+        (before.tools is request.tools or before.tools == request.tools)
+        and before.messages == request.messages[: len(before.messages)]
+        and before.delivery == request.delivery
+        and before.found == request.found
+        and before.options == request.options
+    )
+
+
+def _changed_found(before: Request, request: Request) -> set[str]:
+    """Find the names of the found tools whose definitions have changed."""
+    if before.found == request.found[: len(before.found)]:
+        return set()
+    now = {str(tool["name"]): tool for tool in request.found}
+    return {str(tool["name"]) for tool in before.found if now.get(str(tool["name"])) != tool}
+
+
+def _loaded(message: ChatMessage) -> set[str]:
+    return set(loaded_in(message.content)) if message.role == "tool" else set()
+
+
+def _shared(old: Sequence[Any], new: Sequence[Any]) -> int:
+    """Count how many items at the beginning are the same."""
+    if old == new[: len(old)]:
+        return len(old)
+    return next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b), min(len(old), len(new)))
+
 
 _ANSWER_RESERVE = 4_096
 _MIN_WINDOW = 1_000

@@ -3,35 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.discovery import not_loaded_error
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.limits import parse_arguments, problem_of
+from casual_mcp_nb.base.schema import fits_plainly
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.cassettes.interaction import plain_result
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.conversation.event import (
+    BROWSE_TOOLKIT,
+    CALL_TOOL,
+    FINDING,
+    SEARCH_TOOLS,
+    SYNTHETIC,
+    UNKNOWN,
+    CallStatus,
+    Notice,
+)
+from casual_mcp_nb.conversation.messages import NamedCall, read_call
+from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
-from casual_mcp_nb.engine.argument_check import problems
-from casual_mcp_nb.engine.bridge import mismatch
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.tool_view import mismatch
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
-from casual_mcp_nb.store.interaction import plain_result
-from casual_mcp_nb.store.recorder import Recorder
-from casual_mcp_nb.types.bridged_call import NamedCall, read_call
-from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, SEARCH_TOOLS, SYNTHETIC, UNKNOWN, CallStatus, Notice
-from casual_mcp_nb.types.nesting import parse_arguments, problem_of
-from casual_mcp_nb.types.permission import Permission
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
-    from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.isolation import Worker
-    from casual_mcp_nb.store.replayer import Replayer
-    from casual_mcp_nb.toolbox.mocks import Mocks
+    from casual_mcp_nb.cassettes.replayer import Replayer
+    from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
+    from casual_mcp_nb.engine.tool_view import ToolView
+    from casual_mcp_nb.own_tools.toolbox import Mocks
+
+
+CHECK_SECONDS = 2.0
+
+
+def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
+    """List the problems of a tool's arguments, by its schema; not for an event loop's thread.
+
+    Args:
+        tool: The tool.
+        arguments: The arguments.
+        worker: The process that checks what is not simple: a schema is a server's, and checking can take forever.
+
+    Returns:
+        The problems, one sentence each; None if the arguments could not be checked.
+    """
+    schema, value = dict(tool.input_schema), dict(arguments)
+    if fits_plainly(schema, value):
+        return ()
+    with suppress(GaveUp, TypeError, ValueError):
+        errors = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
+        return tuple(errors) if isinstance(errors, list) else ()
+    return None
+
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
 

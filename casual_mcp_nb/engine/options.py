@@ -2,25 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ForwardRef, Never, ParamSpec, Self, TypeVar, Unpack, cast, get_args
 
-from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.base.config import DELIVERY_SETTINGS, Config, ServerConfig, Strategy, ToolSetConfig
+from casual_mcp_nb.base.content import ResultFormat
+from casual_mcp_nb.base.limits import check_parts
+from casual_mcp_nb.base.model_options import in_order
+from casual_mcp_nb.base.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
+from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.tool import Catalog
+from casual_mcp_nb.config.environment import Settings
+from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.turn_fields import AllTurnFields
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
-from casual_mcp_nb.toolsets import resolve_tool_set
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
-from casual_mcp_nb.types.discovery_options import Strategy
-from casual_mcp_nb.types.nesting import check_parts
-from casual_mcp_nb.types.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
-from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.tool import Catalog
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+
+@dataclass(frozen=True)
+class TurnLimits:
+    """The limits of a turn.
+
+    Args:
+        max_steps: Model calls.
+        max_calls_per_step: Tool calls in one response of the model; those beyond it are not run.
+        parallel_calls: Maximum number of tool calls that run concurrently; the others wait.
+        result_tokens: Tokens of a result that the model reads, unless its server has another limit; 0 for no limit. Of a larger
+            one it reads the head, and can read on.
+        result_format: How a result is presented to the model.
+        answer_seconds: How long one response of the model may take, all attempts and waits together.
+        answer_characters: Length of one response of the model, its text and its calls together. No current model writes as
+            much: a longer stream is endless.
+    """
+
+    max_steps: int = 50
+    max_calls_per_step: int = 64
+    parallel_calls: int = 8
+    result_tokens: int = 4_000
+    result_format: ResultFormat = "result"
+    answer_seconds: float = 1_800.0
+    answer_characters: int = 2_000_000
+
+    @classmethod
+    def of(cls, config: Config, settings: Settings) -> Self:
+        """Create the limits that a config and the environment set."""
+        return cls(
+            max_steps=settings.max_chat_iterations,
+            max_calls_per_step=settings.max_calls_per_step,
+            result_tokens=config.tool_results.max_tokens,
+            result_format=settings.tool_result_format,
+        )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Create a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
+
+    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
+    has begun.
+
+    Args:
+        options: A TypedDict of the options.
+    """
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        signature = _spelled_out(inspect.signature(method), options)
+        names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
+        names = names[1:] if names[:1] == ["self"] else names
+        option_names = frozenset(names)
+
+        def refuse(kwargs: Mapping[str, Any]) -> Never:
+            raise UnknownNameError("option", next(name for name in kwargs if name not in option_names), names)
+
+        @functools.wraps(method)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            if not option_names.issuperset(kwargs):
+                refuse(kwargs)
+            return method(*args, **kwargs)
+
+        @functools.wraps(method)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            if not option_names.issuperset(kwargs):
+                refuse(kwargs)
+            return await cast("Any", method)(*args, **kwargs)
+
+        # A coroutine function must be recognisable as one.
+        decorated: Any = awaited if inspect.iscoroutinefunction(method) else called
+        decorated.__signature__ = signature
+        return cast("Callable[P, T]", decorated)
+
+    return decorate
+
+
+def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Signature:
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
+        for name, annotation in in_order(options).items()
+        if name not in signature.parameters
+    ]
+    return signature.replace(parameters=[*own, *listed])
+
+
+def _plain(annotation: Any) -> Any:
+    annotation = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+
 
 _OF_REQUESTS = frozenset(OPTION_NAMES)
 _CHOICES = {"discovery": ("auto",), "stream": (), "repair_calls": ()}

@@ -19,42 +19,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.discovery import first_presented
-from casual_mcp_nb.discovery.synthetic import BUILT_IN
-from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
-from casual_mcp_nb.engine.before_model_call import (
-    BeforeModelCall,
-    MessageEdit,
-    RequestEdit,
-    SystemEdit,
-    ToolsEdit,
-    edited_view,
-    index_of,
-)
-from casual_mcp_nb.engine.calls import Calls, search_event
-from casual_mcp_nb.engine.context import ContextWindow
-from casual_mcp_nb.engine.cut import CutAnswers
-from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.dispatch import Dispatcher
-from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
-from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.missed_search import missed_tool
-from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
-from casual_mcp_nb.engine.prefix import PromptPrefix
-from casual_mcp_nb.engine.view import cut_notices
-from casual_mcp_nb.engine.written_calls import written_calls
-from casual_mcp_nb.errors import ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
-from casual_mcp_nb.providers.base import RequestAdapted
-from casual_mcp_nb.providers.limits import RateLimitWait
-from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.conversation.event import (
     READ_RESULT,
     Event,
     ModelRetry,
@@ -70,20 +43,138 @@ from casual_mcp_nb.types.event import (
     TextDelta,
     TextEdited,
 )
-from casual_mcp_nb.types.step import EMPTY_RESULT, text_of
-from casual_mcp_nb.types.tokens import TokenParts, estimate_tokens
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, first_presented
+from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
+from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
+from casual_mcp_nb.engine.before_model_call import (
+    BeforeModelCall,
+    MessageEdit,
+    RequestEdit,
+    SystemEdit,
+    ToolsEdit,
+    edited_view,
+    index_of,
+)
+from casual_mcp_nb.engine.calls import Calls, search_event
+from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
+from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.events import NoticeHistory, ServerLogs, unseen, view_changes
+from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.results import DEFINITION as READ_ON
+from casual_mcp_nb.engine.results import TOKENS as READ_ON_TOKENS
+from casual_mcp_nb.engine.results import LargeResults, ReadResultTool, handles_in
+from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.errors import AnswerCutError, ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
+from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
-    from casual_mcp_nb.discovery import SyntheticToolResult
-    from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import RetryScheduled
+    from casual_mcp_nb.base.selection import Selection
+    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.providers.chat_model import ChatModel
-    from casual_mcp_nb.types.model_response import ModelResponse
-    from casual_mcp_nb.types.selection import Selection
-    from casual_mcp_nb.types.trace import Turn
+    from casual_mcp_nb.providers.limits import RetryScheduled
+
+
+_LEAST_WORDS = 2
+_LEAST_SHARE = 0.5
+
+
+async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
+    """Find the deferred tool that clearly fits a message; None if there is none, or too many tools to look for it now.
+
+    A tool fits if it has at least two of the words that say something, and half of them all. That overlooks tools that have
+    other words for the same, but says nothing of messages that are only talk.
+
+    Args:
+        view: What the model sees.
+        prompt: The message.
+        loaded: The wire names of the tools that the conversation has loaded already.
+    """
+    if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
+        return None
+    index = await view.searchable()
+    return await asyncio.to_thread(_fitting, index, prompt[:MAX_QUERY], loaded)
+
+
+def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> ToolSpec | None:
+    hit = next(iter(index.search(prompt, 1)), None)
+    if hit is None or hit.tool.wire_name in loaded:
+        return None
+    words = {term for term in terms(readable(prompt)) if emphasis(term) == 1.0}
+    matched = words.intersection(share.query_term or share.term for share in hit.explain().shares)
+    return hit.tool if len(matched) >= max(_LEAST_WORDS, _LEAST_SHARE * len(words)) else None
+
+
+END_AFTER = 3
+"""After how many consecutive responses that were cut in a tool call the turn ends."""
+
+
+class CutAnswers:
+    """Counts the responses of one turn that were cut."""
+
+    def __init__(self) -> None:
+        self._where = ""
+        self._notified = False
+        self._in_a_row = 0
+
+    def notice(self, step: int, response: ModelResponse, max_tokens: int | None) -> str | None:
+        """Record a response, and return a notice for the person where it is the first that was cut.
+
+        Args:
+            step: The step, from 0.
+            response: The response.
+            max_tokens: The limit in the request; None for the model's own.
+        """
+        self._where = _where(response, max_tokens) if response.truncated else ""
+        if not self._where:
+            self._in_a_row = 0
+        if not self._where or self._notified:
+            return None
+        self._notified = True
+        return f"The answer of step {step + 1} was cut at {self._where}. {_advice(response, max_tokens)}"
+
+    def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
+        """Refuse the last call of a response that was cut: errors in place of calls, by their ids.
+
+        Its arguments can be incomplete even where they are valid JSON: some providers close what the model did not.
+        """
+        if not self._where or not calls:
+            return {}
+        self._in_a_row += 1
+        last = calls[-1]
+        cut = f"your answer was cut at {self._where}, so the arguments of {shown(last.function.name)} may be incomplete"
+        advice = "Make it again with shorter arguments, in several calls if necessary."
+        return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
+
+    def check(self) -> None:
+        """Check that the turn can continue.
+
+        Raises:
+            AnswerCutError: Too many consecutive responses were cut in a call.
+        """
+        if self._in_a_row >= END_AFTER:
+            raise AnswerCutError(
+                f"{self._in_a_row} answers in a row were cut at {self._where}, in the middle of a tool call.",
+                hint="Everything up to here is kept: raise max_tokens, or ask for less at a time.",
+            )
+
+
+def _where(response: ModelResponse, max_tokens: int | None) -> str:
+    if response.finish_reason == "model_context_window_exceeded":
+        return "the end of what the model can read"
+    return f"max_tokens = {max_tokens:,}" if max_tokens else "the model's limit of tokens"
+
+
+def _advice(response: ModelResponse, max_tokens: int | None) -> str:
+    if response.finish_reason == "model_context_window_exceeded":
+        return "Start a new conversation, or defer tools."
+    raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"
+    return f"{raised}, in the config or for one call, or ask the model to go on."
 
 
 @dataclass(eq=False)
@@ -303,7 +394,7 @@ class Run:
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
         """Run calls concurrently and add their results to the conversation, in the order of the calls."""
-        from casual_mcp_nb.types.provider_state import result_message
+        from casual_mcp_nb.conversation.messages import result_message
 
         outcomes = await self._calls.run(step, calls, self._cut_answers.refusals(calls))
         for call, outcome in zip(calls, outcomes, strict=True):

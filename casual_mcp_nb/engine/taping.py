@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Decision, NoOneToAsk
-from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.store.recorder import Recorder
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.store.servers import RecordedServer, ReplayedServer
-from casual_mcp_nb.toolbox.toolbox import Toolbox
-from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
+from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
+from casual_mcp_nb.own_tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.connections import ServerManager
+    from casual_mcp_nb.servers.server_manager import ServerManager
 
 
 def put_in_place(

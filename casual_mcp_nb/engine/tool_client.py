@@ -8,27 +8,25 @@ from contextvars import Token
 from functools import partial
 from typing import Any
 
-from casual_mcp_nb.connections.running_calls import ASKER, Asker
-from casual_mcp_nb.engine.approval import Approver
-from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
+from casual_mcp_nb.conversation.event import CALL_TOOL, SYNTHETIC, Notice
+from casual_mcp_nb.conversation.messages import NamedCall, named_call
+from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.engine.build_run import build_dispatcher
+from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import Approver
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, ProgressHandler
-from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import encodable
+from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import AllTurnFields
-from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.audit import AuditRecord, Caller
-from casual_mcp_nb.types.bridged_call import NamedCall, named_call
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC, Notice
-from casual_mcp_nb.types.permission import Permission
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.servers.running_calls import ASKER, Asker
 
 MAX_FOUND = 256
 """How many found tools one client keeps; beyond that the one that it found or called least recently steps back."""

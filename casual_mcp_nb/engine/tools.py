@@ -3,25 +3,259 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.connections import ServerManager
-from casual_mcp_nb.discovery import SyntheticTool
-from casual_mcp_nb.engine.exclusions import Exclusions
+from casual_mcp_nb.base.config import ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import Notice
+from casual_mcp_nb.discovery.synthetic import SyntheticTool
+from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import always_loaded, mode_of
-from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
-from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
-from casual_mcp_nb.engine.view import ToolView, ViewCache
-from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog
+from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache
+from casual_mcp_nb.errors import UnknownNameError, closest, did_you_mean, shown
+from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+class Exclusions:
+    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per catalog.
+
+    Args:
+        config_of: Returns the config of a server, if it has one.
+    """
+
+    def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
+        self._config_of = config_of
+        self._catalog: Catalog | None = None
+        self._excluded: frozenset[ToolName] = frozenset()
+        self._notices: tuple[Notice, ...] = ()
+
+    def of(self, catalog: Catalog) -> frozenset[ToolName]:
+        """Find the tools of a catalog that are excluded."""
+        self._update(catalog)
+        return self._excluded
+
+    def notices(self, catalog: Catalog) -> tuple[Notice, ...]:
+        """Build a notice for each list of a server that names tools which the server does not have."""
+        self._update(catalog)
+        return self._notices
+
+    def _update(self, catalog: Catalog) -> None:
+        if catalog is not self._catalog:
+            self._excluded = frozenset(
+                tool.tool_name
+                for server, tools in catalog.by_server.items()
+                if (config := self._config_of(server)) is not None
+                for tool in tools
+                if not config.offers(tool.name)
+            )
+            self._notices = tuple(self._unknown(catalog))
+            self._catalog = catalog
+
+    def _unknown(self, catalog: Catalog) -> Iterator[Notice]:
+        for server, tools in catalog.by_server.items():
+            config = self._config_of(server)
+            if config is None:
+                continue
+            names = [tool.name for tool in tools]
+            listed = {"include_tools": config.include_tools or (), "exclude_tools": config.exclude_tools}
+            for key, patterns in listed.items():
+                unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in names)]
+                if unknown:
+                    hint = did_you_mean(closest(unknown[0], names), names)
+                    listed_names = ", ".join(map(shown, unknown[:8]))
+                    text = f"{key} of server {shown(server)} names tools that it does not have: {listed_names}. {hint}"
+                    yield Notice(text, server=server)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+_NONE = frozenset[ToolName]()
+
+
+class ToolChangeTracker:
+    """Remembers how each tool was defined, and reports each change; a tool that disappears and comes back is remembered too.
+
+    Args:
+        pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
+        own: Servers whose changes are the person's own, and so are not reported.
+
+    Attributes:
+        catalog: The last catalog that was compared.
+    """
+
+    def __init__(self, pinned: Callable[[str], bool], own: Collection[str] = ()) -> None:
+        self._pinned = pinned
+        self._own = own
+        self.catalog = Catalog()
+        self._accepted: dict[ToolName, ToolSpec] = {}
+        self._riskiest: dict[ToolName, ToolSpec] = {}
+        self._changes: dict[ToolName, ToolChange] = {}
+        self._unreported: list[ToolChange] = []
+
+    @property
+    def changes(self) -> MappingProxyType[ToolName, ToolChange]:
+        """The last change of each tool that was not accepted since, with old and new definition."""
+        return MappingProxyType(self._changes)
+
+    @property
+    def blocked(self) -> frozenset[ToolName]:
+        """The tools that are not offered until their change is accepted."""
+        if not self._changes:
+            return _NONE
+        return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
+
+    def riskiest(self, tool: ToolSpec) -> ToolSpec:
+        """Find the riskiest definition of a tool of those seen since one was accepted; the first of several."""
+        return self._riskiest.get(tool.tool_name, tool)
+
+    def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
+        """List all tools that a server has ever offered, with their last definitions."""
+        return {name: tool for name, tool in self._accepted.items() if name.server == server}
+
+    def update(self, catalog: Catalog) -> None:
+        """Compare a catalog with the previous one."""
+        if catalog is self.catalog:
+            return
+        self.catalog = catalog
+        for tool in catalog:
+            if tool.server in self._own:
+                self._accepted[tool.tool_name] = self._riskiest[tool.tool_name] = tool
+                continue
+            before = self._accepted.setdefault(tool.tool_name, tool)
+            if before is not tool and before.as_listed != tool.as_listed:
+                self._changed(before, tool)
+            elif tool.tool_name in self._changes and self._changes[tool.tool_name].blocked:
+                # Its definition is the accepted one again.
+                del self._changes[tool.tool_name]
+            seen = self._accepted[tool.tool_name]
+            if seen.risk > self._riskiest.setdefault(tool.tool_name, seen).risk:
+                self._riskiest[tool.tool_name] = seen
+
+    def accept(self, name: ToolName) -> None:
+        """Accept the present definition of a tool.
+
+        Raises:
+            UnknownNameError: It has not changed.
+        """
+        if name not in self._changes:
+            raise UnknownNameError("changed tool", str(name), map(str, self._changes))
+        self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
+
+    def forget(self, server: str) -> None:
+        """Forget the tools of a server that was removed."""
+        self._unreported = [change for change in self._unreported if change.tool.server != server]
+        for tools in (self._accepted, self._riskiest, self._changes):
+            for name in [name for name in tools if name.server == server]:
+                del tools[name]
+
+    def notices(self) -> list[Notice]:
+        """Collect the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
+        if not self._changes and not self._unreported:
+            return []
+        changes, self._unreported = self._unreported, []
+        blocked = [change for change in self._changes.values() if change.blocked]
+        return [_notice(change) for change in dict.fromkeys([*changes, *blocked])]
+
+    def _changed(self, before: ToolSpec, after: ToolSpec) -> None:
+        change = ToolChange(before, after, blocked=self._pinned(after.server))
+        if self._changes.get(after.tool_name) == change:
+            return
+        self._changes[after.tool_name] = change
+        if not change.blocked:
+            self._accepted[after.tool_name] = after
+            self._unreported.append(change)
+
+
+def _notice(change: ToolChange) -> Notice:
+    server, tool = change.tool.server, change.tool.tool
+    text = f"Server {shown(server)} changed the definition of tool {shown(tool)}."
+    return Notice(f"{text} It is not offered until the change is accepted." if change.blocked else text, server=server)
+
+
+class ChatNames:
+    """Checks names when they are assigned; a `SelectionNames`. A server that has not listed its tools may have any tool.
+
+    Args:
+        server_manager: Knows the servers.
+        tool_sets: The toolsets by name.
+        catalog: Returns the tools that are known now.
+    """
+
+    def __init__(
+        self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]
+    ) -> None:
+        self._server_manager = server_manager
+        self._tool_sets = tool_sets
+        self._catalog = catalog
+
+    def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
+        """Check that a toolset exists, and that the servers and tools it names do.
+
+        Raises:
+            UnknownNameError: No toolset has that name.
+            ToolSetError: It names unknown servers or tools.
+        """
+        catalog = self._catalog()
+        # The first function may be added later.
+        servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")} | {
+            name: status if name in catalog.by_server else replace(status, state="starting")
+            for name, status in self._server_manager.statuses.items()
+        }
+        name = tool_set if isinstance(tool_set, str) else None
+        check_tool_set(resolve_tool_set(tool_set, self._tool_sets), servers, catalog, name=name)
+
+    def check_server(self, name: str) -> None:
+        """Check that a server exists.
+
+        Raises:
+            UnknownNameError: It does not.
+        """
+        if name not in self._server_manager.names:
+            raise UnknownNameError("server", str(name), self._server_manager.names)
+
+    def check_stubs(self, names: Iterable[str]) -> None:
+        """Check the names for which stubs answer: tools, `server:*` and `*`.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        for name in names:
+            server, separator, tool = name.partition(":")
+            if separator and tool == ALL_TOOLS:
+                self.check_server(server)
+            elif name != ALL_TOOLS:
+                self.check_tool(name)
+
+    def check_tool(self, name: str) -> None:
+        """Check that a tool exists, unless it can belong to a server that has not listed its tools.
+
+        Raises:
+            UnknownNameError: It does not.
+            UsageError: Tools of several servers have that name.
+        """
+        catalog = self._catalog()
+        owner, separator, _ = name.partition(":")
+        if separator:
+            self.check_server(owner)
+        else:
+            owner = name.partition("__")[0]
+        all_listed = self._server_manager.names <= catalog.by_server.keys()
+        if all_listed or owner in catalog.by_server or catalog.named(name):
+            catalog.resolve(name)
+
 
 RELIST_SECONDS = 3.0
 """How long a step waits for servers that list their tools again."""

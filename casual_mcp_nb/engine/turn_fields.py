@@ -4,16 +4,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS, DeliverySetting
-from casual_mcp_nb.types.model_options import Flag, ModelOptions
+from casual_mcp_nb.base.config import DELIVERY_SETTINGS, DeliverySetting
+from casual_mcp_nb.base.model_options import Flag, ModelOptions
 
 if TYPE_CHECKING:
     from casual_llm import Model
 
+    from casual_mcp_nb.base.config import Discovery, Strategy, ToolSetConfig
     from casual_mcp_nb.engine.before_model_call import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
-    from casual_mcp_nb.types.config import ToolSetConfig
-    from casual_mcp_nb.types.discovery_options import Discovery, Strategy
 
 
 class CommonTurnFields(ModelOptions, total=False):

@@ -4,7 +4,3 @@ A regular expression of a server or a model can keep Python's `re` busy for year
 than memory; neither can be interrupted, and both hold the interpreter. Such work goes to a `Worker`: a separate process with
 limits on time, memory and size.
 """
-
-from casual_mcp_nb.isolation.worker import GaveUp, Worker
-
-__all__ = ["GaveUp", "Worker"]

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast, get_args
 
+from casual_mcp_nb.base.model_options import Flag, flags_of
+from casual_mcp_nb.cassettes.format import CassetteMode
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
-from casual_mcp_nb.types.cassette import CassetteMode
-from casual_mcp_nb.types.model_options import Flag, flags_of
 
 ECHO = ("none", "text", "output", "all")
 """The echo levels of `Session.chat`, repeated here so that loading the magics loads no engine."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from casual_mcp_nb.base.config import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     STRATEGIES,
@@ -19,17 +20,15 @@ from casual_mcp_nb.magics.args import (
     parse_position,
     words_of,
 )
-from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import DeliverySetting, Strategy
+    from casual_mcp_nb.base.mcp import Prompts, Resources
+    from casual_mcp_nb.base.selection import Mode
+    from casual_mcp_nb.base.status import SessionStatus, Tools
+    from casual_mcp_nb.conversation.step import Step
+    from casual_mcp_nb.conversation.store import ConversationStore
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.store import ConversationStore
-    from casual_mcp_nb.types.delivery import DeliverySetting
-    from casual_mcp_nb.types.discovery_options import Strategy
-    from casual_mcp_nb.types.resource import Prompts, Resources
-    from casual_mcp_nb.types.selection import Mode
-    from casual_mcp_nb.types.session import SessionStatus, Tools
-    from casual_mcp_nb.types.step import Step
 
 
 @dataclass(frozen=True)
@@ -271,7 +270,7 @@ def export(session: Session, line: str) -> Any:
 
 def import_file(session: Session, line: str) -> Any:
     """Save a conversation from a file."""
-    from casual_mcp_nb.types.conversation import Conversation
+    from casual_mcp_nb.conversation.conversation import Conversation
 
     return _store(session).add(Conversation.load(one_word("import", line, "file", "lesson.json")))
 

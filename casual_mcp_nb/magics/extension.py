@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from traitlets import Enum, Integer
 
 from casual_mcp_nb import doors
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.magics.args import (
     ECHO,
     fill_in,
@@ -28,18 +29,67 @@ from casual_mcp_nb.magics.args import (
     words_of,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.magics.complete import Names, complete, last_word
-from casual_mcp_nb.magics.help import help_of
-from casual_mcp_nb.magics.write_config import WrittenConfigs
+from casual_mcp_nb.magics.complete import Names, complete, help_of, last_word
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from casual_mcp_nb.base.status import SessionStatus
+    from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
-    from casual_mcp_nb.notebook.models_at_hand import ModelAtHand
     from casual_mcp_nb.notebook.starting import StartDisplay
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.session import SessionStatus
+
+
+class WrittenConfigs:
+    """Writes config files, and remembers their contents: only an unchanged file may be overwritten."""
+
+    def __init__(self) -> None:
+        self._digests: dict[Path, str] = {}
+
+    def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        """Write a config file completely or not at all.
+
+        Args:
+            path: The file.
+            text: The config.
+            overwrite: Replace whatever is there.
+
+        Raises:
+            UsageError: The file exists with other content and was not written here, or it cannot be written.
+            ConfigError: It cannot be replaced; it is unchanged.
+        """
+        from casual_mcp_nb.base.files import write_text
+        from casual_mcp_nb.config.saving import replace_text
+
+        target = path.resolve()
+        before = _text_of(target)
+        if before is None or not target.exists():
+            write_text(path, text, overwrite=overwrite, hint=_hint(path))
+        elif before != text:
+            if not overwrite and self._digests.get(target) != _digest(before):
+                raise UsageError(f"{shown(path)} already exists with another config.", hint=_hint(path))
+            replace_text(target, before, text)
+        self._digests[target] = _digest(text)
+
+
+def _text_of(path: Path) -> str | None:
+    """Read the text of a file; None if there is no file, or it is not text."""
+    from casual_mcp_nb.config.document import read_text
+
+    try:
+        return read_text(path)
+    except ConfigError:
+        return None
+
+
+def _hint(path: Path) -> str:
+    return f"Use another file, connect to this one with %mcp connect {path}, or replace it: %%mcp_config {path} --overwrite"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
 
 T = TypeVar("T")
 
@@ -213,7 +263,7 @@ class McpMagics(Magics):
     def _shown(self, status: SessionStatus, display: StartDisplay) -> SessionStatus:
         if not display.in_notebook:
             return status
-        from casual_mcp_nb.notebook.shown import ShownStatus
+        from casual_mcp_nb.notebook.live import ShownStatus
 
         return ShownStatus.of(status, self.shell)
 
@@ -229,7 +279,7 @@ class McpMagics(Magics):
             return Session.demo(model)
 
         def hint() -> str:
-            from casual_mcp_nb.notebook.models_at_hand import hint_of
+            from casual_mcp_nb.notebook.doctor import hint_of
 
             return hint_of(at_hand.result()) if at_hand and not at_hand.exception() else ""
 
@@ -245,7 +295,7 @@ class McpMagics(Magics):
         replaced = previous is not None and bool(previous.turns) and not previous.closed
 
         def make() -> Session:
-            from casual_mcp_nb.config.server_entry import check_command
+            from casual_mcp_nb.config.quick import check_command
             from casual_mcp_nb.session import Session
 
             if not is_file:
@@ -285,7 +335,7 @@ class McpMagics(Magics):
         self._session().close()
 
     def _nested(self, line: str) -> str:
-        from casual_mcp_nb.notebook.nested import enable_nested_asyncio
+        from casual_mcp_nb.notebook.loop import enable_nested_asyncio
 
         if one_word("nested", line, "setting", "on") != "on":
             raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to turn it off.")
@@ -310,8 +360,8 @@ def _background(work: Callable[[], T]) -> Future[T]:
 
 
 def _models_at_hand() -> list[ModelAtHand]:
-    from casual_mcp_nb.config import read_environment
-    from casual_mcp_nb.notebook.models_at_hand import models_at_hand
+    from casual_mcp_nb.config.environment import read_environment
+    from casual_mcp_nb.notebook.doctor import models_at_hand
 
     return models_at_hand(read_environment())
 

@@ -14,28 +14,26 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import ValidationError
 
-from casual_mcp_nb.engine.approval import checked_overrides
+from casual_mcp_nb.base.config import Config, Policies
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.options import OPTION_NAMES
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.cassettes.format import MATCH_ON, Cassette, CassetteMode, CassetteState, MatchOn, ServerEntry, SessionEntry
+from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
+from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.conversation.conversation import ConversationHead
+from casual_mcp_nb.conversation.event import Event, TurnFinished
+from casual_mcp_nb.conversation.history import repaired
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import checked_overrides
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
-from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
-from casual_mcp_nb.store.interaction import Interaction, conversation_message
-from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.counts import count
-from casual_mcp_nb.types.event import Event, TurnFinished
-from casual_mcp_nb.types.history import repaired
-from casual_mcp_nb.types.options import OPTION_NAMES
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies
-from casual_mcp_nb.types.stored import ConversationHead
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

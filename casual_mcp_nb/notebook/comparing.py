@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.evaluation.comparison import Check, Comparing, Ways, checks_of, options_of, prompts_of
-from casual_mcp_nb.notebook.interaction.pending import Questions
-from casual_mcp_nb.notebook.interaction.questions import Channel
-from casual_mcp_nb.notebook.live import LiveDisplay
+from casual_mcp_nb.experiments.compare import Check, Comparing, Ways, checks_of, options_of, prompts_of
+from casual_mcp_nb.experiments.results import Comparison
+from casual_mcp_nb.notebook.live import LiveDisplay, ShownComparison
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.shown import ShownComparison
+from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
-from casual_mcp_nb.notebook.warming import warm_up, warmed_up
-from casual_mcp_nb.types.comparison import Comparison
-from casual_mcp_nb.types.displayable import display
-from casual_mcp_nb.types.model_options import ModelOptions
 
 
 class ComparisonService:

@@ -7,20 +7,20 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.discovery import discovered_in
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.history import added_turns
+from casual_mcp_nb.conversation.messages import unloaded
+from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.synthetic import discovered_in
+from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError, shown
-from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
-from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
-from casual_mcp_nb.types.added import added_turns
-from casual_mcp_nb.types.cards import unloaded
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
-from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.tool import ToolSpec
-from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

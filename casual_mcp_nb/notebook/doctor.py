@@ -6,25 +6,88 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from casual_mcp_nb.base.config import ClientConfig, Config
+from casual_mcp_nb.base.diagnosis import Check, CheckStatus, Diagnosis
+from casual_mcp_nb.base.prices import price_of
+from casual_mcp_nb.base.status import Servers, ServerStatus
+from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.bundled import BUNDLED, available
-from casual_mcp_nb.config import read_environment
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.conversation.event import Notice
+from casual_mcp_nb.discovery.toolsets import unknown_servers
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import closest, shown
-from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
-from casual_mcp_nb.providers.registry import client_variable, homes_of, is_home_address, spec_of, specs, window_of
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.toolsets import unknown_servers
-from casual_mcp_nb.types.budget import Budget
-from casual_mcp_nb.types.config import ClientConfig, Config
-from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
-from casual_mcp_nb.types.event import Notice
-from casual_mcp_nb.types.prices import price_of
-from casual_mcp_nb.types.session import Servers, ServerStatus
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
+from casual_mcp_nb.providers.registry import (
+    RunningServer,
+    client_variable,
+    homes_of,
+    is_home_address,
+    running_servers,
+    spec_of,
+    specs,
+    window_of,
+)
+
+
+@dataclass(frozen=True)
+class ModelAtHand:
+    """A model that could be used.
+
+    Args:
+        source: Where it is: the name of a model server, or the variable of a key.
+        reason: Why it can be used, in words.
+        model: The model as `Session.quick` takes it.
+    """
+
+    source: str
+    reason: str
+    model: str
+
+
+def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
+    """Find one model of each model server that runs here, then one of each provider whose key is set.
+
+    Args:
+        variables: The environment, in which keys are looked for.
+        running: The model servers that run; None asks for them, which takes 0.2 seconds at most.
+    """
+    servers = running_servers() if running is None else running
+    return [*map(_local, servers), *_by_key(variables)]
+
+
+def hint_of(models: Iterable[ModelAtHand]) -> str:
+    """Format one sentence on the first of some models, with the line that uses it in the demo; empty where there is none."""
+    first = next(iter(models), None)
+    return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
+
+
+def _local(running: RunningServer) -> ModelAtHand:
+    names = ", ".join(running.models[:3])
+    more = f" and {len(running.models) - 3} more" if len(running.models) > 3 else ""
+    return ModelAtHand(running.server.title, f"runs here with {names}{more}", f"{running.server.name}:{running.models[0]}")
+
+
+def _by_key(variables: Mapping[str, str]) -> Iterator[ModelAtHand]:
+    for spec in specs().values():
+        if spec.example_model and spec.key_variable and variables.get(spec.key_variable):
+            reason = "is set" if _is_installed(spec.sdk) else f"is set, after pip install 'casual-mcp-nb[{spec.sdk}]'"
+            yield ModelAtHand(spec.key_variable, reason, f"{spec.name}:{spec.example_model}")
+
+
+def _is_installed(sdk: str | None) -> bool:
+    try:
+        return sdk is None or bool(version(sdk))
+    except PackageNotFoundError:
+        return False
+
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
 _NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.content import MAX_BYTES, MAX_IMAGES, media_type_of, pictures_of
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.image import MAX_BYTES, MAX_IMAGES, media_type_of, pictures_of
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent
@@ -111,7 +111,8 @@ def _with_images(content: Any, images: Mapping[str, ImageContent]) -> Any:
 
 
 async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
-    from casual_mcp_nb.bundled._server import ToolError
+    from mcp.server.mcpserver.exceptions import ToolError
+
     from casual_mcp_nb.bundled._web_client import fetch
 
     try:

@@ -13,16 +13,15 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.tool import Catalog
+from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.before_model_call import MessageEdit, RequestEdit, SystemEdit, ToolsEdit
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.callers import Caller, caller_here
-from casual_mcp_nb.notebook.interaction.questions import Channel, editable_texts
-from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
-from casual_mcp_nb.types.event import Request
-from casual_mcp_nb.types.step import text_of
-from casual_mcp_nb.types.tool import Catalog
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, Caller, EngineThread, caller_here
+from casual_mcp_nb.notebook.questions import Channel, editable_texts
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.turn_service import Prompt, TurnService

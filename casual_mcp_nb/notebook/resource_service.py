@@ -11,15 +11,8 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.attachments import attached
-from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
-from casual_mcp_nb.notebook.interaction.pending import Questions
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.tool_service import ToolService
-from casual_mcp_nb.types.content import ContentPart
-from casual_mcp_nb.types.resource import (
+from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.mcp import (
     Completions,
     PromptMessages,
     Prompts,
@@ -29,8 +22,15 @@ from casual_mcp_nb.types.resource import (
     ServerPrompt,
     Subscriptions,
 )
-from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.instructions import attached
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.tool_service import ToolService
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

@@ -2,20 +2,86 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from casual_mcp_nb.errors import ConfigError, UsageError, shown
+from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.cassettes.format import scrubbed
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.shell import notebook_shell
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.store import ConversationStore, SavedTurns
-    from casual_mcp_nb.types.config import Config
-    from casual_mcp_nb.types.conversation import Conversation
-    from casual_mcp_nb.types.stored import ConversationHead
-    from casual_mcp_nb.types.trace import Turn
+    from casual_mcp_nb.base.config import Config
+    from casual_mcp_nb.conversation.conversation import ConversationHead
+    from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
+    from casual_mcp_nb.conversation.turn import Turn
+
+
+TITLE = "A conversation with casual_mcp_nb"
+
+
+def export(
+    conversation: Conversation,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    secrets: Iterable[str] = (),
+    player: Callable[[Conversation, str], str] | None = None,
+) -> Path:
+    """Write a conversation to a file, in the format that its extension says.
+
+    Args:
+        conversation: What to write.
+        path: The file: `.html`, `.md` or `.json`.
+        overwrite: Replace a file that exists.
+        secrets: The values to mask, also where a model repeats them.
+        player: Returns the page that steps through the conversation, from it and a title, in place of the one without scripts.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: The extension is not one of these, the file exists, or it cannot be written.
+    """
+    write = _FORMATS.get(path.suffix.casefold())
+    if write is None:
+        hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
+        raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
+    if player and write is not _html:
+        raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
+    conversation = _masked(conversation, secrets)
+    text = player(conversation, TITLE) if player else write(conversation)
+    path = path.expanduser()
+    write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
+    return path
+
+
+def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
+    text = conversation.to_json()
+    before = json.loads(text)
+    after = scrubbed(before, secrets)
+    return conversation if after == before else Conversation.from_json(json.dumps(after))
+
+
+def _html(conversation: Conversation) -> str:
+    return display().document(conversation, "html", TITLE)
+
+
+def _markdown(conversation: Conversation) -> str:
+    return display().document(conversation, "markdown", TITLE)
+
+
+_FORMATS: dict[str, Callable[[Conversation], str]] = {
+    ".html": _html,
+    ".md": _markdown,
+    ".json": Conversation.to_json,
+}
+
 
 STORE_VARIABLE = "MCP_STORE"
 """The variable of the environment that names the file, or with `off` has nothing saved."""
@@ -37,7 +103,7 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
     Raises:
         ConfigError: A config file names a file outside its folder.
     """
-    from casual_mcp_nb.store import ConversationStore, store_path
+    from casual_mcp_nb.conversation.store import ConversationStore, store_path
 
     if store is None or isinstance(store, ConversationStore):
         return store
@@ -74,7 +140,7 @@ class ConversationSaver:
     """
 
     def __init__(self, store: ConversationStore | None) -> None:
-        from casual_mcp_nb.types.stored import ConversationHead
+        from casual_mcp_nb.conversation.conversation import ConversationHead
 
         self.store = store
         self.head: Callable[[], ConversationHead] = ConversationHead
@@ -92,7 +158,7 @@ class ConversationSaver:
         Args:
             private: Whether it is not saved.
         """
-        from casual_mcp_nb.store import SavedTurns
+        from casual_mcp_nb.conversation.store import SavedTurns
 
         self.current = SavedTurns(self.store, lambda: self.head()) if self.store and not private else None
 
@@ -103,7 +169,7 @@ class ConversationSaver:
             turn: The index of its last turn that is taken over.
             step: The index of the step of that turn from which it goes on; None for the whole turn.
         """
-        from casual_mcp_nb.types.stored import ForkedFrom
+        from casual_mcp_nb.conversation.conversation import ForkedFrom
 
         if self.store is None or self.current is None:
             return
@@ -120,7 +186,7 @@ class ConversationSaver:
             UsageError: Nothing is saved here.
             UnknownNameError: There is none of that id.
         """
-        from casual_mcp_nb.store import SavedTurns
+        from casual_mcp_nb.conversation.store import SavedTurns
 
         store = self.required
         saved = SavedTurns(store, lambda: self.head())

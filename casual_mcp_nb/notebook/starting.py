@@ -2,19 +2,124 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import html
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.config.trust import Trust, TrustStore, exact
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import TrustRequiredError, UsageError, shown
+from casual_mcp_nb.notebook.prompts import can_prompt
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.types.displayable import display
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.types.session import Servers, ServerStatus
+    from casual_mcp_nb.base.status import Servers, ServerStatus
+
+
+LOADED = "system-info"
+
+
+def demo_config() -> dict[str, Any]:
+    """Build a config with the default bundled servers, all but one deferred; the model is added by `Session.demo`."""
+    return {
+        "servers": {
+            name: {"bundled": name, "defer_loading": name != LOADED} for name, server in BUNDLED.items() if server.default
+        },
+        "tool_sets": {
+            "calculation": {"description": "Numbers, units and times", "servers": {"math": True, "units": True, "time": True}},
+            "reading": {
+                "description": "Look, but change nothing",
+                "servers": {"files": ["read_file", "list_directory"], "text": True, "sqlite": {"exclude": ["execute"]}},
+            },
+        },
+        "tool_discovery": {"enabled": True},
+    }
+
+
+_log = logging.getLogger(__name__)
+
+_FORK_SECONDS = 30.0
+
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def warm_up() -> None:
+    """Start the imports, unless that was done before."""
+    global _thread
+    with _lock:
+        if _thread is None:
+            # As a daemon, so that a kernel that is shut down meanwhile need not wait.
+            _thread = threading.Thread(target=_import_all, name="casual-mcp-imports", daemon=True)
+            _thread.start()
+
+
+async def warmed_up() -> None:
+    """Wait for the end of the imports, without blocking the loop."""
+    warm_up()
+    if _thread is not None and _thread.is_alive():
+        await asyncio.to_thread(_thread.join)
+
+
+def _import_all() -> None:
+    try:
+        from casual_mcp_nb.providers.registry import specs
+
+        # Reads the metadata of every package that is installed.
+        specs()
+
+        # Imports the SDK of every provider that is installed, which takes a second or more.
+        import casual_llm  # noqa: F401
+
+        _first_uses()
+    except Exception:
+        # The code that needs it gets the error.
+        _log.debug("A background import failed.", exc_info=True)
+
+
+def _first_uses() -> None:
+    """Search, run a turn and draw it: the imports and caches of a first use would be hard to list."""
+    from casual_mcp_nb.base.tool import ToolSpec
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+    ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
+    turn = asyncio.run(_turn())
+    display().live_bundle(turn, "output")
+    display().mimebundle(turn)
+
+
+async def _turn() -> Turn:
+    """Run a turn of the offline planner without servers."""
+    from casual_llm.messages import UserMessage
+
+    from casual_mcp_nb.base.config import Config
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.providers.factory import ModelFactory
+    from casual_mcp_nb.servers.server_manager import ServerManager
+
+    planner = {"clients": {"here": {"provider": "offline"}}, "models": {"planner": {"client": "here", "model": "planner"}}}
+    async with McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(planner))) as chat:
+        return await chat.run([UserMessage(content="Hello")])
+
+
+def _before_fork() -> None:
+    # A child would wait forever for a module that another thread of the parent was importing.
+    if _thread is not None and _thread is not threading.current_thread():
+        _thread.join(_FORK_SECONDS)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
+
 
 QUIET_VARIABLE = "MCP_QUIET"
 """The variable of the environment that turns this off; empty, `0` and `false` count as not set."""
@@ -157,3 +262,131 @@ def _bundle(value: Any) -> dict[str, str]:
 
 def _quiet_environment() -> bool:
     return os.environ.get(QUIET_VARIABLE, "").strip().lower() not in ("", "0", "false")
+
+
+logger = logging.getLogger(__name__)
+
+TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
+"""The variable of the process's environment that accepts every config; empty, `0` and `false` count as not set."""
+
+
+class TrustGate:
+    """The decision whether the servers of a session may start. It compares the config that is started, as it was read.
+
+    Args:
+        config: The config.
+        trusted: Whether the caller vouches for it.
+        strict: Whether only the person's own answer counts: neither the environment, nor a folder, nor that it is harmless.
+        on_change: Called when the servers may start from now on, and when they were kept from it.
+
+    Attributes:
+        pending: What the person has to accept, once something was kept from starting.
+    """
+
+    def __init__(
+        self, config: Config, *, trusted: bool = False, strict: bool = False, on_change: Callable[[], None] = lambda: None
+    ):
+        self._config = config
+        self._trusted = trusted
+        self._strict = strict
+        self._on_change = on_change
+        self.pending: Trust | None = None
+        self._store = TrustStore()
+        self._open = trusted or config.path is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the servers may start."""
+        return self._open
+
+    def report(self) -> Trust:
+        """Report the servers that would be started, and whether the person must accept them first."""
+        path = self._config.path
+        entries = self._store.entries(self._config)
+        ready = ("trusted",) if self._strict else ("trusted", "harmless")
+        if path is None:
+            why = "It is made in Python."
+        elif self._trusted:
+            why = "It was opened with trust=True."
+        elif all(entry.state in ready for entry in entries):
+            why = "It is as you accepted it." if any(entry.state == "trusted" for entry in entries) else "It is harmless."
+        elif not self._strict and _environment_trusts():
+            why = f"{TRUST_VARIABLE} is set."
+        elif not self._strict and (folder := self._store.accepted_folder(path)):
+            why = f"You trust the configs in {exact(str(folder))}."
+        else:
+            why = ""
+        return Trust(str(path or ""), entries, not why, why, self._accept)
+
+    def require(self) -> None:
+        """Raise an error unless the servers may start.
+
+        Raises:
+            TrustRequiredError: The person has not accepted the config.
+        """
+        if not self._open:
+            report = self.report()
+            if report.required:
+                raise self._refusal(report)
+            self._set_open()
+
+    def ask(self) -> None:
+        """Ask the person if they have not accepted the config, with `input()`, on the thread of the cell.
+
+        Raises:
+            TrustRequiredError: They did not, or no one can be asked.
+        """
+        if self._open:
+            return
+        report = self.report()
+        if report.required:
+            if not can_prompt():
+                raise self._refusal(report)
+            self._ask(report)
+        self._set_open()
+
+    def _ask(self, report: Trust) -> None:
+        path = self._config.path
+        assert path is not None
+        folder = path.resolve().parent
+        question = f"Start the servers of {exact(str(path))}? You have not accepted this yet:\n{report.text}\n"
+        choices = "[y] yes, and remember it" + ("" if self._strict else f"  [f] trust every config in {exact(str(folder))}")
+        try:
+            reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
+        except (EOFError, KeyboardInterrupt, NotImplementedError):
+            raise self._refusal(report) from None
+        accept = {"y": self._remember, "yes": self._remember}
+        if not self._strict:
+            accept["f"] = lambda: self._store.accept_folder(folder)
+        if reply not in accept:
+            raise self._refusal(report)
+        try:
+            accept[reply]()
+        except UsageError as error:
+            logger.warning("The answer counts for this session only: %s", error)
+
+    def _accept(self) -> None:
+        self._remember()
+        self._set_open()
+
+    def _remember(self) -> None:
+        self._store.accept(self._config)
+
+    def _set_open(self) -> None:
+        self._open, self.pending = True, None
+        self._on_change()
+
+    def _refusal(self, report: Trust) -> TrustRequiredError:
+        if self.pending is None:
+            self.pending = report
+            self._on_change()
+        path = self._config.path
+        return TrustRequiredError(
+            f"Nothing was started: you have not accepted the servers and keys of {shown(path.name if path else '')}.",
+            hint="Read session.trust(), then session.trust().accept(); in a script: Session.from_config(…, trust=True).",
+        )
+
+
+def _environment_trusts() -> bool:
+    # Not from a `.env`, which may have come with the config.
+    return os.environ.get(TRUST_VARIABLE, "").strip().lower() not in ("", "0", "false")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from casual_mcp_nb.base.config import ClientConfig, Config, ToolSetConfig
+from casual_mcp_nb.base.diagnosis import HostAudit, ServerTokens, ToolTokens
+from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.status import (
+    ClientRow,
+    Clients,
+    Manifest,
+    ModelRow,
+    Models,
+    Servers,
+    ServerStatus,
+    SessionStatus,
+    Tools,
+    ToolSets,
+)
+from casual_mcp_nb.base.tokens import Budget, estimate_tokens
+from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.engine.context import turn_budget
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.engine.tools import ChatNames
 from casual_mcp_nb.errors import UsageError, closest, shown
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.registry import spec_of
-from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
-from casual_mcp_nb.toolsets import filter_tools, unknown_servers
-from casual_mcp_nb.types.budget import Budget
-from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
-from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
 
 
 def servers_of(chat: McpToolChat) -> Servers:
@@ -163,3 +176,49 @@ def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
     if client.key_state == "set":
         return "set"
     return "not set" if spec_of(client.provider).needs_key else "not needed"
+
+
+def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
+    """Measure the cost of the servers of a config that are connected now.
+
+    Args:
+        chat: Has the connections. What its selection leaves out by a toolset counts; servers that are off do not.
+        config: Its config.
+        unreadable: Servers whose entries cannot be used, each with the reason.
+    """
+    loaded = chat.selection.snapshot()
+    loaded.tool_set, loaded.discovery = None, False
+    deferred = loaded.snapshot()
+    deferred.discovery, deferred.defer_all = True, True
+    view, deferring = chat.current_view(loaded), chat.current_view(deferred)
+    tools: dict[str, list[ToolTokens]] = {}
+    for tool in view.loaded:
+        tools.setdefault(tool.server, []).append(ToolTokens(tool.tool_name, tool.tokens))
+    servers = [
+        _server(status, tools.get(name, []))
+        for name, status in chat.server_manager.statuses.items()
+        if loaded.servers.get(name) != "off"
+    ]
+    servers += [ServerTokens(name, "failed", error=f"its entry cannot be used: {why}") for name, why in unreadable.items()]
+    servers.sort(key=lambda server: -server.tokens)
+    return HostAudit(
+        source=config.path.name if config.path else "a config made in Python",
+        servers=tuple(servers),
+        deferred_tokens=deferring.first_call_tokens,
+        budget=turn_budget(deferring) if view.loaded else None,
+        notes=config.notes,
+    )
+
+
+def _server(status: ServerStatus, tools: list[ToolTokens]) -> ServerTokens:
+    error = status.error
+    if error is None and status.state != "ready":
+        error = status.state
+    return ServerTokens(
+        server=status.name,
+        state=status.state,
+        tools=tuple(sorted(tools, key=lambda each: -each.tokens)),
+        error=error,
+        instructions=estimate_tokens(status.instructions),
+        left_out=status.left_out,
+    )

@@ -8,21 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from casual_mcp_nb.engine.approval import ONE_BY_ONE, Reason
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.diagnosis import ServerDiagnosis, Stage, StageCheck, ToolDiagnosis
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.search import Explanation
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import MAX_WIRE_NAME, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import ToolFinished
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.engine.consent import ONE_BY_ONE, Reason
+from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import UnknownNameError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.doctor import server_check
 from casual_mcp_nb.notebook.status import server_mode, tool_set_name, tool_sets_of
 from casual_mcp_nb.providers.registry import max_tools_of
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.counts import count
-from casual_mcp_nb.types.diagnosis import ServerDiagnosis, Stage, StageCheck, ToolDiagnosis
-from casual_mcp_nb.types.event import ToolFinished
-from casual_mcp_nb.types.search import Explanation
-from casual_mcp_nb.types.session import ServerStatus
-from casual_mcp_nb.types.tool import MAX_WIRE_NAME, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Turn
 
 HERE = " For this session: "
 """The words before the part of an advice for a session that runs: a sentence, which is left out where there is none."""
@@ -210,7 +210,7 @@ class ToolDoctor:
 
     @cached_property
     def _in_tool_set(self) -> frozenset[ToolName]:
-        from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
+        from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 
         chosen = resolve_tool_set(self.view.selection.tool_set, self.chat.tool_sets)
         return frozenset(tool.tool_name for tool in filter_tools(self.view.catalog, chosen))

@@ -3,64 +3,115 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from casual_mcp_nb.config import read_environment
-from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
-from casual_mcp_nb.discovery import SyntheticTool
-from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
+from casual_mcp_nb.base.config import Config, ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.diagnosis import HostAudit
+from casual_mcp_nb.base.mcp import Messages, ServerLog
+from casual_mcp_nb.base.search import Explanation, SearchResults
+from casual_mcp_nb.base.selection import Listeners, Selection
+from casual_mcp_nb.base.status import Servers, ServerStatus, ToolSets
+from casual_mcp_nb.base.tokens import Budget, estimate_tokens
+from casual_mcp_nb.base.tool import Catalog, Permission, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, read_server
+from casual_mcp_nb.config.trust import Trust
+from casual_mcp_nb.conversation.audit import (
+    Audit,
+    AuditRecord,
+    Caller,
+    DirectCall,
+    DirectCalls,
+    size_of_arguments,
+    size_of_result,
+)
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.discovery.synthetic import SyntheticTool
+from casual_mcp_nb.discovery.toolsets import resolve_tool_set
+from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.context import turn_budget
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
-from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_client import ToolClient
-from casual_mcp_nb.engine.turn_estimate import turn_budget
-from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError
-from casual_mcp_nb.notebook.direct_calls import RecordedCalls
-from casual_mcp_nb.notebook.interaction.pending import Questions
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.engine.tools import ChatNames
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments.results import Case, Evaluation, Lint
+from casual_mcp_nb.notebook.live import ShownServers
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.shown import ShownServers
-from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of
+from casual_mcp_nb.notebook.starting import StartDisplay, TrustGate, announcement_of, summary_of, warm_up, warmed_up
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
-from casual_mcp_nb.notebook.trust import TrustGate
-from casual_mcp_nb.notebook.warming import warm_up, warmed_up
-from casual_mcp_nb.toolbox.mocks import Mock
-from casual_mcp_nb.toolsets import resolve_tool_set
-from casual_mcp_nb.types.audit import Audit, AuditRecord, Caller
-from casual_mcp_nb.types.budget import Budget
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.direct_call import DirectCall
-from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
-from casual_mcp_nb.types.host_audit import HostAudit
-from casual_mcp_nb.types.listeners import Listeners
-from casual_mcp_nb.types.permission import Permission
-from casual_mcp_nb.types.search import Explanation, SearchResults
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.server_records import Messages, ServerLog
-from casual_mcp_nb.types.session import Servers, ServerStatus, ToolSets
-from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.types.trust import Trust
+from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.connections import ServerManager
     from casual_mcp_nb.discovery.index import ToolSearchIndex
-    from casual_mcp_nb.evaluation import Strategy
+    from casual_mcp_nb.experiments.evaluate import Strategy
+    from casual_mcp_nb.servers.server_manager import ServerManager
+
+
+MAX_CALLS = 200
+MAX_SIZE = 32 * 1024 * 1024
+"""What the results of all recorded calls may take, in characters and bytes; the last one is kept whatever it takes."""
+
+
+class RecordedCalls:
+    """The last calls; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._calls: tuple[tuple[DirectCall, int], ...] = ()
+
+    def add(self, at: float, call: ToolCall) -> DirectCall:
+        """Record a call that began at `at`, in seconds since 1970."""
+        with self._lock:
+            added = DirectCall(str(next(self._numbers)), at, call)
+            calls = [*self._calls, (added, _size(call))][-MAX_CALLS:]
+            size = sum(each for _, each in calls)
+            while len(calls) > 1 and size > MAX_SIZE:
+                size -= calls.pop(0)[1]
+            self._calls = tuple(calls)
+        return added
+
+    def list(self, tool: ToolName | None = None) -> DirectCalls:
+        """List the calls, the newest first.
+
+        Args:
+            tool: Only those of this tool; None for all.
+        """
+        return DirectCalls(tuple(each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool))
+
+    def by_id(self, id: str) -> DirectCall:
+        """Find the call with this id.
+
+        Raises:
+            UnknownNameError: It is not recorded, or not any more.
+        """
+        calls = {each.id: each for each, _ in self._calls}
+        if id not in calls:
+            raise UnknownNameError("call", id, calls)
+        return calls[id]
+
+
+def _size(call: ToolCall) -> int:
+    # Structured content is in the text too, in some form.
+    parts = sum(len(part.text) + len(part.data or b"") for part in call.content)
+    return len(call.result) * (2 if call.structured is not None else 1) + parts
 
 
 class ToolService:
@@ -397,7 +448,7 @@ class ToolService:
         Args:
             unreadable: Servers of the file that are left out of the config, each with the reason.
         """
-        from casual_mcp_nb.notebook.host_audit import measure
+        from casual_mcp_nb.notebook.status import measure
 
         return measure(self._chat, self._config, unreadable)
 
@@ -477,7 +528,7 @@ class ToolService:
         progress: bool,
     ) -> Evaluation:
         """Measure how well tools are found, see `Session.evaluate`."""
-        from casual_mcp_nb.evaluation import evaluate, load_cases
+        from casual_mcp_nb.experiments.evaluate import evaluate, load_cases
 
         return await asyncio.to_thread(
             evaluate,
@@ -492,7 +543,7 @@ class ToolService:
 
     async def lint(self) -> Lint:
         """Check the tools, see `Session.lint`."""
-        from casual_mcp_nb.evaluation import lint
+        from casual_mcp_nb.experiments.evaluate import lint
 
         return await asyncio.to_thread(lint, (await self.searchable()).tools)
 

@@ -10,41 +10,38 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.status import SystemPrompt
+from casual_mcp_nb.base.tool import Catalog
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
+from casual_mcp_nb.conversation.event import Event
+from casual_mcp_nb.conversation.history import recorded_steps
+from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.engine.events import Follower, Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.planning import planned_calls, resumed, run_planned
+from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
+from casual_mcp_nb.experiments.results import Case
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.interaction.pending import Questions
-from casual_mcp_nb.notebook.interaction.questions import Channel
-from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
+from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
-from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.shown import ShownTurn
+from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
-from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.factory import unknown_model
 from casual_mcp_nb.providers.registry import window_of
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.evaluation import Case
-from casual_mcp_nb.types.event import Event
-from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
-from casual_mcp_nb.types.recorded_steps import recorded_steps
-from casual_mcp_nb.types.session import SystemPrompt
-from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.stored import ConversationHead
-from casual_mcp_nb.types.tool import Catalog
-from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -300,7 +297,7 @@ class TurnService:
 
     def save_cases(self, path: str | Path) -> tuple[Case, ...]:
         """Write cases from past conversations, see `Session.save_cases`."""
-        from casual_mcp_nb.evaluation import cases_of, save_cases
+        from casual_mcp_nb.experiments.evaluate import cases_of, save_cases
 
         cases = cases_of([*self.runner.turns, *self._saved_turns()])
         if not cases:

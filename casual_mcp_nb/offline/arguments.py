@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.mentions import Mention, number
-from casual_mcp_nb.offline.needs import OPENS_WITH_VERB, content_words
-from casual_mcp_nb.types.schema.reader import SchemaReader
+from casual_mcp_nb.offline.needs import OPENS_WITH_VERB, Mention, content_words, number
 
 Span = tuple[int, int]
 

@@ -2,13 +2,308 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from itertools import pairwise
-from typing import NamedTuple
+from calendar import month_name
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from itertools import count, islice, pairwise
+from typing import Any, NamedTuple
 
+from casual_mcp_nb.base.time_zones import zones_by_name
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.mentions import find_mentions
-from casual_mcp_nb.offline.wording import reword
+
+MAX_MENTIONS = 200
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d{1,200}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)"
+QUOTED = re.compile(
+    r"\"([^\"]{1,2000})\"|“([^”]{1,2000})”|`([^`]{1,2000})`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w)){1,500})['\u2019](?!\w)"
+)
+_NUMBER = re.compile(rf"(?<![\w.])-?{NUMBER}(?![\w:])")
+_UNIT_WORDS = (
+    r"(?:square |cubic |fluid |nautical |light |imperial |degrees? )?(?:"
+    r"(?:nano|micro|milli|centi|deci|hecto|kilo|mega|giga|tera|peta|kibi|mebi|gibi)?"
+    r"(?:met(?:er|re)|gram|lit(?:er|re)|byte|bit|joule|calorie|pascal|second)s?(?: per (?:second|hour))?|kilos?|tonnes?|tons?"
+    r"|miles?(?: per hour)?|inch(?:es)?|foot|feet|yards?|acres?|hectares?|pounds?|ounces?|stones?|gallons?|pints?|quarts?|cups?"
+    r"|tablespoons?|teaspoons?|knots?|celsius|fahrenheit|kelvin|watt hours?|bars?|atmospheres?|years?|months?|weeks?|days?"
+    r"|hours?|minutes?"
+    r"|km/h|kmh|kph|mph|m/s|ft/s|km2?|cm2?|mm|dm|nm|mi2?|yd|ft2?|in2|kg|mg|lbs?|oz|ml|cl|dl|gal|kcal|cal|kWh|kJ|hPa|kPa|psi|atm"
+    r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
+)
+_SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
+_QUANTITY = re.compile(rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
+_UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
+_BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
+_BASE = re.compile(rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I)
+_URL = re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]")
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_SQL = re.compile(
+    r"\b(?:select\s.{1,2000}?\sfrom\s.+|select\s+[\d'\"(*].*|insert\s+into\s.+|update\s+\S+\s+set\s.+|delete\s+from\s.+|pragma\s+\w.*"
+    r"|create\s+table\s.+|with\s+\w+\s+as\s*\(.+)",
+    re.I | re.S,
+)
+_BASE64 = re.compile(r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])")
+_MONTHS = tuple(month_name)[1:]
+_WHOLE_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")
+_MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
+_DATE = re.compile(
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? \d{{4}}\b)?|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?",
+    re.I,
+)
+_TIME = re.compile(r"\b(\d{1,2})(?=:\d\d|\s*[ap]\.?m\b)(?::(\d\d))?(:\d\d)?(?:\s*([ap])\.?m\b\.?)?|\b(noon|midnight)\b", re.I)
+_GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)", re.I)
+_PATH = re.compile(
+    r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?"
+    r"|(?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)"
+    r"|(?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)"
+)
+_ORDINARY_WORDS = """
+acre casey center central currie davis east easter eastern factory gb general local mountain nome north pacific reunion south
+troll universal west western yukon z zulu
+"""
+_FUNCTION = r"(?:sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum)(?=\s*\()"
+_TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
+_TOKENS = re.compile(_TOKEN, re.I)
+_RUN = re.compile(rf"(?<![\w.])(?:{_TOKEN}\s*){{2,100}}", re.I)
+_MAX_TRIES = 300
+_MARKER = re.compile(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$")
+_NEAR = 40
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A value in a request: its kind (a key of the table of finders below), where it is, the word before it, and its unit."""
+
+    kind: str
+    value: Any
+    start: int
+    end: int
+    marker: str = ""
+    unit: str = ""
+
+
+def find_mentions(text: str) -> list[Mention]:
+    """Find the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
+    mentions: list[Mention] = []
+    taken = bytearray(len(text))
+    for kind, find in _FINDERS.items():
+        for start, end, value in find(text):
+            if value is not None and len(mentions) < MAX_MENTIONS and not any(taken[start:end]):
+                taken[start:end] = b"\1" * (end - start)
+                before = _MARKER.search(text[max(0, start - _NEAR) : start])
+                value, unit = value if kind == "quantity" else (value, "")
+                mentions.append(Mention(kind, value, start, end, before[1].casefold() if before else "", unit))
+    kinds = [mention.kind for mention in mentions]
+    converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
+    wanted = (mention for mention in mentions if mention.kind != "unit" or (converts and "date" not in kinds))
+    return sorted(wanted, key=lambda mention: mention.start)
+
+
+def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the calculations in a text, such as `17 * 23 + 4`: start, end and the expression."""
+    for run in _RUN.finditer(text):
+        tokens = [token.span() for token in _TOKENS.finditer(text, run.start(), run.end())]
+        # The longest part that can be evaluated, then what follows it.
+        parts = ((first[0], last[1]) for number, first in enumerate(tokens) for last in reversed(tokens[number + 1 :]))
+        taken = 0
+        for start, end in islice(parts, _MAX_TRIES):
+            if start >= taken and (expression := _calculation(text[start:end])):
+                yield start, end, expression
+                taken = end
+
+
+def number(text: str) -> int | float:
+    """Parse a number in digits, with or without thousands separators; raise ValueError for any other text."""
+    plain = text.replace(",", "")
+    return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
+
+
+def _calculation(text: str) -> str | None:
+    """Parse a text as an expression, if it is one that calculates something."""
+    try:
+        tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    return ast.unparse(tree) if isinstance(tree.body, ast.BinOp | ast.Call) else None
+
+
+def _matches(
+    pattern: re.Pattern[str], read: Callable[[re.Match[str]], Any] = lambda match: match[0]
+) -> Callable[[str], Iterator[tuple[int, int, Any]]]:
+    return lambda text: ((match.start(), match.end(), read(match)) for match in pattern.finditer(text))
+
+
+def _json(text: str) -> Iterator[tuple[int, int, Any]]:
+    for match in islice(re.finditer(r"[{\[]", text), 50):
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, match.start())
+        except ValueError:
+            continue
+        except RecursionError:
+            return
+        if isinstance(value, dict) or value:
+            yield match.start(), end, value
+
+
+def _iso_date(match: re.Match[str]) -> str | None:
+    """Convert a date to ISO 8601; without a year, it is the next such day."""
+    if re.match(r"\d{4}-", match[0]):
+        return match[0].replace(" ", "T")
+    day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", match[0])
+    if day.isalpha():
+        day, month = month, day
+    names, today = [name[:3] for name in _MONTHS], date.today()
+    try:
+        number_of_month = names.index(month[:3].title()) + 1 if month.isalpha() else int(month)
+        written = date(int(year[0]) if year else today.year, number_of_month, int(day))
+        return (written if year or written >= today else written.replace(year=today.year + 1)).isoformat()
+    except ValueError:
+        return None
+
+
+def _time(match: re.Match[str]) -> str | None:
+    hour, minute, second, half, word = match.groups()
+    if word:
+        return "12:00" if word.casefold() == "noon" else "00:00"
+    value = int(hour) % 12 + 12 * (half in "pP") if half else int(hour)
+    return f"{value:02}:{minute or '00'}{second or ''}" if value < 24 else None
+
+
+def _quantities(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield quantities, and the names of months as their numbers."""
+    for match in _QUANTITY.finditer(text):
+        amount = 1 if match[1].casefold() in ("a", "an", "one") else number(match[1])
+        yield match.start(), match.end(), (amount, match[2].strip())
+    yield from _matches(_WHOLE_MONTH, lambda match: (_MONTHS.index(match[0]) + 1, "month"))(text)
+
+
+def _path(match: re.Match[str]) -> str | None:
+    is_unit = re.fullmatch(_UNIT_WORDS, match[0], re.I)
+    return None if is_unit or match[0].casefold() in {"and/or", *zones_by_name()} else match[0]
+
+
+@cache
+def _place_pattern() -> re.Pattern[str]:
+    """Compile the pattern of places: in capitals, or after a word such as `in`."""
+    places = zones_by_name().keys() - _ORDINARY_WORDS.split()
+    names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+    after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))
+    return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
+
+
+# The order decides which kind a span of text gets.
+_FINDERS: dict[str, Callable[[str], Iterator[tuple[int, int, Any]]]] = {
+    "json": _json,
+    "quoted": _matches(QUOTED, lambda match: match[match.lastindex or 0]),
+    "encoded": _matches(_BASE64),
+    "url": _matches(_URL),
+    "email": _matches(_EMAIL),
+    "sql": _matches(_SQL, lambda match: match[0].rstrip(" ?.!;")),
+    "date": _matches(_DATE, _iso_date),
+    "time": _matches(_TIME, _time),
+    "glob": _matches(_GLOB, lambda match: match[0] if "*" in match[0] else f"*{match[0]}"),
+    "path": _matches(_PATH, _path),
+    "zone": lambda text: _matches(_place_pattern(), lambda match: zones_by_name()[match[0].casefold()])(text),
+    "expression": find_expressions,
+    "quantity": _quantities,
+    "unit": _matches(_UNIT),
+    "base": _matches(_BASE, lambda match: _BASES[match[0].casefold()]),
+    "number": _matches(_NUMBER, lambda match: number(match[0])),
+}
+
+
+_FIRST_STAND_IN = 0xE000
+_STAND_IN = r"([\ue000-\uf8ff])"
+# Not `one`, which is usually not a number: `which one`.
+_NUMBER_WORDS = """
+two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+twenty thirty forty fifty sixty seventy eighty ninety hundred
+"""
+_NUMBERS = dict(zip(_NUMBER_WORDS.split(), map(str, [*range(2, 20), *range(20, 101, 10)]), strict=True))
+_N = rf"(-?{NUMBER})"
+_T = r"(?:\d{1,9}(?:\.\d{1,9})?)?"
+_SQUARE = rf"(?<![\w.])(-?{_T})\s*\*?\s*x\s*(?:\^|\*\*)\s*2"
+_QUADRATIC = rf"{_SQUARE}(?:\s*([+-]\s*{_T})\s*\*?\s*x)?(?:\s*([+-]\s*\d{{1,9}}(?:\.\d{{1,9}})?))?\s*=\s*0(?![\w.])"
+_BEFORE, _AFTER = r"(?<=[\d)])\s*", r"\s*(?=\S*\d)"
+_TIMES = r"(seconds|minutes|hours|days|weeks|months|years)"
+_COMPUTER = "cores?|is|are|do|does|have|has|there|free|available|used|left|in|on|this|the|my|i|we|it|computer|machine"
+_OF_COMPUTER = rf"(?:\s(?:{_COMPUTER})\b){{0,8}}"
+
+
+def _quadratic(match: re.Match[str]) -> str:
+    signed = ["0" if group is None else group.replace(" ", "").lstrip("+") for group in match.groups()]
+    a, b, c = (f"{text}1" if text in ("", "-") else text for text in signed)
+    return f"the quadratic equation with a={a}, b={b}, c={c}"
+
+
+_PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
+    rf"\b(?:{'|'.join(_NUMBERS)})\b": lambda match: _NUMBERS[match[0].casefold()],
+    _QUADRATIC: _quadratic,
+    # Calculations.
+    rf"\b(?:the )?square root of {_N}": r"sqrt(\1)",
+    rf"\b(?:the )?cube root of {_N}": r"(\1) ** (1 / 3)",
+    rf"\b(?:the )?factorial of {_N}|(?<![\w.])(\d+)(?: factorial\b|!(?=\W|$))": r"factorial(\1\2)",
+    rf"{_N} squared\b": r"\1 ** 2",
+    rf"{_N} cubed\b": r"\1 ** 3",
+    rf"\bsubtract {_N} from {_N}": r"\2 - \1",
+    rf"\b(?:add|sum of) {_N} (?:and|to) {_N}(?!\s*(?:,|and)\s*\d)": r"\1 + \2",
+    rf"\b(?:multiply|product of) {_N} (?:by|with|and) {_N}": r"\1 * \2",
+    rf"\bdivide {_N} by {_N}": r"\1 / \2",
+    rf"\bround {_N} to (\d) (?:decimal|digit|place)\w*(?: places)?": r"round(\1, \2)",
+    rf"{_BEFORE}plus{_AFTER}": " + ",
+    rf"{_BEFORE}minus{_AFTER}": " - ",
+    rf"{_BEFORE}(?:times|multiplied by|\u00d7){_AFTER}": " * ",
+    rf"{_BEFORE}(?:divided by|\u00f7){_AFTER}": " / ",
+    rf"{_BEFORE}(?:to the power of|\^){_AFTER}": " ** ",
+    rf"{_BEFORE}modulo{_AFTER}": " % ",
+    rf"{_BEFORE}(?:%|percent) of{_AFTER}": " / 100 * ",
+    r"\b(?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?\b": "gcd of",
+    r"\b(?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?\b": "lcm of",
+    r"\b(?:by )?how many percent\b": "percentage change",
+    # Dates and times.
+    r"\bchristmas eve\b": "24 December",
+    r"\bchristmas(?: day)?\b": "25 December",
+    r"\bnew year['\u2019]?s eve\b": "31 December",
+    r"\bnew year(?:['\u2019]?s(?: day)?)?\b": "1 January",
+    rf"\b(?:how many|number of) {_TIMES} (?:are (?:there |left )?)?(?:until|till|to)\b": r"difference in \1, start=today, end",
+    rf"\b(?:how many|number of) {_TIMES} (?:have passed |is it |are there )?since\b": r"difference in \1, end=today, start",
+    r"\bhow old (?:am|is|are)\b.{0,40}?\bborn on\b": "difference in years, end=today, start",
+    rf"\bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+ {_TIMES})": r"add duration time=today, \1",
+    rf"\bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+ {_TIMES}) from (?:now|today)": r"add duration time=today, \1",
+    r"\bweekday\b": "day of week",
+    r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?": "week number of a date, text=today",
+    r"\b(?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)": r"week number of a date, text=\1",
+    # Files, texts and tables.
+    rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": r"find_replace find=\1, replace=\2, text=\3",
+    r"\bfor the (?:word|words|phrase|text|string)\s+": "for ",
+    r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b": r"search files for \1",
+    r"\b(?:do|does|which|what) (?:any )?files? (?:mention|contain|have)s?\b": "search text of files for",
+    r"\bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)\b": r"list \1",
+    r"\bhow (?:big|large) is\b": "what is the size of",
+    r"\b(?:which|what) columns (?:do|does|has|are in)\b": "describe the columns of",
+    # The computer.
+    r"\bprocessors?\b": "cpu",
+    rf"\bhow much (?:free |main )?(?:memory|ram)\b{_OF_COMPUTER}": "show memory info",
+    rf"\bhow many (?:cpus?|cores)\b{_OF_COMPUTER}": "show cpu info",
+    r"\b(?:am i|are we) (?:running|using)\b": "",
+    r"\bhow (?:\w+) (?:is|are)(?= \d)": "how much is",
+    rf"\b(convert) ({NUMBER} \w+) and ({NUMBER} \w+) (?:in)?to (\w+)": r"\1 \2 to \4 and \1 \3 to \4",
+}
+_COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRASES.items()]
+
+
+def reword(text: str) -> str:
+    """Rewrite a request's phrases in the terms of tools; quotations stay as they are."""
+    text = re.sub(_STAND_IN, " ", text)
+    quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
+    text = QUOTED.sub(lambda _: next(stand_ins), text)
+    for pattern, instead in _COMPILED:
+        text = pattern.sub(instead, text)
+    return re.sub(_STAND_IN, lambda match: quotations[ord(match[0]) - _FIRST_STAND_IN], text)
+
 
 MAX_NEEDS = 6
 _VERBS = (

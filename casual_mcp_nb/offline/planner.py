@@ -6,28 +6,237 @@ which is run from the beginning at each step, with the results of the calls that
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.discovery._cards import definitions_in
+from casual_mcp_nb.base.content import bare_result, says_failed
+from casual_mcp_nb.base.search import Explanation
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
+from casual_mcp_nb.conversation.messages import loaded_in, read_call
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.discovery.manifest import servers_in
+from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
 from casual_mcp_nb.discovery.synthetic import discovered_in
-from casual_mcp_nb.offline.candidates import CERTAIN, FITS, SURE, Candidate, candidates_for
-from casual_mcp_nb.offline.mentions import find_mentions
-from casual_mcp_nb.offline.needs import Need, needs_of
-from casual_mcp_nb.offline.replies import ask_for, cannot, parse_question, report_error, report_result
-from casual_mcp_nb.types.bridged_call import read_call
-from casual_mcp_nb.types.cards import loaded_in
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
-from casual_mcp_nb.types.result_text import bare_result, says_failed
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
+from casual_mcp_nb.offline.arguments import Filling, parameters_of
+from casual_mcp_nb.offline.needs import Need, find_mentions, needs_of
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+
+FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+_MAX_CANDIDATES = 12
+_SYNONYM = 0.7
+"""Weight of a word that matches only by an expansion."""
+_CHANGING = """
+clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set update write
+"""
+_SAYS_LITTLE = ("parameter name", "details")
+
+
+class Candidate(NamedTuple):
+    """A tool that may meet a need."""
+
+    tool: ToolSpec
+    filling: Filling
+    confidence: float
+    """From 0 to 1: how much of the need the tool's words and parameters cover."""
+    rank: float
+
+
+def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
+    """Rank the loaded tools for a need, best first; for one that follows, `used` is the last used tool with its arguments."""
+    hits = index.search(need.query, _MAX_CANDIDATES)
+    candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
+    for tool, arguments in used.items() if need.follows else ():
+        again = _again(need, tool, arguments, index)
+        candidates |= {tool: again} if again else {}
+    return sorted(candidates.values(), key=lambda one: (-one.rank, len(one.filling.missing), one.tool.wire_name))
+
+
+def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
+    # How well the tool matches each term of the request, by itself or by a synonym; not as a choice besides the chosen one.
+    matched = [part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE]
+    worth = {part.query_term or part.term: _SYNONYM for part in matched}
+    worth |= {part.term: 1.0 for part in matched if not part.query_term}
+    for name, (start, end) in list(filling.loose.items()):
+        # `Sort the lines` says what the tool does, not which lines.
+        inside = [word for word in need.words if start <= word.start and word.end <= end]
+        holds_a_value = any(start <= mention.start and mention.end <= end for mention in need.mentions)
+        if filling.missing or (not holds_a_value and all(worth.keys() >= set(word.terms) for word in inside)):
+            filling.drop(name)
+    if "exact name" in worth:
+        return Candidate(tool, filling, 1.0, 3.0)
+    covered = _coverage(need, filling, explanation, worth)
+    used = [filling.covers(one.start, one.end) for one in need.mentions]
+    taken = sum(used) / len(used) if used else None
+    named = any(part.field == "name" and part.frequency for part in explanation.shares)
+    if (filling.loose and (covered is None or not named)) or _changes_unasked(need, tool):
+        confidence = 0.0
+    elif covered is None:
+        confidence = 0.9 if taken == 1 else 0.0
+    else:
+        confidence = 0.0 if covered < 0.34 else covered if taken is None else 0.6 * covered + 0.4 * taken
+    return Candidate(tool, filling, confidence, confidence + 0.3 * share + 0.02 * min(filling.typed, 5))
+
+
+def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
+    """Propose the last used tool if it can use all new values: it is implied, even if no word names it."""
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
+    missing = set(index.explain(need.query, tool).missing)
+    strange = [word for word in need.words if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)]
+    all_taken = need.mentions and all(filling.covers(one.start, one.end) for one in need.mentions)
+    return Candidate(tool, filling, 0.95, 2.0) if all_taken and not strange and filling.typed else None
+
+
+def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
+    """Check whether the name begins with a verb for changing something, or for chance, that the request lacks."""
+    verb = next(iter(terms(tool.name)), "")
+    requested = need.terms.union(terms(" ".join(need.implied)))
+    return verb in terms(_CHANGING) and requested.isdisjoint({verb, *synonyms().get(verb, ())})
+
+
+def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
+    """Compute the share of the need's words that the tool matches; None if all of them became arguments."""
+    words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
+    word_terms = {term for word in words for term in word.terms}
+    wanted = word_terms.union(terms(" ".join(need.implied)))
+    if not wanted:
+        return None
+    # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
+    telling = wanted if filling.chosen else word_terms
+    if not any((part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
+        return 0.0
+    orders = words and words[0].start == 0 and not need.implied
+    if orders and not any(term in worth or emphasis(term) < 1 for term in words[0].terms):
+        # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
+        return 0.0
+    return sum(emphasis(term) * worth.get(term, 0.0) for term in wanted) / sum(map(emphasis, wanted))
+
+
+_MAX_TEXT, _MAX_INLINE = 2000, 500
+_MAX_ROWS, _MAX_ITEMS, _MAX_EXAMPLES = 20, 40, 3
+EXAMPLES = {
+    "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
+    "units": "Convert 26.2 miles to kilometres",
+    "sqlite": "Which tables are in the database?",
+    "math": "What is 17 * 23 + 4?",
+    "system-info": "How much memory is free?",
+}
+"""Questions that the planner answers with the bundled servers of these names."""
+_QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
+
+
+def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
+    """Format a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict) and (list(value) == ["result"] or isinstance(value.get("summary"), str)):
+        value = value.get("summary", value.get("result"))
+    fields = value if isinstance(value, dict) else {}
+    first = [
+        key for key in fields if _is_plain(fields[key]) and (key == "result" or not set(terms(key)).isdisjoint(request_terms))
+    ]
+    lead = "\n\n".join(f"**{key}: {_scalar(fields[key])}**" for key in first)
+    remaining = _shown({key: item for key, item in fields.items() if key not in first} if first else value)
+    if lead and len(first) == len(fields):
+        return f"{lead} (from `{_for_people(name)}`)"
+    if not lead and "\n" not in remaining and len(remaining) < 200:
+        return f"{remaining} (from `{_for_people(name)}`)"
+    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", remaining]))
+
+
+def report_error(name: str, text: str) -> str:
+    """Report that a tool failed, with its message."""
+    reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
+    return f"`{_for_people(name)}` failed: {_cut(reason) or 'it gave no reason.'}"
+
+
+def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
+    """Ask for the missing arguments of a request; `parse_question` parses the question."""
+    return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
+
+
+def parse_question(text: str) -> tuple[str, list[str]] | None:
+    """Parse the need and the missing parameters that an `ask_for` was about; None for any other text."""
+    match = _QUESTION.search(text)
+    return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
+
+
+def cannot(need: str, servers: Mapping[str, int]) -> str:
+    """Reply that no offered tool matches, or that nothing was requested, with the available servers."""
+    listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
+    available = f"Available: {listed}." if listed else "No tools are offered."
+    about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
+    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][:_MAX_EXAMPLES]
+    tries = f" Try {' or '.join(examples)}" if examples else ""
+    return f"{about} This is the offline planner, not a language model: it can only use tools. {available}{tries}"
+
+
+def _for_people(name: str) -> str:
+    """Convert a tool's name on the wire to the spelling for people: `server:tool`."""
+    return ":".join(name.rsplit("__", 1))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(_items(value)) or "Nothing."
+    return _list(value) if isinstance(value, list) else _scalar(value)
+
+
+def _items(fields: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in islice(fields.items(), _MAX_ITEMS):
+        if isinstance(value, dict) and value:
+            yield "\n".join([f"- {key}:", *(f"  - {name}: {_inline(item)}" for name, item in value.items())])
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            yield f"- {key}:\n\n{_list(value)}\n"
+        else:
+            yield f"- {key}: {_inline(value)}"
+    if len(fields) > _MAX_ITEMS:
+        yield f"- … and {len(fields) - _MAX_ITEMS:,} more"
+
+
+def _list(items: list[Any]) -> str:
+    rows = items[:_MAX_ROWS]
+    more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
+    if rows and all(isinstance(item, dict) and list(item) == list(rows[0]) for item in rows):
+        lines = [list(rows[0]), ["---"] * len(rows[0]), *([_inline(cell) for cell in row.values()] for row in rows)]
+        return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + more
+    if all(map(_is_plain, items)) and not more:
+        return ", ".join(map(_scalar, items)) or "None."
+    return "\n".join(f"- {_inline(item)}" for item in rows) + more
+
+
+def _inline(value: Any) -> str:
+    if _is_plain(value):
+        return " ".join(_scalar(value).split("\n"))
+    listed = isinstance(value, list) and all(map(_is_plain, value))
+    return _cut(", ".join(map(_scalar, value)) or "none" if listed else json.dumps(value, ensure_ascii=False), _MAX_INLINE)
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _scalar(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.12g}" if isinstance(value, float) else _cut(str(value)) or "(empty)"
+
+
+def _cut(text: str, limit: int = _MAX_TEXT) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters in all)"
+
 
 MAX_REQUEST = 4_000
 """Maximum number of characters of a message that the planner reads."""

@@ -5,21 +5,165 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from casual_mcp_nb.providers._provider_state import Part, keep
-from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.tokens import CacheMiss, TokenUsage
+from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
+from casual_mcp_nb.conversation.event import LOAD_TOOLS, SEARCH_TOOLS, HostedCall
+from casual_mcp_nb.conversation.messages import ModelResponse, loaded_in
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.providers._messages import Part, keep
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall
+    from casual_llm.messages import AssistantToolCall, ChatMessage
     from casual_llm.usage import Usage
     from httpx import Response
 
-    from casual_mcp_nb.providers.spec import OnText
+    from casual_mcp_nb.providers.registry import OnText, ProviderSpec
+
+
+_FIELDS = re.compile(r"defer_loading|tool[ _]reference|additional_tools|tool_search|\bnamespace\b", re.IGNORECASE)
+_REFUSALS = (400, 404, 422)
+
+
+def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list[list[str]]:
+    """Find for each message those of these tools that it is the first to load; for most, none.
+
+    Only results of the search and of `load_tools` count: any other text could name tools, too.
+
+    Args:
+        messages: The conversation.
+        names: The wire names of the tools that are found and still there.
+    """
+    waiting = set(names)
+    first_by_message: list[list[str]] = []
+    for message in messages:
+        here: list[str] = []
+        if message.role == "tool" and message.name in (SEARCH_TOOLS, LOAD_TOOLS) and not getattr(message, "failed", False):
+            here = [name for name in loaded_in(message.content) if name in waiting]
+        waiting.difference_update(here)
+        first_by_message.append(here)
+    return first_by_message
+
+
+def refuses_deferral(status: int | None, text: str) -> bool:
+    """Check whether a provider refuses the fields with which it would load deferred tools.
+
+    Args:
+        status: The HTTP status of the refusal.
+        text: The provider's message.
+    """
+    return status in _REFUSALS and _FIELDS.search(text) is not None
+
+
+# Documentation of Anthropic, "Tool search tool", as of November 2026: Opus, Sonnet and Haiku from 4.5 on, all Fable and Mythos;
+# not Opus 4.1, Sonnet 4 and older. Snapshots have eight digits after the version.
+_CLAUDE = re.compile(r"^claude-(?:(?:opus|sonnet|haiku)-(\d+)(?:-(\d{1,2}))?(?!\d)|(fable|mythos)-)", re.IGNORECASE)
+# Documentation of OpenAI, "Tool search", as of November 2026: from GPT-5.4 on.
+_GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
+
+
+def claude_defers(model: str) -> bool:
+    """Check whether a model of Anthropic's is known to load deferred tools."""
+    match = _CLAUDE.match(model)
+    return match is not None and (match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5))
+
+
+def gpt_defers(model: str) -> bool:
+    """Check whether a model of OpenAI's is known to load deferred tools."""
+    return gpt_version(model) >= (5, 4)
+
+
+def gpt_version(model: str) -> tuple[int, int]:
+    """Parse the version in the name of a GPT model; (0, 0) for any other name."""
+    match = _GPT.match(model)
+    return (int(match[1]), int(match[2] or 0)) if match is not None else (0, 0)
+
+
+MAX_TEXT = 2_000
+"""Maximum characters of the arguments and of the result of a hosted call on the trace; the provider gets back all of it."""
+_VERSION = re.compile(r"(.+?)_(?:\d{8}|\d{4}_\d\d_\d\d)")
+_MAX_PARTS = 50
+_MAX_DEPTH = 8
+
+
+def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Build the definitions of hosted tools in the provider's format.
+
+    Args:
+        spec: The provider.
+        wanted: Their parameters by name, as in `hosted_tools` of a model; a name can have a version, as at the provider.
+
+    Raises:
+        UsageError: The provider has no such tool.
+    """
+    if wanted and not spec.hosted:
+        raise UsageError(f"Provider {spec.name} has no hosted tools.", hint="Remove hosted_tools from the model.")
+    return tuple(_definition(spec, name, parameters) for name, parameters in wanted.items())
+
+
+def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    version = _VERSION.fullmatch(name)
+    template = spec.hosted.get(version[1] if version else name)
+    if template is None:
+        raise UnknownNameError("hosted tool", name, spec.hosted)
+    fixed = {"type": template["type"], **({"name": template["name"]} if "name" in template else {})}
+    return {**template, **parameters, **fixed, **({"type": name} if version else {})}
+
+
+def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:
+    """Build the record of a call.
+
+    Args:
+        name: The tool.
+        arguments: What the model requested.
+        result: What the provider reports of the result.
+        failed: Whether it reports an error.
+    """
+    return HostedCall(name[:80], _text(arguments), _text(result), failed)
+
+
+def _text(value: object) -> str:
+    """Format a value as text: pages as title and address, anything else as JSON."""
+    if isinstance(value, list):
+        text = "\n".join(_text(part) for part in value[:_MAX_PARTS])
+    elif isinstance(value, Mapping) and isinstance(value.get("url"), str):
+        title = value.get("title")
+        text = f"{title}: {value['url']}" if isinstance(title, str) and title else value["url"]
+    elif isinstance(value, str) or value is None:
+        text = value or ""
+    else:
+        text = json.dumps(_plain(value), ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _plain(value: object, depth: int = _MAX_DEPTH) -> object:
+    """Cut a value, and remove the parts that only the provider can read."""
+    if not depth:
+        return "…"
+    if isinstance(value, Mapping):
+        named = ((str(name), item) for name, item in value.items() if item is not None)
+        return {name: _plain(item, depth - 1) for name, item in _first(named) if not name.startswith("encrypted")}
+    if isinstance(value, list):
+        return [_plain(item, depth - 1) for item in value[:_MAX_PARTS]]
+    return value[:MAX_TEXT] if isinstance(value, str) else value
+
+
+def _first(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    return [pair for _, pair in zip(range(_MAX_PARTS), pairs, strict=False)]
+
+
+def parsed(arguments: object) -> dict[str, Any]:
+    """Parse the arguments of a call as an object, even if they were streamed as text."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return {}
+    return dict(arguments) if isinstance(arguments, Mapping) else {}
+
 
 _Event = TypeVar("_Event")
 _EventIn = TypeVar("_EventIn", contravariant=True)

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers.base import Retries
-from casual_mcp_nb.types.options import NO_OPTIONS, RequestOptions
+from casual_mcp_nb.base.options import NO_OPTIONS, RequestOptions
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.providers.builtin import openai
+from casual_mcp_nb.providers.limits import Retries
+from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, plain_tools_param, spec_of, specs
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
+    from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers._learned import Learned
-    from casual_mcp_nb.providers._options import Sendable
+    from casual_mcp_nb.base.prices import Price
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
+    from casual_mcp_nb.providers._options import Learned, Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
-    from casual_mcp_nb.providers.spec import ProviderAdapter
-    from casual_mcp_nb.store.recorder import Recorder
-    from casual_mcp_nb.store.replayer import Replayer
-    from casual_mcp_nb.types.prices import Price
+
+
+def adapter_of(client: Any) -> ProviderAdapter:
+    """Find the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
+    return _wire_of_kind(client.__class__)
+
+
+@lru_cache(maxsize=64)
+def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
+    if hasattr(own, "answer"):
+        stream = _stream_own if getattr(own, "streams", False) else None
+        offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
+        return ProviderAdapter(plain_tools_param, _complete_own, stream, offer_found=offer_found)
+    for spec in specs().values():
+        kind, adapter = spec.client(), spec.adapter
+        # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through it.
+        if kind is not None and adapter is not None and issubclass(own, kind):
+            return adapter if own._chat is kind._chat else ProviderAdapter(adapter.offer, _ask_protocol)
+    return ProviderAdapter(openai.offer, _ask_protocol)
+
+
+def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
+    return plain_tools_param([*tools, *found_tools])
+
+
+async def _complete_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    answer: ModelResponse = await client.answer(model, messages, options)
+    return answer
+
+
+async def _stream_own(
+    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+) -> ModelResponse:
+    answer = await _complete_own(client, model, messages, options)
+    for piece in re.findall(r"\s*(?:\S+\s*){1,3}", answer.message.content or ""):
+        on_text(piece)
+        await asyncio.sleep(0)
+    return answer
+
+
+async def _ask_protocol(client: LLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    message, usage = await client._chat(model=model, messages=messages, options=options)
+    return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
 
 
 class BoundModel:
@@ -101,8 +150,6 @@ class BoundModel:
     @cached_property
     def wire(self) -> ProviderAdapter:
         """How requests are made with its client."""
-        from casual_mcp_nb.providers._adapter import adapter_of
-
         return adapter_of(self.client)
 
     @property
@@ -110,7 +157,7 @@ class BoundModel:
         """The facts learnt about the model; all that are bound to the same client share them."""
         name, facts = self._facts
         if facts is None or name is not self.model:
-            from casual_mcp_nb.providers._learned import learned
+            from casual_mcp_nb.providers._options import learned
 
             facts = learned(self.client, self.model)
             self._facts = self.model, facts
@@ -141,7 +188,7 @@ class BoundModel:
         name, wanted, plain = self._plain
         if plain is not None and name is self.model and wanted is self.wanted:
             return plain
-        from casual_mcp_nb.providers._options import sendable
+        from casual_mcp_nb.providers._options import sendable_options as sendable
 
         wire, facts = self.wire.name or self.provider, self.facts.options
         sent = sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
@@ -168,3 +215,31 @@ class BoundModel:
         from casual_mcp_nb.providers.registry import is_at_home, spec_of
 
         return is_at_home(self.client, spec_of(self.wire.name or self.provider).homes)
+
+
+_loaded: set[object] = set()
+
+
+async def load(*modules: str) -> None:
+    """Import modules of other packages without blocking the loop; do nothing if already imported."""
+    if not _loaded.issuperset(modules):
+        await asyncio.to_thread(_import, modules)
+        _loaded.update(modules)
+
+
+def touch(provider: str, client: object) -> None:
+    """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the first request."""
+    adapter_of(client)
+    # Its asyncio backend is imported in the first request.
+    importlib.import_module("anyio._backends._asyncio")
+    spec = spec_of(provider)
+    for path in spec.first_used:
+        part = getattr(client, "client", None)
+        for name in path.split("."):
+            part = getattr(part, name, None)
+    spec.warm_up()
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)

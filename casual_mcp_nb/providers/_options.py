@@ -3,18 +3,388 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.base.content import MAX_IMAGES
+from casual_mcp_nb.base.options import NO_OPTIONS, RequestOptions
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.providers._messages import (
+    IdRule,
+    after_results,
+    digest_of,
+    has_images,
+    images,
+    in_strict_order,
+    kept_fields,
+    limited,
+    merged,
+    sendable,
+)
 from casual_mcp_nb.providers.registry import not_sent, spec_of
-from casual_mcp_nb.types.options import NO_OPTIONS, RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
+    from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers._refused_options import LearnedOptions
-    from casual_mcp_nb.providers.spec import ProviderSpec
+    from casual_mcp_nb.providers.registry import ProviderSpec
+
+
+_REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE)
+
+
+def is_reasoning_model(model: str) -> bool:
+    """Check whether a name is one of OpenAI's reasoning models, which refuse `temperature` and count reasoning as output."""
+    return _REASONING.search(model) is not None
+
+
+def thinks(model: str, options: RequestOptions) -> bool:
+    """Check whether one of OpenAI's models reasons before it answers."""
+    return is_reasoning_model(model) and options.reasoning_effort != "none"
+
+
+def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
+    """List the options not sent to one of OpenAI's models because it reasons, by its name or by `thinks`."""
+    given = options.given() if thinks or is_reasoning_model(model) else {}
+    reason = f"Model {shown(model)} is asked to reason, and takes no"
+    return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that a provider refused.
+
+    Args:
+        status: The HTTP status.
+        text: The provider's message.
+        wire: The wire format.
+        model: The provider's name of the model.
+        messages: The conversation.
+        options: The options sent.
+    """
+
+    status: int | None
+    text: str
+    wire: str
+    model: str
+    messages: Sequence[ChatMessage]
+    options: RequestOptions = field(default_factory=RequestOptions)
+
+
+SMALL_SERVERS_LACK = ("tool_choice", "parallel_tool_calls", "reasoning_effort")
+"""Options to which servers such as llama.cpp's answer with status 500 instead of a refusal."""
+
+_LEAST_ROOM = 256
+_MARGIN = 16
+
+
+@dataclass
+class LearnedOptions:
+    """The facts known about the options that a model accepts.
+
+    Args:
+        left_out: The options that it refused, each with the notice for the person.
+        token_field: The field for the limit of an answer, once learnt.
+        most_tokens: The highest limit of an answer that it accepts, if known.
+        room: The tokens that the current conversation leaves for an answer, if known.
+        fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
+    """
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    token_field: str | None = None
+    most_tokens: int | None = None
+    room: int | None = None
+    fields_left_out: set[str] = field(default_factory=set)
+
+
+def token_field_of(facts: LearnedOptions, model: str) -> str:
+    """Choose the field for the limit of an answer in chat completions."""
+    return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
+
+
+def adapt_options(facts: LearnedOptions, refusal: Refusal) -> str | None:
+    """Learn from a refusal which option to drop or change; return a description, or None if no option is refused."""
+    if refusal.status not in (400, 422):
+        return None
+    return _room(facts, refusal) or _token_field(facts, refusal) or _most_tokens(facts, refusal) or _dropped(facts, refusal)
+
+
+_EXCEEDED = (
+    # Anthropic, with the limit that was sent; OpenAI; vLLM.
+    re.compile(r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"),
+    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the messages", re.DOTALL),
+    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input tokens", re.DOTALL),
+)
+
+
+def _room(facts: LearnedOptions, refusal: Refusal) -> str | None:
+    most = refusal.options.max_tokens
+    match = next((match for pattern in _EXCEEDED if (match := pattern.search(refusal.text))), None)
+    if match is None or most is None or facts.room is not None:
+        return None
+    if _number(match.groupdict().get("most") or str(most)) != most:
+        return None
+    room = _number(match["window"]) - _number(match["input"]) - _MARGIN
+    if not _LEAST_ROOM <= room < most:
+        return None
+    facts.room = room
+    return f"The conversation leaves {room:,} tokens for an answer: max_tokens is lowered to that for this request."
+
+
+_OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
+
+
+def _token_field(facts: LearnedOptions, refusal: Refusal) -> str | None:
+    renames = spec_of(refusal.wire).renames_max_tokens
+    if refusal.options.max_tokens is None or facts.token_field is not None or not renames:
+        return None
+    sent = token_field_of(facts, refusal.model)
+    if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text) and _UNSUPPORTED.search(refusal.text):
+        facts.token_field = "max_completion_tokens"
+    elif sent == "max_completion_tokens" and sent in refusal.text and _UNSUPPORTED.search(refusal.text):
+        facts.token_field = "max_tokens"
+    else:
+        return None
+    return f"Model {shown(refusal.model)} takes {facts.token_field} for the limit of an answer: it is sent so from now on."
+
+
+_TOO_MANY = (
+    re.compile(r"max_tokens: *[\d,]+ *> *(?P<most>[\d,]+)"),
+    re.compile(r"supports at most (?P<most>[\d,]+) (?:completion|output) tokens"),
+    re.compile(
+        r"max_(?:completion_|output_)?tokens\W{0,3}(?: value)? must be (?:less than or equal to|at most)\D{0,3}(?P<most>[\d,]+)"
+    ),
+    re.compile(r"range of max_tokens is \[\d+, *(?P<most>\d+)\]"),
+)
+
+
+def _most_tokens(facts: LearnedOptions, refusal: Refusal) -> str | None:
+    sent = refusal.options.max_tokens
+    match = next((match for pattern in _TOO_MANY if (match := pattern.search(refusal.text))), None)
+    if match is None or sent is None:
+        return None
+    most = _number(match["most"])
+    if not 0 < most < sent:
+        return None
+    facts.most_tokens = most
+    return f"Model {shown(refusal.model)} answers with at most {most:,} tokens: max_tokens is lowered to that from now on."
+
+
+_UNSUPPORTED = re.compile(
+    r"unsupported|(?:not|n't|no longer)\W+(?:\w+\W+){0,2}?support|unrecogni[sz]ed|unknown|unexpected|deprecated"
+    r"|extra (?:inputs|fields)|only the default|may only be set"
+    r"|not (?:permitted|allowed|accepted|available|enabled|compatible)|(?:cannot|may not) (?:both )?be|unset|incompatible"
+    r"|expected tags|additional properties",
+    re.IGNORECASE,
+)
+# If a refusal names two, the first one here is the cause of the conflict.
+_NAMES = {
+    "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "seed": re.compile(r"\b(?:random_)?seed\b", re.IGNORECASE),
+    "stop": re.compile(r"\bstop(?:_sequences)?\b", re.IGNORECASE),
+    "parallel_tool_calls": re.compile(r"\bparallel[_ ]tool[_ ](?:calls?|use)|disable_parallel_tool_use", re.IGNORECASE),
+    "tool_choice": re.compile(r"\btool[_ ]choice\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(r"\b(?:reasoning|reasoning_effort|thinking|think|output_config|effort)\b", re.IGNORECASE),
+    "max_tokens": re.compile(r"\bmax_(?:output_)?tokens\b"),
+}
+_OWN_FIELDS = {
+    "stream_options": "what its streamed answers cost is not known",
+    "cache_control": "requests are not marked for its cache",
+    "prompt_cache_options": "it does not say why its cache was missed",
+    "diagnostics": "it does not say why its cache was missed",
+}
+"""What is lost without the fields of a request that we add by ourselves."""
+_PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
+
+
+def _dropped(facts: LearnedOptions, refusal: Refusal) -> str | None:
+    if not _UNSUPPORTED.search(refusal.text):
+        return None
+    own_fields = (name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out)
+    own = next((name for name in own_fields if name in refusal.text), None)
+    if own is not None:
+        facts.fields_left_out.add(own)
+        return f"Model {shown(refusal.model)} does not take {own}: {_OWN_FIELDS[own]}."
+    sent = refusal.options.given()
+    param = _PARAM.search(refusal.text)
+    places = [param[1], refusal.text] if param else [refusal.text]
+    names = (name for sentence in places for name, words in _NAMES.items() if name in sent and words.search(sentence))
+    name = next(names, None)
+    if name is None:
+        return None
+    facts.left_out[name] = f"Model {shown(refusal.model)} does not take {name}: it is left out."
+    return facts.left_out[name]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+# Codestral, Devstral, Magistral, Ministral, Mistral, Mixtral, Pixtral, Voxtral.
+_MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
+_REFUSALS = (400, 404, 413, 422, 500)
+
+
+@dataclass
+class Learned:
+    """The facts learnt about a model of a client.
+
+    Args:
+        streams: Whether it supports streaming.
+        most_images: Maximum number of images in a request; 0 if it has no vision.
+        refused_images: Digests of images that were refused.
+        mistral_ids: Whether call ids must be nine letters and digits.
+        strict_order: Whether messages must be in the order of `_history.in_strict_order`.
+        stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
+        refused_fields: Fields of its answers that it refuses in a request.
+        refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
+        window: The context window that the provider stated when it refused a request, in tokens.
+        options: Which options it accepts.
+        touched: Whether its SDK has built what it would leave for the first request, see `touch`.
+    """
+
+    streams: bool = True
+    most_images: int = MAX_IMAGES
+    refused_images: set[str] = field(default_factory=set)
+    mistral_ids: bool = False
+    strict_order: bool = False
+    stand_ins: set[str] = field(default_factory=set)
+    refused_fields: set[str] = field(default_factory=set)
+    refuses_deferral: bool = False
+    window: int | None = None
+    options: LearnedOptions = field(default_factory=LearnedOptions)
+    touched: bool = False
+
+
+_learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
+
+
+def learned(client: object, model: str) -> Learned:
+    """Look up the facts about this model, initially from its name. Closed clients are forgotten."""
+    try:
+        models = _learned_models.setdefault(client, {})
+    except TypeError:
+        # A custom client that is not hashable: nothing is remembered about it.
+        return Learned()
+    facts = models.get(model)
+    if facts is None:
+        host = urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname or ""
+        mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
+        facts = models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
+    return facts
+
+
+def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
+    """Adapt a conversation to a model: names, arguments and ids of calls, which follow `ids`, and images."""
+    facts = learned(client, model)
+    return limited(sendable(messages, ids, wire, model), facts.most_images, facts.refused_images)
+
+
+def adapted(facts: Learned, refusal: Refusal) -> str | None:
+    """Learn from a refusal; return a description of the change for later requests, or None."""
+    if refusal.status not in _REFUSALS:
+        return None
+    return next((notice for rule in _RULES if (notice := rule(facts, refusal)) is not None), None)
+
+
+_CANNOT_SEE = re.compile(
+    r"(?:image|vision|multi-?modal).{0,80}(?:not support|unsupported|not enabled|only supported|not a |not available)"
+    r"|(?:not support|unsupported|no endpoints|not a |text-only|does not have|only accepts? text|missing data).{0,80}"
+    r"(?:image|vision|multi-?modal)"
+    r"|unknown variant `image_url`|content must be a string",
+    re.IGNORECASE | re.DOTALL,
+)
+_AT_MOST = re.compile(r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE)
+
+
+def _images(facts: Learned, refusal: Refusal) -> str | None:
+    sent = limited(refusal.messages, facts.most_images, facts.refused_images)
+    if not has_images(sent):
+        return None
+    counted = _AT_MOST.search(refusal.text)
+    most = int(counted[1] or counted[2]) if counted else 0
+    if (counted and most < facts.most_images) or (counted is None and _CANNOT_SEE.search(refusal.text)):
+        facts.most_images = most
+        if most:
+            return f"Model {shown(refusal.model)} takes at most {most} images in a request: it is shown the newest ones."
+        return f"Model {shown(refusal.model)} cannot see images: it reads a note in place of each image that a tool returns."
+    if refusal.status == 413 or re.search(r"\bimage", refusal.text, re.IGNORECASE):
+        facts.refused_images |= {digest_of(image) for message in sent for image in images(message)}
+        return "The provider refused an image that a tool returned: the model reads a note in its place."
+    return None
+
+
+_ID = re.compile(r"tool call id .{0,200}length of 9", re.IGNORECASE | re.DOTALL)
+
+
+def _ids(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages or facts.mistral_ids or not _ID.search(refusal.text):
+        return None
+    facts.mistral_ids = True
+    return f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent with such ids."
+
+
+_ORDER = re.compile(
+    r"roles? must alternate|alternate user|after role|message_order|expected last role"
+    r"|system (?:message|role|prompt).{0,60}(?:beginning|first|start|must)|(?:beginning|first|start|must).{0,60}system message",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _order(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages or facts.strict_order or not _ORDER.search(refusal.text):
+        return None
+    sent = list(after_results(limited(refusal.messages, facts.most_images)))
+    if in_strict_order(sent) == merged(sent):
+        return None
+    facts.strict_order = True
+    return f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role are sent as one."
+
+
+REASONING, SIGNATURE = "reasoning_content", "thought_signature"
+_MISSING = {
+    # https://api-docs.deepseek.com/guides/thinking_mode: also answers of other models must have the field, be it empty.
+    REASONING: re.compile(
+        r"missing .?reasoning_content|reasoning_content.{0,80}must be passed back", re.IGNORECASE | re.DOTALL
+    ),
+    # https://ai.google.dev/gemini-api/docs/thought-signatures: calls of other models take a fixed text for a signature.
+    SIGNATURE: re.compile(r"missing a .?thought_signature", re.IGNORECASE),
+}
+
+
+def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages:
+        return None
+    for name, words in _MISSING.items():
+        if name not in facts.stand_ins and words.search(refusal.text):
+            facts.stand_ins.add(name)
+            return f"Model {shown(refusal.model)} wants {name} with each answer: other models' get a stand-in."
+    return None
+
+
+def _fields(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages or refusal.status not in (400, 422):
+        return None
+    for message in refusal.messages:
+        own = kept_fields(message, refusal.wire, refusal.model)
+        for name in {*own.message, *(name for call in own.calls for name in call)} - facts.refused_fields:
+            if name in refusal.text and name != "content":
+                facts.refused_fields.add(name)
+                return f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left out."
+    return None
+
+
+def _options(facts: Learned, refusal: Refusal) -> str | None:
+    return adapt_options(facts.options, refusal)
+
+
+_RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _options, _images, _fields)
+
 
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
@@ -46,7 +416,7 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     return NO_OPTIONS.model_copy(update=values) if values else NO_OPTIONS
 
 
-def sendable(
+def sendable_options(
     wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool, at_home: bool = False
 ) -> Sendable:
     """Determine which options to send to this model.

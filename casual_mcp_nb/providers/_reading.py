@@ -5,18 +5,76 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.providers._error_bodies import last_headers
+from casual_mcp_nb.base.secret import can_be_masked, mask_of, redacted
 from casual_mcp_nb.providers.registry import raw_address_of
-from casual_mcp_nb.types.secret import can_be_masked, mask_of, redacted
 
 if TYPE_CHECKING:
+    from httpx import AsyncByteStream, AsyncClient, Response
+
     from casual_mcp_nb.providers._bound_model import BoundModel
+
+
+MAX_BYTES = 65_536
+"""Maximum size of an error body on the wire."""
+
+
+last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
+"""The headers of the last HTTP response of the current task; SDKs do not give them with every answer and error."""
+
+
+def watch_responses(client: object) -> None:
+    """Note the headers of responses, and make a client's SDK read only the beginning of error bodies.
+
+    A client without an SDK is unchanged.
+
+    Args:
+        client: A client of casual-llm.
+    """
+    http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
+    if http is not None and hasattr(http, "event_hooks"):
+        hooks = http.event_hooks
+        http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _watch]}
+
+
+async def _watch(response: Response) -> None:
+    last_headers.set(response.headers)
+    if response.is_error:
+        response.stream = _limited_stream(type(response).__module__.partition(".")[0])(response.stream)
+
+
+@cache
+def _limited_stream(package: str) -> type[Any]:
+    """Build the class of limited streams for httpx, or for the package that an SDK uses instead."""
+    base: type[Any] = sys.modules[package].AsyncByteStream
+
+    class Limited(base):  # type: ignore[misc]
+        """The beginning of a stream."""
+
+        def __init__(self, whole: AsyncByteStream) -> None:
+            self._whole = whole
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = MAX_BYTES
+            async for piece in self._whole:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    return
+
+        async def aclose(self) -> None:
+            await self._whole.aclose()
+
+    return Limited
+
 
 _BODY = 300
 _WINDOW = 16_384

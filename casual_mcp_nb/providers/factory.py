@@ -3,34 +3,79 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import os
+import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.prices import price_of
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.tokens import sampled
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
+from casual_mcp_nb.providers._answers import hosted_tools
+from casual_mcp_nb.providers._bound_model import load, touch
 from casual_mcp_nb.providers._building import key_places
-from casual_mcp_nb.providers._error_bodies import watch_responses
-from casual_mcp_nb.providers._hosted import hosted_tools
-from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._options import chat_options, options_of
-from casual_mcp_nb.providers.base import Retries
+from casual_mcp_nb.providers._reading import watch_responses
 from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
-from casual_mcp_nb.providers.limits import limits_of
-from casual_mcp_nb.providers.registry import loggers, spec_of, specs, window_of
-from casual_mcp_nb.providers.spec import ANSWER_TOKENS
-from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
-from casual_mcp_nb.types.options import RequestOptions
-from casual_mcp_nb.types.prices import price_of
-from casual_mcp_nb.types.secret import redacted
+from casual_mcp_nb.providers.limits import Retries, limits_of
+from casual_mcp_nb.providers.registry import ANSWER_TOKENS, loggers, spec_of, specs, window_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-    from casual_mcp_nb.store.recorder import Recorder
-    from casual_mcp_nb.store.replayer import Replayer
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
+
+
+# The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes; otherwise it fetches them.
+_SOURCE = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+_HASHES = {
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+}
+
+
+def counter_for(model: ChatModel) -> Callable[[str], int] | None:
+    """Create a function that counts tokens as this model does, or None if that needs a network.
+
+    The first call takes up to a second: call it on another thread.
+
+    Args:
+        model: The model. OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached.
+    """
+    if not spec_of(model.provider).counted_by_tiktoken:
+        return None
+    try:
+        import tiktoken
+        from tiktoken.registry import ENCODINGS
+
+        name = tiktoken.encoding_name_for_model(model.model)
+        encoding = ENCODINGS.get(name) or (tiktoken.get_encoding(name) if _is_here(name) else None)
+    except (ImportError, KeyError, ValueError, OSError):
+        return None
+    if encoding is None:
+        return None
+    return lambda text: round(sampled(text, lambda part: len(encoding.encode_ordinary(part))))
+
+
+def _is_here(name: str) -> bool:
+    """Check whether tiktoken has this vocabulary in its cache, complete."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
+    file = Path(folder) / hashlib.sha1(_SOURCE.format(name=name).encode()).hexdigest()
+    if not folder or name not in _HASHES or not file.is_file():
+        return False
+    return hashlib.sha256(file.read_bytes()).hexdigest() == _HASHES[name]
 
 
 class ModelFactory:

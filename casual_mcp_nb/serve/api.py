@@ -2,29 +2,452 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import dataclasses
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import cache
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import fastapi_offline
-from casual_llm.messages import ChatMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    ChatMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ToolResultMessage,
+    UserMessage,
+)
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, create_model, field_validator
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
 
+from casual_mcp_nb.base.config import DeliverySetting, Strategy
+from casual_mcp_nb.base.model_options import ModelOptions
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, ToolFinished, TurnStarted
+from casual_mcp_nb.conversation.event import Request as ModelRequest
+from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.engine.events import Follower
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.serve.answers import Answer, DeniedTool, Health, Stats, ToolSetEntry
-from casual_mcp_nb.serve.event_stream import EventStream
-from casual_mcp_nb.serve.events import as_json, message_fields
-from casual_mcp_nb.serve.problems import INTERNAL, MEDIA_TYPE, Problem, ProblemError, WrongField, problem_of
-from casual_mcp_nb.serve.requests import ChatRequest
+from casual_mcp_nb.serve.problems import (
+    INTERNAL,
+    MEDIA_TYPE,
+    Problem,
+    ProblemError,
+    WrongField,
+    disconnected,
+    problem_of,
+    unless_gone,
+)
 from casual_mcp_nb.serve.turns import ServedTurns
-from casual_mcp_nb.serve.waiting import unless_gone
-from casual_mcp_nb.types.trace import Trace, Turn
+
+MAX_TEXT = 10_000
+MAX_ITEMS = 200
+MAX_DEPTH = 12
+MAX_EVENT = 200_000
+"""Maximum size of an event in bytes."""
+_LEFT_OUT: Mapping[type[Any], frozenset[str]] = {
+    TurnStarted: frozenset({"messages", "price", "began", "recorded"}),
+    ToolFinished: frozenset({"result", "large"}),
+}
+"""Fields that a client has already, or that are too large: a call's text is what the model reads of its result."""
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """Convert an event to plain values, its texts and lists cut.
+
+    Of the request of a step there is only its size: it has the system prompt and all definitions.
+    """
+    left_out = _LEFT_OUT.get(type(event), frozenset())
+    named = ((field.name, getattr(event, field.name)) for field in dataclasses.fields(event))
+    fields = {name: _plain(value) for name, value in named if name not in left_out}
+    if isinstance(event, StepStarted):
+        fields["request"] = _size(event.request)
+    elif isinstance(event, StepFinished):
+        fields["message"] = _plain(message_fields(event.message))
+    return fields
+
+
+def message_fields(message: ChatMessage) -> dict[str, Any]:
+    """Convert a message to the fields of its role, without the state that is only for its provider."""
+    return message.model_dump(mode="json", include=_names(message.role))
+
+
+@cache
+def _names(role: str) -> set[str]:
+    from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+
+    kinds: Mapping[str, type[BaseModel]] = {
+        "assistant": AssistantMessage,
+        "system": SystemMessage,
+        "tool": ToolResultMessage,
+        "user": UserMessage,
+    }
+    return set(kinds[role].model_fields)
+
+
+def as_json(value: Any) -> str:
+    """Convert plain values to JSON in ASCII, which can also hold lone surrogates."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def event_as_sse(event: Event) -> bytes:
+    """Format an event as a server-sent event of its name; one that is too large has only its time."""
+    name, sent = type(event).__name__, as_sse(type(event).__name__, fields_of(event))
+    return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
+
+
+def as_sse(name: str, value: Any) -> bytes:
+    """Format a server-sent event."""
+    return f"event: {name}\ndata: {as_json(value)}\n\n".encode()
+
+
+def _size(request: ModelRequest) -> dict[str, Any]:
+    return {
+        "messages": len(request.messages),
+        "tools": len(request.tools) + len(request.found),
+        "tokens": request.tokens.total,
+        "delivery": request.delivery,
+    }
+
+
+def _plain(value: Any, depth: int = MAX_DEPTH) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case int():
+            # A larger one is exact in no JavaScript client, and may have thousands of digits.
+            return value if abs(value) < 2**63 else "[a large number]"
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case str():
+            return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"
+        case ToolName():
+            return str(value)[:MAX_TEXT]
+    if depth == 0:
+        return "[nested too deeply]"
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name), depth - 1) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key)[:MAX_TEXT]: _plain(item, depth - 1) for key, item in islice(value.items(), MAX_ITEMS)}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth - 1) for item in value[:MAX_ITEMS]]
+    return f"[{type(value).__name__}]"
+
+
+PING_SECONDS = 15.0
+"""How often a comment is sent while nothing happens, so that proxies keep the connection open."""
+_PING = b": still running\n\n"
+
+Run = Callable[[Turn, Callable[[Event], None]], Coroutine[Any, Any, "list[ChatMessage]"]]
+
+
+class EventStream(Response):
+    """Runs a turn and sends its events, the last one `Answer` or `Problem`. A client that disconnects stops the turn.
+
+    A client that reads slowly delays nothing but its own response: the events wait in the trace.
+
+    Args:
+        run: Runs the turn, with a function that is called with each event.
+        answer: Returns the body of the answer, as it would be without events.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, run: Run, answer: Callable[[Turn, list[ChatMessage]], dict[str, Any]]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._run = run
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response; the status is an error's if the turn cannot begin."""
+        turn = Turn(Trace())
+        follower = Follower(turn.trace)
+        running = asyncio.create_task(self._run(turn, follower.on_event))
+        running.add_done_callback(follower.on_end)
+        gone = asyncio.create_task(disconnected(receive))
+        gone.add_done_callback(lambda _: running.cancel())
+        try:
+            await self._send(turn, follower, running, scope, receive, send)
+        finally:
+            gone.cancel()
+            running.cancel()
+            await asyncio.wait({running, gone})
+            if not running.cancelled():
+                # A client that left early does not ask how it ended.
+                running.exception()
+
+    async def _send(
+        self,
+        turn: Turn,
+        follower: Follower,
+        running: asyncio.Task[list[ChatMessage]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        parts = _parts(follower)
+        first = await anext(parts, None)
+        if first is None and running.done() and not running.cancelled() and (error := running.exception()):
+            await problem_of(error).response()(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+        async def send_part(part: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
+        if first is not None:
+            await send_part(first)
+        async for part in parts:
+            await send_part(part)
+        if running.cancelled():
+            return
+        error = running.exception()
+        if error is None:
+            await send_part(as_sse("Answer", self._answer(turn, running.result())), more=False)
+        else:
+            await send_part(as_sse("Problem", problem_of(error).problem.model_dump()), more=False)
+
+
+async def _parts(follower: Follower) -> AsyncIterator[bytes]:
+    """Yield the events as bytes, and a comment wherever nothing happens for a while."""
+    events = aiter(follower)
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            await asyncio.wait({coming}, timeout=PING_SECONDS)
+            if not coming.done():
+                yield _PING
+                continue
+            event = coming.result()
+            if event is None:
+                return
+            yield event_as_sse(event)
+            coming = asyncio.ensure_future(anext(events, None))
+    finally:
+        coming.cancel()
+
+
+class Tokens(BaseModel):
+    """Tokens of all calls of the model in the turn; null if unknown."""
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    total_tokens: int | None
+    origin: Origin = Field(description="Who counted them.")
+
+
+class ToolCallCounts(BaseModel):
+    """Tool calls of the turn. `search_tools` and its like count under the server `_synthetic`."""
+
+    by_tool: dict[str, int]
+    by_server: dict[str, int]
+    total: int
+
+
+class Discovery(BaseModel):
+    """Searches of the turn."""
+
+    search_calls: int
+    tools_discovered: int
+
+
+class Stats(BaseModel):
+    """The resources that the turn used."""
+
+    tokens: Tokens
+    tool_calls: ToolCallCounts
+    llm_calls: int
+    discovery: Discovery | None = Field(description="Null if discovery is off.")
+
+    @classmethod
+    def of(cls, stats: ChatStats) -> Self:
+        """Convert the stats of a turn."""
+        tokens, calls, discovery = stats.tokens, stats.tool_calls, stats.discovery
+        return cls(
+            tokens=Tokens(
+                prompt_tokens=tokens.prompt_tokens,
+                completion_tokens=tokens.completion_tokens,
+                total_tokens=tokens.total_tokens,
+                origin=tokens.origin,
+            ),
+            tool_calls=ToolCallCounts(by_tool=dict(calls.by_tool), by_server=dict(calls.by_server), total=calls.total),
+            llm_calls=stats.llm_calls,
+            discovery=Discovery(search_calls=discovery.search_calls, tools_discovered=discovery.tools_discovered)
+            if discovery
+            else None,
+        )
+
+
+class DeniedTool(BaseModel):
+    """A tool that the model called and that was not run, because nobody could be asked."""
+
+    tool: str = Field(description="Its name, `server:tool`.")
+    reason: str = Field(description="Why its calls would be asked about.")
+    option: str = Field(description="How whoever runs the service allows them; empty where nothing does.")
+
+
+class Answer(BaseModel):
+    """The answer to a conversation."""
+
+    messages: list[AssistantMessage | ToolResultMessage | SystemMessage | UserMessage] = Field(
+        description="What the turn adds to the conversation: answers, calls, results."
+    )
+    response: str = Field(description="The text of the last answer.")
+    stats: Stats | None = Field(default=None, description="With `include_stats`.")
+    denied: list[DeniedTool] = Field(default_factory=list, description="The tools that were denied, if there are any.")
+
+
+class ToolSetEntry(BaseModel):
+    """A toolset."""
+
+    description: str
+    servers: list[str]
+
+
+class Health(BaseModel):
+    """The state of the service."""
+
+    status: Literal["ok"]
+
+
+class Base64Source(TypedDict):
+    """The data of an image."""
+
+    type: Literal["base64"]
+    data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+
+
+class Image(ImageContent):
+    """An image: its data, or its address on the public internet, which the service fetches."""
+
+    type: Literal["image"]
+    source: (  # type: ignore[assignment]
+        Annotated[str, Field(pattern=r"^(?:data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]+={0,2}|https?://[!-~]{1,2000})$")]
+        | Base64Source
+    )
+    media_type: Annotated[str, Field(pattern=r"^image/[a-z0-9.+-]+$")] = "image/jpeg"
+
+
+class Text(TextContent):
+    """A text."""
+
+    type: Literal["text"]
+
+
+class User(UserMessage):
+    """A message of the person."""
+
+    role: Literal["user"]
+    content: str | list[Annotated[Text | Image, Field(discriminator="type")]]  # type: ignore[assignment]
+
+
+class Assistant(AssistantMessage):
+    """An answer of the model, with its calls."""
+
+    role: Literal["assistant"]
+
+
+class System(SystemMessage):
+    """A system prompt; the first message only."""
+
+    role: Literal["system"]
+
+
+class ToolMessage(ToolResultMessage):
+    """The result of a call."""
+
+    role: Literal["tool"]
+
+
+NOT_FOR_CLIENTS: Mapping[str, str] = {
+    "extra_body": "it goes to the provider unread, with the service's key",
+    "extra_headers": "they go to the provider unread, with the service's key",
+    "template": "templates are files of the service",
+    "variables": "they are for the service's templates",
+    "context": "it has values of the service's process",
+    "meta": "what servers are told is the service's",
+    "mock": "stubs are functions of the service's process",
+    "stream": "the header Accept says it",
+    "step": "nobody is there to go on",
+    "attach": "a client reads resources by itself",
+}
+"""The options of a turn that no client can set, each with the reason; all others are fields of a request."""
+
+
+def _of_the_model() -> dict[str, Any]:
+    """Build the options of a model call as fields, with the types and limits of the config."""
+    fields = {}
+    for name, field in RequestOptions.model_fields.items():
+        if name not in NOT_FOR_CLIENTS:
+            flag = getattr(ModelOptions.__annotations__[name], "__metadata__", (None,))[0]
+            text = f"{flag.help[0].upper()}{flag.help[1:]}." if flag else None
+            kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            fields[name] = (kind, Field(default=None, description=text))
+    return fields
+
+
+if TYPE_CHECKING:
+    ModelFields = BaseModel
+else:
+    ModelFields = create_model("ModelFields", **_of_the_model())
+
+
+class ChatRequest(ModelFields):
+    """A conversation, whose last message is to be answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(description="Name of a model of the config.")
+    messages: list[Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]] = Field(
+        min_length=1, description="The conversation. To go on, send it with the messages of the answer and the next one."
+    )
+    system_prompt: str | None = Field(default=None, description="Replaces the service's own and a system message.")
+    tool_set: str | None = Field(default=None, description="Name of a toolset; null for what the service has chosen.")
+    discovery: StrictBool | Literal["auto"] | None = Field(
+        default=None,
+        description="Whether deferred tools are hidden behind the search tool; null for the service's choice.",
+    )
+    strategy: Strategy | None = Field(default=None, description="How the model finds deferred tools.")
+    delivery: DeliverySetting | None = Field(default=None, description="How the model gets what it found.")
+    max_steps: int | None = Field(default=None, ge=1, description="Maximum number of model calls; at most the service's own.")
+    repair_calls: StrictBool | None = Field(default=None, description="Whether calls that the model writes as text are run.")
+    include_stats: StrictBool = Field(default=False, description="Whether the answer has `stats`.")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # The description says so; pydantic would take true for 1.
+        if isinstance(value, bool) and {int, float} & set(get_args(cls.model_fields[str(info.field_name)].annotation)):
+            raise ValueError("a number is needed, not true or false")
+        return value
+
+    def options(self) -> TurnOptions:
+        """Build the options of the turn.
+
+        Raises:
+            UsageError: A value is not valid.
+        """
+        given = self.model_dump(exclude={"messages", "include_stats", "system_prompt"}, exclude_none=True)
+        return TurnOptions(system=self.system_prompt, **given)
+
 
 EVENT_STREAM = "text/event-stream"
 DESCRIPTION = """Chat with models that call the tools of MCP servers.

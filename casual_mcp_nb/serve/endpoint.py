@@ -6,9 +6,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
+from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.types.displayable import Displayable
 
 
 class Endpoint(Displayable, ABC):

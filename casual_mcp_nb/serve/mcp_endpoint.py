@@ -11,17 +11,16 @@ from pydantic import SecretStr
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from casual_mcp_nb.base.status import ServedTools
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.serve.endpoint import Endpoint
-from casual_mcp_nb.serve.guard import checked_token, guarded
-from casual_mcp_nb.serve.listener import Listener, bound_socket
+from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import SessionTools, ToolServer
-from casual_mcp_nb.types.served import ServedTools
 
 PATH = "/mcp"
 MAX_CLIENTS = 100

@@ -16,10 +16,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from casual_mcp_nb.connections.running_calls import ASKER, ForwardedRequest, asked_by
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.servers.running_calls import ASKER, ForwardedRequest, asked_by
 
 T = TypeVar("T")
 

@@ -33,18 +33,21 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from casual_mcp_nb.connections import ServerManager, ServerResources
-from casual_mcp_nb.connections.running_calls import ASKER, Asker, ForwardedRequest, SeveralClients
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.selection import Listeners, Selection
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
-from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.serve.mcp_offers import Kind, Offers, unique_names
 from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import (
+    Kind,
+    Offers,
     completions_to_mcp,
     contents_to_mcp,
     messages_to_mcp,
@@ -54,12 +57,11 @@ from casual_mcp_nb.serve.mcp_values import (
     template_to_mcp,
     text_result,
     tool_to_mcp,
+    unique_names,
 )
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
-from casual_mcp_nb.types.listeners import Listeners
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.running_calls import ASKER, Asker, ForwardedRequest, SeveralClients
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 logger = logging.getLogger(__name__)
 

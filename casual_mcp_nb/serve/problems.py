@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from http import HTTPStatus
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
+from starlette.types import Receive
 
+from casual_mcp_nb.base.failure import Failure, failure_of, masked_error
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ClosedError,
@@ -20,7 +24,6 @@ from casual_mcp_nb.errors import (
     TrustRequiredError,
     UsageError,
 )
-from casual_mcp_nb.types.failure import Failure, failure_of, masked_error
 
 logger = logging.getLogger(__name__)
 
@@ -128,3 +131,44 @@ def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:
 def retry_after(seconds: float) -> dict[str, str]:
     """Build the header that tells when to try again."""
     return {"Retry-After": str(max(1, math.ceil(min(seconds, 3_600))))}
+
+
+T = TypeVar("T")
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do some work as long as the client is connected; then it is cancelled.
+
+    Args:
+        receive: Reports when the client has gone.
+        work: What the client waits for.
+
+    Raises:
+        ProblemError: The client has gone; nobody will read it.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    has_gone = False
+
+    async def watch() -> None:
+        nonlocal has_gone
+        await disconnected(receive)
+        has_gone = True
+        task.cancel()
+
+    # The work itself needs no task: each change of task is one more turn of the loop, in which others come in between.
+    watching = asyncio.create_task(watch())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if has_gone and not task.uncancel():
+            raise ProblemError(408, "disconnected", "The client has gone.") from None
+        raise
+    finally:
+        watching.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from casual_mcp_nb.engine.approval import checked_overrides
+from casual_mcp_nb.base.config import Config, Policies
+from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServeLimits, ServiceStatus
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import checked_overrides
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
-from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.serve.endpoint import Endpoint
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.server import Policies
-from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServeLimits, ServiceStatus
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -121,7 +120,7 @@ async def open_service(
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.listener import Listener, bound_socket
-    from casual_mcp_nb.serve.guard import checked_token
+    from casual_mcp_nb.serve.listener import checked_token
     from casual_mcp_nb.serve.turns import ServedTurns
 
     secret = checked_token(token, host)
@@ -170,7 +169,7 @@ def served_api(
     """
     with _installed():
         from casual_mcp_nb.serve.api import api
-    from casual_mcp_nb.serve.guard import checked_token, guarded
+    from casual_mcp_nb.serve.listener import checked_token, guarded
 
     secret = checked_token(token, host)
     del token

@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.base.config import Policies, ToolSetConfig
+from casual_mcp_nb.base.secret import Secrets
+from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.base.tool import Denial
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.conversation.event import Event, ToolFinished
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions, split_messages
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.images import fetched_images
 from casual_mcp_nb.serve.problems import ProblemError, problem_of, retry_after
-from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import Event, ToolFinished
-from casual_mcp_nb.types.permission import Denial
-from casual_mcp_nb.types.secret import Secrets
-from casual_mcp_nb.types.server import Policies
-from casual_mcp_nb.types.service import ServeLimits
-from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

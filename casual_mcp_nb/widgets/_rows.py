@@ -2,23 +2,120 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import Any
 
-from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import outcome_of
-from casual_mcp_nb.display.records import caller_of, decided, tool_of
-from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.text import clean, cut, first
-from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ConnectError, shown
-from casual_mcp_nb.types.audit import Audit
-from casual_mcp_nb.types.direct_call import DirectCall
-from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.session import ServerStatus
-from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.widgets._fields import fields_of
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
+from casual_mcp_nb.base.tool import Catalog, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.conversation.audit import Audit, DirectCall
+from casual_mcp_nb.conversation.view_calls import outcome_of
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import pretty, type_words
+from casual_mcp_nb.display.words import clean, cut, first
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.errors import ConnectError, UsageError, shown
+from casual_mcp_nb.notebook.status import manifest_of
+from casual_mcp_nb.servers.views import caller_of, decided, tool_of
+from casual_mcp_nb.widgets.state import SessionParts, State
+
+MAX_FIELDS = 100
+MAX_CHOICES = 200
+MAX_FIELD_TEXT = 4_000
+
+_KINDS = ("string", "integer", "number", "boolean")
+
+
+def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
+    """Build a field for each parameter of a tool.
+
+    Returns:
+        For each `name`, `type` in words, `required`, `description`, and `kind`: `string`, `integer`, `number`, `boolean`,
+        `choice` (with `choices`) or `json`; `default` as text where the schema has one.
+    """
+    schema = SchemaReader(tool.input_schema)
+    return [_field(name, part, name in schema.required) for name, part in islice(schema.properties.items(), MAX_FIELDS)]
+
+
+def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
+    """Parse the arguments of a call from the text in each field; a field that is left empty is left out.
+
+    Raises:
+        UsageError: A text is not valid for its field, or a required field is empty; all such fields are named.
+    """
+    arguments: dict[str, Any] = {}
+    problems = []
+    for field in fields_of(tool):
+        text = filled.get(field["name"], "")
+        try:
+            if text or (field["kind"] == "string" and field["required"] and field["name"] in filled):
+                arguments[field["name"]] = _value(field, text)
+            elif field["required"]:
+                problems.append(f"{shown(field['name'])} is required")
+        except ValueError:
+            problems.append(f"{shown(field['name'])} is not {_WORDS[field['kind']]}: {shown(text)}")
+    if problems:
+        raise UsageError(f"{'; '.join(problems)}.")
+    return arguments
+
+
+_WORDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "choice": "a choice", "json": "JSON"}
+
+
+def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
+    form = _form(part.without_null())
+    return {
+        "name": name,
+        "type": cut(clean(type_words(part)), 200),
+        "required": required,
+        "description": cut(clean(part.description), MAX_FIELD_TEXT),
+        **form,
+        **_default(part.schema.get("default"), form["kind"]),
+    }
+
+
+def _form(part: SchemaReader) -> dict[str, Any]:
+    if 0 < len(part.choices) <= MAX_CHOICES:
+        return {"kind": "choice", "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices]}
+    kind = part.types[0] if len(part.types) == 1 else None
+    return {"kind": kind if kind in _KINDS else "json"}
+
+
+def _default(value: object, kind: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    text = value if kind == "string" and isinstance(value, str) else pretty(value, indent=None)
+    return {"default": cut(clean(text), 200)}
+
+
+def _value(field: Mapping[str, Any], text: str) -> Any:
+    match field["kind"]:
+        case "string":
+            return text
+        case "integer":
+            return int(text.strip())
+        case "number":
+            number = json.loads(text.strip())
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError
+            return number
+        case "boolean":
+            return {"true": True, "false": False}[text] if text in ("true", "false") else _refused()
+        case _:
+            try:
+                return json.loads(text)
+            except RecursionError:
+                raise ValueError from None
+
+
+def _refused() -> Any:
+    raise ValueError
+
 
 MAX_NAME = 120
 MAX_SUMMARY = 110
@@ -201,3 +298,98 @@ def _by_server(tools: Iterable[ToolSpec]) -> dict[str, int]:
     for tool in tools:
         prices[tool.server] += tool.tokens
     return dict(prices)
+
+
+class ToolsState(State):
+    """Follows the selection and the servers of a session.
+
+    Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: SessionParts) -> None:
+        super().__init__(session)
+        self._tools = session.tool_service
+        self._updating = False
+        self._update_again = False
+        self.follow(self._tools.selection.watch(self.changed))
+        self.follow(session.observers.changes.add(self._tools_changed))
+        session.engine.submit(self._connect())
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        return self._tools.catalog
+
+    @property
+    def view(self) -> ToolView:
+        """The model's view of them; without a toolset if the selection names one that does not exist."""
+        return self._compiled(self._tools.selection)[0]
+
+    @property
+    def servers(self) -> Servers:
+        """The servers as a noun."""
+        return self._tools.servers
+
+    @property
+    def tool_sets(self) -> ToolSets:
+        """The toolsets as a noun."""
+        return self._tools.tool_sets_in(self.view)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as a noun."""
+        return manifest_of(self.view)
+
+    @property
+    def exploration(self) -> ExplorerSnapshot:
+        """All of it as a noun."""
+        view = self.view
+        return ExplorerSnapshot(
+            servers=self.servers,
+            selection=self._tools.selection.snapshot(),
+            tool_sets=self.tool_sets,
+            manifest=self.manifest,
+            prices=budget_of(view)["servers"],
+            offered=len(view.loaded),
+            undeferred_tokens=view.undeferred_tokens,
+            budget=self._tools.budget_in(view),
+        )
+
+    def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
+        """Compile the view under a selection, and describe the selection's error if it has one."""
+        view = self._tools.current_view(selection)
+        return view, view.problem
+
+    def _off(self, selection: Selection) -> frozenset[ToolName]:
+        """Find the tools that were excluded one by one."""
+        return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
+
+    def _tools_changed(self) -> None:
+        """Update after a change of a server or its tools; on any thread."""
+        self.changed()
+        self.session.engine.submit(self._update_tools())
+
+    async def _update_tools(self) -> None:
+        self._update_again = self._updating
+        if self._updating:
+            return
+        self._updating = True
+        before = self.catalog
+        try:
+            with contextlib.suppress(UsageError):
+                await self._tools.update()
+        finally:
+            self._updating = False
+        if self.catalog is not before:
+            self.changed()
+        if self._update_again:
+            await self._update_tools()
+
+    async def _connect(self) -> None:
+        # A closed session still shows what was known.
+        with contextlib.suppress(UsageError):
+            await self._tools.view()
+        self.changed()

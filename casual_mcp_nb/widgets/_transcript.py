@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.display import transcript_html
-from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.turn import doing
-from casual_mcp_nb.types.event import (
+from pydantic import Base64Bytes
+
+from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
     ApprovalAnswered,
@@ -27,8 +29,209 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.image import pictures_of
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.conversation.step import ToolCall, with_nested
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.views import doing
+from casual_mcp_nb.display.view import pretty
+from casual_mcp_nb.display.words import first, one_line
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.images import image_content, with_images
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, Elicitation, FormQuestion, Question, StepQuestion, UrlElicitation
+from casual_mcp_nb.notebook.turn_service import Prompt
+from casual_mcp_nb.views import transcript_html
+
+_MAX_LINE = 100
+
+
+def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
+    """Write the call of `Session.chat` that sends a message.
+
+    Args:
+        prompt: The text.
+        options: What the turn does differently.
+        images: How many images went with it; their files have to be named by hand.
+    """
+    files = {"images": [f"image-{number}.png" for number in range(1, images + 1)]} if images else {}
+    return _call("session.chat", [prompt], {**files, **options})
+
+
+def call_code(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Write the call of `Session.call_tool` that calls a tool.
+
+    Args:
+        tool: Its name, as `server:tool`.
+        arguments: Its arguments.
+    """
+    return _call("session.call_tool", [tool], arguments)
+
+
+def literal(value: Any) -> str:
+    """Write a JSON value as a Python literal; a text that hides something is escaped."""
+    match value:
+        case str():
+            return _text(value)
+        case dict():
+            return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(literal, value))}]"
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case _:
+            return repr(value)
+
+
+def _text(text: str) -> str:
+    # Like repr, but with double quotes, as formatters write it.
+    quoted = repr(text) if text.replace("\n", "").isprintable() else ascii(text)
+    inner = quoted[1:-1]
+    if quoted[0] == "'":
+        inner = inner.replace("\\'", "'").replace('"', '\\"')
+    return f'"{inner}"'
+
+
+def _call(function: str, values: list[Any], named: Mapping[str, Any]) -> str:
+    plain = {name: value for name, value in named.items() if name.isidentifier() and not keyword.iskeyword(name)}
+    others = {name: value for name, value in named.items() if name not in plain}
+    parts = [*map(literal, values), *(f"{name}={literal(value)}" for name, value in plain.items())]
+    parts += [f"**{literal(others)}"] if others else []
+    line = f"{function}({', '.join(parts)})"
+    if len(line) <= _MAX_LINE or len(parts) == 1:
+        return line
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"{function}(\n{lines})"
+
+
+Copied = Literal["answer", "python", "arguments", "result", "call_python"]
+"""The answer as the model wrote it, Python that asks the same, and of one call its arguments, its result and its Python."""
+
+
+def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any]) -> str:
+    """Extract a text of a turn, whole.
+
+    Args:
+        turn: The turn.
+        what: Which text.
+        call: The id of the call whose text it is, where it is one.
+        options: What the turn did differently from the next `chat`, for its Python.
+
+    Raises:
+        UsageError: There is no such call, or its arguments are not an object, so that no Python can make it.
+    """
+    match what:
+        case "answer":
+            return turn.answer
+        case "python":
+            return chat_code(turn.prompt, options, len(pictures_of(turn.prompt_messages)))
+    tool_call = next((each for each in with_nested(turn.tool_calls) if each.id == call), None)
+    if tool_call is None:
+        raise UsageError("This turn has no such call.")
+    match what:
+        case "arguments":
+            return tool_call.arguments if isinstance(tool_call.arguments, str) else pretty(tool_call.arguments)
+        case "result":
+            return tool_call.result
+        case "call_python":
+            return _code(tool_call)
+
+
+def _code(call: ToolCall) -> str:
+    if isinstance(call.arguments, str):
+        raise UsageError("The arguments of this call are not a JSON object, so no Python makes the same call.")
+    return call_code(call.name if call.tool.server in (SYNTHETIC, UNKNOWN) else str(call.tool), call.arguments)
+
+
+def row_of(question: Question, order: int) -> dict[str, Any]:
+    """Convert a question to JSON: everything that a person needs to answer, with nothing cut."""
+    row: dict[str, Any] = {"order": order, "kind": question.kind, "channel": question.channel}
+    if question.server is not None:
+        row["server"] = one_line(question.server)
+    match question:
+        case ApprovalQuestion():
+            row |= {"tool": one_line(question.tool.name), "arguments": question.written}
+            row |= {"claims": list(question.claims), "policy": question.policy, "why": question.why}
+            row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
+        case FormQuestion():
+            row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
+        case UrlElicitation():
+            row |= {"message": question.message, "address": question.address}
+        case StepQuestion():
+            labels = question.labels
+            row |= {"step": question.step + 1, "message": f"About to send {question.summary}."}
+            row["texts"] = [{"key": key, "label": labels[key], "text": text} for key, text in question.texts.items()]
+    return row
+
+
+def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
+    """Answer a question.
+
+    Args:
+        question: The question.
+        answer: `approve`, `approve_for_conversation`, `approve_for_server` or `deny`; `send`, `accept`, `decline` or `cancel`;
+            `next`, `edit`, `run` or `stop`.
+        values: What was filled in, or the edited texts.
+
+    Raises:
+        UsageError: It is not an answer to this question, something filled in is wrong, or the question is no longer open.
+    """
+    answers = _answers(question, values)
+    if answer not in answers:
+        raise UsageError(f"{shown(answer)} is not an answer to this question.", hint=f"Possible answers: {', '.join(answers)}.")
+    answers[answer]()
+
+
+def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callable[[], None]]:
+    match question:
+        case ApprovalQuestion():
+            approvals: dict[str, Callable[[], None]] = {
+                "approve": question.approve,
+                "approve_for_conversation": lambda: question.approve(for_conversation=True),
+                "approve_for_server": question.approve_for_server,
+                "deny": lambda: question.deny(str(values.get("reason", ""))),
+            }
+            return {answer: approvals[answer] for answer, _ in question.choices}
+        case StepQuestion():
+            texts = {key: str(text) for key, text in values.items()}
+            return {
+                "next": question.next,
+                "edit": lambda: question.edit(texts),
+                "run": lambda: question.run(texts),
+                "stop": question.stop,
+            }
+    answers: dict[str, Callable[[], None]] = {}
+    if isinstance(question, Elicitation):
+        answers = {"decline": question.decline, "cancel": question.cancel}
+    if isinstance(question, FormQuestion):
+        answers["send"] = lambda: question.answer(values)
+    if isinstance(question, UrlElicitation):
+        answers["accept"] = question.accept
+    return answers
+
+
+MAX_TOGETHER = 7_000_000
+"""Bytes of all images of a message: with base64 they fit into the largest message that a Jupyter server takes, 10 MiB."""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One image.
+
+    Args:
+        name: What the person calls it.
+        data: Its bytes; they arrive as base64.
+    """
+
+    name: str
+    data: Base64Bytes
+
+
+def with_attached(prompt: str, images: Sequence[Attached]) -> Prompt:
+    """Add the attached images to a prompt.
+
+    Raises:
+        UsageError: One of them is too large, or is not an image that models take.
+    """
+    return with_images(prompt, [image_content(image.data, shown(image.name)) for image in images])
+
 
 MAX_TURNS = 50
 SECONDS_BETWEEN_DRAWINGS = 0.1

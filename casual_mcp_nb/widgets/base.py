@@ -7,17 +7,34 @@ import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 
+from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
-from casual_mcp_nb.notebook.throttle import Throttle
-from casual_mcp_nb.types.secret import redacted
-from casual_mcp_nb.widgets._bundles import bundle_of
+from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.widgets.state import SessionParts, State
+
+STATIC = Path(__file__).parent / "static"
+
+
+@cache
+def bundle_of(name: str) -> tuple[str, str]:
+    """Read the ES module and the style sheet of a front end.
+
+    Args:
+        name: The file in `static/`, without extension.
+
+    Returns:
+        JavaScript and CSS.
+    """
+    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(encoding="utf-8")
+
 
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0

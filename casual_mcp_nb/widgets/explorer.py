@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.types.session import ExplorerSnapshot
+from casual_mcp_nb.base.search import SearchResults
+from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.search import SearchState
@@ -28,3 +29,65 @@ class Explorer(SessionWidget):
     def static(self) -> ExplorerSnapshot:
         """Build a snapshot of the servers, the budget, the toolsets and the manifest."""
         return self.selection.exploration
+
+
+class ToolsetPicker(SessionWidget):
+    """Chooses the toolset, and edits and saves toolsets.
+
+    In Python: `session.selection.tool_set` and `session.save_tool_set`.
+    """
+
+    bundle = "toolset_picker"
+
+    def __init__(self, session: SessionParts) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> ToolSets:
+        """Get the toolsets as they are now."""
+        return self.selection.tool_sets
+
+
+class ServerToggles(SessionWidget):
+    """Makes each server loaded, deferred or off, and shows its price.
+
+    In Python: `session.selection.servers[name]` and `session.reconnect`.
+    """
+
+    bundle = "server_toggles"
+
+    def __init__(self, session: SessionParts) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> Servers:
+        """Get the servers as they are now."""
+        return self.selection.servers
+
+
+class ManifestView(SessionWidget):
+    """The present manifest as the model reads it. In Python: `session.manifest`."""
+
+    bundle = "manifest_view"
+
+    def __init__(self, session: SessionParts) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> Manifest:
+        """Get the manifest as it is now."""
+        return self.selection.manifest
+
+
+class SearchBox(SessionWidget):
+    """Ranks tools as the person types, as the model's own search does. In Python: `session.search`."""
+
+    bundle = "search_box"
+
+    def __init__(self, session: SessionParts) -> None:
+        self.search = SearchState(session)
+        super().__init__(session, search=self.search)
+
+    def static(self) -> SearchResults:
+        """Get the results of the last query."""
+        return self.search.results

@@ -2,19 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
+from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.display import style
-from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted
+from casual_mcp_nb.conversation.stats import ChatStats, StepStats
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.view_request import PARTS
+from casual_mcp_nb.display.html import style
+from casual_mcp_nb.engine.options import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.widgets.base import SessionWidget
-from casual_mcp_nb.widgets.conversation import ConversationState
-from casual_mcp_nb.widgets.conversations import ConversationsState
+from casual_mcp_nb.widgets.conversation import ConversationsState, ConversationState
 from casual_mcp_nb.widgets.resources import ResourcesState
-from casual_mcp_nb.widgets.state import SessionParts
-from casual_mcp_nb.widgets.tokens import TokensState
+from casual_mcp_nb.widgets.state import SessionParts, State
+
+MAX_STEPS = 200
+
+
+class TokensState(State):
+    """Tokens per step and turn, with where each number comes from. In Python: `session.stats`.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: SessionParts) -> None:
+        super().__init__(session)
+        self._cache: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
+        self.follow(session.observers.events.add(self._on_event))
+        self.follow(session.observers.changes.add(self.changed))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Collect rows by turn and step, from 1, the sums, and the names of the parts of a request."""
+        stats = [self._stats(turn) for turn in self.session.turn_service.runner.turns]
+        rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
+        return {
+            "parts": list(PARTS.values()),
+            "rows": dict(list(rows.items())[-MAX_STEPS:]),
+            "earlier": max(0, len(rows) - MAX_STEPS),
+            "turns": {str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps},
+            "all": _sum(sum(stats, ChatStats())),
+        }
+
+    def _stats(self, turn: Turn) -> ChatStats:
+        size = len(turn.trace)
+        cached = self._cache.get(turn)
+        if cached is None or cached[0] != size:
+            cached = self._cache[turn] = (size, turn.stats)
+        return cached[1]
+
+    def _on_event(self, turn: Turn, event: Event) -> None:
+        if isinstance(event, StepStarted | StepFinished):
+            self.changed()
+
+
+def _row(step: StepStats, turn: int) -> dict[str, Any]:
+    return {
+        "turn": turn,
+        "step": step.step + 1,
+        "parts": list(step.parts.as_dict().values()),
+        "sent": step.parts.total,
+        "reused": step.reused,
+        "origin": step.parts.origin,
+        "answer": step.completion_tokens,
+        "answer_origin": step.answer_origin,
+    }
+
+
+def _sum(stats: ChatStats) -> dict[str, Any]:
+    sent: dict[str, Any] = {"sent": stats.sent_tokens, "origin": stats.parts.origin, "steps": len(stats.steps)}
+    sent["reused"] = stats.reused_tokens if any(step.reused is not None for step in stats.steps) else None
+    sent["parts"] = list(stats.parts.as_dict().values())
+    return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}
 
 
 class Panel(SessionWidget):

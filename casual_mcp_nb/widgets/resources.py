@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
-from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.display.text import clean, cut, first
+from casual_mcp_nb.base.mcp import PromptMessages, Prompts, Resource, ResourceContents, Resources, ServerPrompt
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.words import clean, cut, first, prompt_code, read_code
 from casual_mcp_nb.errors import CasualMcpError
-from casual_mcp_nb.types.python_code import prompt_code, read_code
-from casual_mcp_nb.types.resource import PromptMessages, Prompts, Resource, ResourceContents, Resources, ServerPrompt
+from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
 from casual_mcp_nb.widgets.state import SessionParts, State, command
 

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.display.text import clean, first
-from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
-from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
-from casual_mcp_nb.widgets._tools_state import ToolsState
+from casual_mcp_nb.display.words import clean, first
+from casual_mcp_nb.views import mimebundle
+from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
 from casual_mcp_nb.widgets.state import SessionParts, command
 
 BEHIND_THE_CUT = 5

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
+from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, ExcludeSpec, ToolSetConfig, option_limits
+from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.tokens import TurnCosts
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
-from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.display.text import clean
-from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.conversation.audit import DirectCall
+from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.display.words import call_code, clean
+from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
-from casual_mcp_nb.types.budget import TurnCosts
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.direct_call import DirectCall
-from casual_mcp_nb.types.discovery_options import Discovery, DiscoveryOptions, option_limits
-from casual_mcp_nb.types.python_code import call_code
-from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
-from casual_mcp_nb.widgets._fields import arguments_of
+from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import (
     Rows,
+    ToolsState,
+    arguments_of,
     budget_of,
     call_row,
     not_connected,
@@ -33,10 +33,48 @@ from casual_mcp_nb.widgets._rows import (
     tool_statuses,
     undeferred_budget_of,
 )
-from casual_mcp_nb.widgets._tools_state import ToolsState
-from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
-from casual_mcp_nb.widgets._trust import accept, unaccepted
-from casual_mcp_nb.widgets.state import SessionParts, command
+from casual_mcp_nb.widgets.state import SessionParts, accept, command, unaccepted
+
+Rule = bool | tuple[str, ...] | ExcludeSpec
+
+
+def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
+    """Find the shortest rule that includes exactly the tools `included` of a server.
+
+    A tool that the server adds later is included only by the rules "all" and "all but some".
+    """
+    inside = tuple(tool.name for tool in tools if tool.tool_name in included)
+    outside = tuple(tool.name for tool in tools if tool.tool_name not in included)
+    if not outside:
+        return True
+    return ExcludeSpec(exclude=outside) if len(outside) < len(inside) else inside
+
+
+def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog) -> ToolSetConfig:
+    """Add these tools to a toolset."""
+    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} | {tool.tool_name for tool in tools}
+    changed = {tool.server for tool in tools}
+    rules = {server: rule_for(catalog.by_server[server], included) for server in changed}
+    return tool_set.model_copy(update={"servers": {**tool_set.servers, **rules}})
+
+
+def toolset_from_selection(
+    selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
+) -> ToolSetConfig:
+    """Combine the toolset, the servers and the single tools of a selection into one toolset.
+
+    Args:
+        selection: What the person chose.
+        tool_set: The toolset in use.
+        catalog: All tools.
+        off: The tools that were excluded one by one.
+    """
+    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
+    in_use = {server: tools for server, tools in catalog.by_server.items() if selection.servers.get(server) != "off"}
+    rules = {server: rule_for(tools, included) for server, tools in in_use.items()}
+    description = tool_set.description if tool_set else ""
+    return ToolSetConfig(description=description, servers={server: rule for server, rule in rules.items() if rule != ()})
+
 
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 

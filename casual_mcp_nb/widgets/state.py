@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 from pydantic import ValidationError, validate_call
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Listeners
+from casual_mcp_nb.display.words import clean
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.cassettes import CassetteService
-from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.listeners import Listeners
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,3 +120,21 @@ class State:
             cancel()
         self._cancels.clear()
         self._listeners.clear()
+
+
+def unaccepted(session: SessionParts) -> dict[str, Any] | None:
+    """List the entries kept from starting, whole; None if there are none."""
+    report = session.tool_service.unaccepted
+    return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
+
+
+async def accept(session: SessionParts) -> None:
+    """Accept it as it was shown, and start the servers in the background.
+
+    Raises:
+        UsageError: It cannot be remembered.
+    """
+    report = session.tool_service.unaccepted
+    if report is not None:
+        await asyncio.to_thread(report.accept)
+        session.engine.submit(session.tool_service.start())

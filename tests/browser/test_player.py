@@ -10,7 +10,7 @@ import pytest
 from kit.pages import pictured, violations
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 

@@ -12,11 +12,11 @@ from kit.secrets import assert_nowhere
 from kit.turns import ask
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
-from casual_mcp_nb.providers import call
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
+from casual_mcp_nb.providers.scripted import call
 
 MAIL = {
     "to": ["ada@example.com"],
@@ -75,7 +75,7 @@ async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Go
 
 
 def test_an_approval_shows_recipients_and_text_and_covers_one_call() -> None:
-    from casual_mcp_nb.types.tool import ToolSpec
+    from casual_mcp_nb.base.tool import ToolSpec
 
     question = ApprovalQuestion("panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing"))
     assert json.loads(question.written) == MAIL

@@ -11,8 +11,8 @@ from kit.scripted_http import Reply
 from kit.secrets import assert_nowhere
 
 from casual_mcp_nb.bundled import BUNDLED, build, gmail_server, google_account
-from casual_mcp_nb.bundled._google_api import RETRIES
 from casual_mcp_nb.bundled._server import FunctionServer
+from casual_mcp_nb.bundled.google_account import RETRIES
 
 LIST, GET, SEND = "gmail.users.messages.list", "gmail.users.messages.get", "gmail.users.messages.send"
 

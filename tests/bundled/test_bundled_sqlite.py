@@ -10,7 +10,8 @@ import pytest
 from mcp.client import Client
 from mcp.client.subscriptions import listen
 
-from casual_mcp_nb.bundled import _database, build
+from casual_mcp_nb.bundled import build
+from casual_mcp_nb.bundled import sqlite_server as _database
 from casual_mcp_nb.isolation._statement import statement
 
 

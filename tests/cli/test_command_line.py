@@ -75,7 +75,7 @@ def test_a_mistake_of_ours_shows_no_message_that_could_hold_a_secret(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A folder without permission to be listed and the like are told; this is what nobody thought of.
-    monkeypatch.setattr("casual_mcp_nb.cli.models.show", lambda _rows: {}["sk-secret"])
+    monkeypatch.setattr("casual_mcp_nb.cli.servers.show", lambda _rows: {}["sk-secret"])
     assert main(["models"]) == FAILED
     err = capsys.readouterr().err
     assert "KeyError" in err
@@ -125,7 +125,7 @@ def test_a_name_or_a_mistake_of_ours_is_an_object_too(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr("casual_mcp_nb.config.load_config", broken)
+    monkeypatch.setattr("casual_mcp_nb.config.loader.load_config", broken)
     assert main([*words, "--json"]) == FAILED
     out = capsys.readouterr().out
     assert json.loads(out)["kind"] == "internal"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.cli.app import FAILED
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
 from tests.cli.conftest import Run
 

@@ -10,7 +10,7 @@ import pytest
 
 from casual_mcp_nb import UsageError
 from casual_mcp_nb.cli.app import FAILED, WRONG_USAGE
-from casual_mcp_nb.cli.toolset_rules import change, chosen
+from casual_mcp_nb.cli.toolsets import change, chosen
 from tests.cli.conftest import CONFIG, Run, Typed
 
 

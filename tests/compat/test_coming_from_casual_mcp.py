@@ -18,10 +18,10 @@ from kit.raw_server import raw_config, text_result
 
 import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.compat import McpClient
 from casual_mcp_nb.errors import ClosedError, ConfigError, ServerError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-from casual_mcp_nb.types.tool import ToolSpec
 
 # The paths by which casual-mcp's guides import; the type checker does not follow them.
 from casual_mcp_nb.convert_tools import tool_from_mcp, tools_from_mcp  # isort: skip

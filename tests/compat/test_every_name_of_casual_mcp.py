@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from casual_mcp_nb import Config, RemoteServerConfig, StdioServerConfig, TokenUsageStats, ToolSpec, load_config
-from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.base.config import ServerConfig
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run_fixture
 

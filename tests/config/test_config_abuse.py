@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from kit.secrets import every_log
 
-from casual_mcp_nb.config import load_config, read_environment
 from casual_mcp_nb.config.document import MAX_BYTES
-from casual_mcp_nb.config.variables import MAX_ALL, MAX_VALUE
+from casual_mcp_nb.config.environment import MAX_ALL, MAX_VALUE, read_environment
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, UsageError
-from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.providers.factory import ModelFactory
 
 LARGE = "x" * 100_000
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import Config, ExcludeSpec
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.config import Config, ExcludeSpec
 
 
 def write(folder: Path, content: object, name: str = "config.json") -> Path:

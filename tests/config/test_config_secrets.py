@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.secret import MASK, redacted
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.secret import MASK, redacted
 
 PLANTED = "planted-"
 LOOK = {"secrets": "masked"}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config import load_config, read_environment
+from casual_mcp_nb.base.config import ClientConfig, Config
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.config import ClientConfig, Config
 
 PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "key": ({"clients": {"c": {"provider": "openai", "api_key": "${PLANTED_NAME}"}}}, "clients.c.api_key"),

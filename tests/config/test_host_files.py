@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import Config, ServerConfig
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.server import ServerConfig
 
 
 def loaded(folder: Path, text: str, name: str = "mcp.json", **environ: str) -> Config:

@@ -9,7 +9,7 @@ from kit.provider import Provider, answer
 
 from casual_mcp_nb import Session, load_config
 from casual_mcp_nb.errors import AuthenticationError
-from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.providers.factory import ModelFactory
 
 KEY = "sk-0123456789-of-the-test"
 

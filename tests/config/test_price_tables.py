@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config import load_config
-from casual_mcp_nb.config.prices import read_prices
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.config.loader import load_config, read_prices
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.prices import Price
+from casual_mcp_nb.providers.factory import ModelFactory
 
 TABLE = {"gpt": {"input": 2, "output": 8, "cached_input": 0.5, "currency": "EUR"}}
 PRICE = Price(input=2, output=8, cached_input=0.5, currency="EUR")

@@ -12,8 +12,7 @@ from kit.shops import shop
 from casual_mcp_nb import Session
 from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, UnknownNameError, UsageError
-from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.providers.registry import ProviderSpec, specs
 
 KEY = "sk-not-a-real-key-0123456789"
 

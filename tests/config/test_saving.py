@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.saving import delete_tool_set, save_tool_set, saved_names
 from casual_mcp_nb.errors import ConfigError, ToolSetError, UsageError
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 
 BY_HAND = """{
     "$schema": "https://example.org/schema.json",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.config.server_entry import check_command, read_server, server_fields
+from casual_mcp_nb.config.quick import check_command, read_server, server_fields
 from casual_mcp_nb.errors import ConfigError, UsageError
-from casual_mcp_nb.types.server import ServerConfig
 
 MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
 

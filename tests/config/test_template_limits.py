@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kit.loop_guard import LoopGuard
 
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.errors import TemplateError
-from casual_mcp_nb.types.tool import ToolSpec
 
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 LONG = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.errors import TemplateError
-from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
 SECRET = "planted secret"
 TOOLS = [

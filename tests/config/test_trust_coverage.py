@@ -15,11 +15,10 @@ from kit.secrets import assert_nowhere, planted
 from pydantic import BaseModel
 
 from casual_mcp_nb import Session, TrustRequiredError, load_config
+from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.config.trust import TrustStore
-from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
-from casual_mcp_nb.types.server import ServerConfig
 
 AT_HOME = "http://127.0.0.1:4321/v1"
 LANGUAGE_MODELS = [name for name, spec in specs().items() if spec.is_language_model]

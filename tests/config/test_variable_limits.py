@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from casual_mcp_nb.config import load_config, read_environment
-from casual_mcp_nb.config.variables import MAX_ALL, MAX_VALUE
+from casual_mcp_nb.config.environment import MAX_ALL, MAX_VALUE, read_environment
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError
 
 LARGE = {"A": "x" * 100_000}

@@ -13,12 +13,11 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from casual_mcp_nb import load_config
+from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.cassettes.recorder import entry_from
 from casual_mcp_nb.errors import ConfigError, UsageError
-from casual_mcp_nb.store.recorder import entry_from
-from casual_mcp_nb.types.config import ClientConfig, Config
-from casual_mcp_nb.types.secret import MASK
-from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.session import ServerStatus
 
 TOKEN = "planted-token-0123456789"
 ENVIRON = {

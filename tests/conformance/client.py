@@ -24,10 +24,10 @@ from typing import Any, NoReturn
 import casual_llm  # noqa: F401
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.connections import _http, _mcp_session  # noqa: F401
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import ServerError, UsageError
-from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.notebook.questions import FormQuestion
+from casual_mcp_nb.servers import transport as _http  # noqa: F401
 
 EXAMPLES: dict[str, Any] = {"number": 2.5, "integer": 2, "boolean": True, "array": [], "object": {}}
 BROWSER = Path(__file__).with_name("browser.py")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.discovery import SearchToolsTool, loaded_in
-from casual_mcp_nb.discovery._cards import MAX_ANSWER, definitions_in
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.messages import loaded_in
+from casual_mcp_nb.discovery.manifest import MAX_ANSWER, definitions_in
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 
 
 def tool(name: str, description: str = "Do it.", **properties: Any) -> ToolSpec:

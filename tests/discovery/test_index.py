@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.base.search import Explanation
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.text import MAX_CLAUSES
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.types.search import Explanation
-from casual_mcp_nb.types.tool import ToolSpec
 
 
 def tool(server: str, name: str, description: str = "", **parameters: Any) -> ToolSpec:
@@ -235,7 +235,7 @@ def test_the_first_hits_do_not_depend_on_how_many_are_asked_for() -> None:
 
 def test_the_ranking_is_the_same_in_every_process() -> None:
     program = (
-        "from casual_mcp_nb.discovery.index import ToolSearchIndex as I; from casual_mcp_nb.types.tool import ToolSpec as T;"
+        "from casual_mcp_nb.discovery.index import ToolSearchIndex as I; from casual_mcp_nb.base.tool import ToolSpec as T;"
         "i = I([T(f's{n % 3}', f'tool_{n}', f'finds files, mail and weather {n % 7}') for n in range(50)]);"
         "print([(h.tool.name, repr(h.score)) for h in i.search('look up documents, messages and the forecast', 20)])"
     )
@@ -485,7 +485,7 @@ def test_an_embedding_finds_tools_that_words_do_not() -> None:
 
 
 def test_a_tool_is_embedded_by_its_name_in_words_and_its_description() -> None:
-    from casual_mcp_nb.discovery._embedding import embedded_text
+    from casual_mcp_nb.discovery._engine import embedded_text
 
     assert embedded_text(tool("s", "getStock_price-now", "What a share costs.")) == "get Stock price now: What a share costs."
 
@@ -543,7 +543,7 @@ def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any
 def test_lookups_are_cached_and_the_cache_is_bounded() -> None:
     import numpy as np
 
-    from casual_mcp_nb.discovery._lookup import TermCache
+    from casual_mcp_nb.discovery._ranking import TermCache
 
     looked_up: list[str] = []
 
@@ -571,9 +571,8 @@ def test_words_written_apart_find_the_same_words_written_together(query: str, na
 def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
     from rank_bm25 import BM25Plus
 
-    from casual_mcp_nb.discovery._bm25 import K1, FieldedBM25
-    from casual_mcp_nb.discovery._fields import IndexField
-    from casual_mcp_nb.discovery.text import terms
+    from casual_mcp_nb.discovery._ranking import K1, FieldedBM25
+    from casual_mcp_nb.discovery.text import IndexField, terms
 
     texts = [each.description for each in TOOLS]
     ours = FieldedBM25([[text] for text in texts], [IndexField("description", 1.0, b=0.0)])

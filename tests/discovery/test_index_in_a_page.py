@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.types.tool import ToolSpec
 
 FILE = Path(__file__).with_name("ranking_in_a_page.json")
 SHOWN = 5

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.discovery import SearchToolsTool, browse_tools, generate_manifest, list_servers, manifest_budget
-from casual_mcp_nb.discovery.browse import categories_in
-from casual_mcp_nb.discovery.manifest import servers_in
-from casual_mcp_nb.discovery.search_tools import manifest_in
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.browse import browse_tools, categories_in
+from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, servers_in
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool, manifest_in
 
 
 def tools(server: str, count: int) -> list[ToolSpec]:

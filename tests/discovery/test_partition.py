@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.discovery import partition_tools
-from casual_mcp_nb.types.selection import Mode
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.selection import Mode
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.manifest import partition_tools
 
 TOOLS = [ToolSpec("my", "server_a"), ToolSpec("git", "log"), ToolSpec("my_server", "a"), ToolSpec("git_hub", "log")]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.discovery import SearchToolsTool
-from casual_mcp_nb.discovery._language import languages
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.text import languages
 
 pytestmark = pytest.mark.defect("E7")
 CLOCK = ToolSpec("time", "current_time", "The time now in a city.", {"type": "object"}, wire_name="time__current_time")

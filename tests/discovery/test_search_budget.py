@@ -8,9 +8,10 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.discovery import SearchToolsTool, loaded_in
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.conversation.messages import loaded_in
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 pytestmark = pytest.mark.defect("H9")
 

@@ -8,22 +8,16 @@ from typing import Any
 import pytest
 from casual_llm.messages import ChatMessage, SystemMessage, ToolResultMessage, UserMessage
 
-from casual_mcp_nb.discovery import (
-    SEARCH_TOOLS,
-    SearchToolsTool,
-    SyntheticTool,
-    SyntheticToolResult,
-    ToolSearchIndex,
-    discovered_in,
-    generate_manifest,
-    loaded_in,
-    not_loaded_error,
-    partition_tools,
-)
-from casual_mcp_nb.toolsets import filter_tools
-from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.tokens import definition_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.tokens import definition_tokens
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import SEARCH_TOOLS
+from casual_mcp_nb.conversation.messages import loaded_in
+from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.manifest import generate_manifest, partition_tools
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
+from casual_mcp_nb.discovery.toolsets import filter_tools
 
 ZONES: Mapping[str, Any] = {
     "type": "object",
@@ -425,9 +419,10 @@ def test_the_definition_carries_the_manifest_between_its_tags() -> None:
 
 @pytest.mark.defect("H14")
 def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None:
-    from casual_mcp_nb.discovery import browse_tools
+    from casual_mcp_nb.discovery.browse import browse_tools
     from casual_mcp_nb.discovery.synthetic import BUILT_IN
-    from casual_mcp_nb.engine import bridge, large_results
+    from casual_mcp_nb.engine import results as large_results
+    from casual_mcp_nb.engine import tool_view as bridge
 
     shelf = browse_tools(DEFERRED)
     definitions = [
@@ -477,7 +472,7 @@ def test_the_error_for_a_tool_that_is_not_loaded_names_the_search_tool() -> None
 
 def test_importing_discovery_does_not_import_the_index() -> None:
     code = (
-        "import sys, casual_mcp_nb.discovery as d; d.SearchToolsTool([]); "
-        "assert not {'numpy', 'rank_bm25', 'casual_llm', 'casual_mcp_nb.discovery.index'} & set(sys.modules); d.ToolSearchIndex"
+        "import sys; from casual_mcp_nb.discovery.search_tools import SearchToolsTool; SearchToolsTool([]); "
+        "assert not {'numpy', 'rank_bm25', 'casual_llm', 'casual_mcp_nb.discovery.index'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -6,8 +6,10 @@ from typing import Any
 
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-from casual_mcp_nb.discovery import SearchToolsTool, SyntheticToolResult, loaded_in, used_in
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.messages import loaded_in
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, used_in
 
 CITIES = ("Oslo", "Rome", "Paris", "Berlin", "Madrid", "Vienna")
 TOOLS = Catalog([ToolSpec(f"in_{city.lower()}", "forecast", f"Weather of {city}.") for city in CITIES])

@@ -12,12 +12,29 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
 
-from casual_mcp_nb.types.budget import Budget, TurnCosts
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.diagnosis import Check, Diagnosis
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.diagnosis import Check, Diagnosis, Help, HelpRow
+from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, TermScore
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import (
+    ClientRow,
+    Clients,
+    ExplorerSnapshot,
+    Manifest,
+    ModelRow,
+    Models,
+    Servers,
+    ServerStatus,
+    SessionStatus,
+    SystemPrompt,
+    Tools,
+    ToolSets,
+)
+from casual_mcp_nb.base.tokens import Budget, TokenParts, TokenUsage, TurnCosts
+from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolName, ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import (
     Event,
     Notice,
     Request,
@@ -33,28 +50,9 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.help import Help, HelpRow
-from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermScore
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import (
-    ClientRow,
-    Clients,
-    ExplorerSnapshot,
-    Manifest,
-    ModelRow,
-    Models,
-    Servers,
-    ServerStatus,
-    SessionStatus,
-    SystemPrompt,
-    Tools,
-    ToolSets,
-)
-from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
-from casual_mcp_nb.types.step import StepDiff
-from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
-from casual_mcp_nb.types.tool import Catalog, ToolAnnotations, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+from casual_mcp_nb.conversation.step import StepDiff
+from casual_mcp_nb.conversation.turn import Trace, Turn
 
 Say = Callable[[str], str]
 

@@ -9,8 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.display import MAX_BYTES, mimebundle
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
     ApprovalAsked,
     ContextTrimmed,
@@ -25,7 +25,7 @@ from casual_mcp_nb.types.event import (
     TextEdited,
     ToolsSearched,
 )
-from casual_mcp_nb.types.tool import ToolName
+from casual_mcp_nb.views import MAX_BYTES, mimebundle
 from tests.display.conftest import turn_events
 from tests.display.test_display_hostile import HOSTILE, all_tokens
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 
-from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
-from casual_mcp_nb.display.plain import to_text
-from casual_mcp_nb.display.view import Block, DisplayLimits, Section, cell_text, fit
-from casual_mcp_nb.types.budget import Budget, TurnCosts
-from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.search import SearchResults, TermScore
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import Manifest, ServerStatus, SessionStatus
+from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import (
     Event,
     Notice,
     StepFinished,
@@ -29,13 +30,11 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.search import SearchResults, TermScore
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Manifest, ServerStatus, SessionStatus
-from casual_mcp_nb.types.stats import ChatStats, TokenUsageStats
-from casual_mcp_nb.types.tokens import TokenUsage
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.conversation.stats import ChatStats, TokenUsageStats
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.view import Block, DisplayLimits, Section, cell_text, fit
+from casual_mcp_nb.views import mimebundle, page, turn_bundle, view_of
 
 CALL = ToolName("math", "add")
 
@@ -115,8 +114,8 @@ def test_a_noun_answers_jupyter_and_print_with_its_display(make: Any) -> None:
 
 def test_the_display_room_needs_neither_ipython_nor_the_engine() -> None:
     code = (
-        "import sys, casual_mcp_nb.display\n"
-        "rooms = ('IPython', 'fastmcp', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook', 'casual_mcp_nb.connections')\n"
+        "import sys, casual_mcp_nb.views\n"
+        "rooms = ('IPython', 'fastmcp', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook.loop', 'casual_mcp_nb.servers.connection')\n"
         "print([room for room in rooms if room in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.views import mimebundle
 
 COMPONENTS = [
     "server",

@@ -16,9 +16,9 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from casual_mcp_nb.display import mimebundle, page
-from casual_mcp_nb.display.markdown import escape
-from casual_mcp_nb.display.text import clean, cut, first, one_line
+from casual_mcp_nb.display.plain import escape
+from casual_mcp_nb.display.words import clean, cut, first, one_line
+from casual_mcp_nb.views import mimebundle, page
 
 HOSTILE = {
     "script": "<script>document.body.dataset.pwned = 1</script>",

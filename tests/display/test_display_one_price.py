@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.types.event import Request
-from casual_mcp_nb.types.session import Servers, SessionStatus
-from casual_mcp_nb.types.tokens import TokenParts
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.status import Servers, SessionStatus
+from casual_mcp_nb.base.tokens import TokenParts
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.views import mimebundle
 
 pytestmark = pytest.mark.defect("C6")
 INFO = ToolSpec("system-info", "system_info", "What machine this is, with its name and its load.", {"type": "object"})

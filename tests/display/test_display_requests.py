@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 
-from casual_mcp_nb.display import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
-from casual_mcp_nb.types.content import ContentPart
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
     ApprovalAsked,
     Event,
@@ -25,10 +26,9 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.step import Step, ToolCall
-from casual_mcp_nb.types.tokens import CacheMiss, TokenParts, TokenUsage
-from casual_mcp_nb.types.tool import ToolName
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.conversation.step import Step, ToolCall
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.views import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
 
 
 def plain(value: Any) -> str:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 
-from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle
-from casual_mcp_nb.display.html import to_html
-from casual_mcp_nb.display.markdown import to_markdown
-from casual_mcp_nb.display.plain import to_text
-from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.status import Manifest, ModelRow, Models, Servers, ServerStatus, Tools
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import (
     Event,
     Request,
     SearchRow,
@@ -29,10 +28,10 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.session import Manifest, ModelRow, Models, Servers, ServerStatus, Tools
-from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.display.html import to_html
+from casual_mcp_nb.display.plain import to_markdown, to_text
+from casual_mcp_nb.views import MAX_BYTES, live_bundle, mimebundle
 
 MEGABYTE = 1_000_000
 ADD = ToolName("math", "add")

@@ -10,15 +10,16 @@ from kit.shops import shelves
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Session, load_config
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection
-from casual_mcp_nb.engine.view import ASSUMED_WINDOW
+from casual_mcp_nb.engine.tool_view import ASSUMED_WINDOW
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.providers import ModelFactory, scripted_model
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 SERVERS = {"weather": weather, "desk": desk}
 NAMES = ["weather__forecast", "weather__history", "desk__note"]

@@ -11,17 +11,18 @@ from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 from kit.weather import desk
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import ApprovalAsked, ToolStarted
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.planning import planned_calls, run_planned
+from casual_mcp_nb.engine.plan import planned_calls, run_planned
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import ApprovalAsked, ToolStarted
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 SEARCH, CALL = "search_tools", "call_tool"
 

@@ -9,19 +9,20 @@ import pytest
 from casual_llm.messages import UserMessage
 from kit.weather import weather
 
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import Servers, SessionStatus
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.context import turn_budget
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.turn_estimate import turn_budget
-from casual_mcp_nb.engine.view import ToolView, compile_view
-from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Servers, SessionStatus
-from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.engine.tool_view import ToolView, compile_view
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 BROWSING = ["browse_toolkit", "load_tools", "unload_tools"]
 PARAMETERS = {

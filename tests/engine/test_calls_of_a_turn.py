@@ -19,15 +19,14 @@ from kit.history import assert_valid
 from kit.turns import ask
 
 from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.conversation.event import ToolFinished, ToolProgress
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.before_model_call import MessageEdit
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import MaxIterationsError, RepeatedCallError, UsageError
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.providers.scripted import Call
-from casual_mcp_nb.types.event import ToolFinished, ToolProgress
-from casual_mcp_nb.types.step import EMPTY_RESULT, UNANSWERED
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers.scripted import Call, call, calls, scripted_model
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -12,12 +12,12 @@ from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
 from kit.raw_server import raw_config
 from kit.turns import ask
 
-from casual_mcp_nb.config import load_config
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
+from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.errors import ConfigError, UnknownNameError
-from casual_mcp_nb.providers import call
-from casual_mcp_nb.types.asking import AnswerLimits
+from casual_mcp_nb.providers.scripted import call
 
 Answer = Callable[[ApprovalRequest], Any]
 

@@ -23,14 +23,17 @@ from casual_llm.messages import (
 from fastmcp import FastMCP
 from kit.history import assert_valid
 
-from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.base.tokens import IMAGE_TOKENS, TokenUsage, message_tokens
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import ContextWindow, TokenCalibration, context_of, exchanges
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, ModelResponse, call, counting, scripted_model
-from casual_mcp_nb.providers.counting import counter_for
-from casual_mcp_nb.types.tokens import IMAGE_TOKENS, TokenUsage, message_tokens
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers import factory as counting
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import counter_for
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.views import mimebundle
 
 LONG = "word " * 500
 

@@ -13,12 +13,13 @@ from fastmcp import FastMCP
 from kit.option_rules import StrictProvider
 from kit.provider import PROVIDERS, answer
 
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import AnswerCutError
-from casual_mcp_nb.providers import ModelResponse, call, scripted_model
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 TOOL = "notes__write"
 

@@ -9,13 +9,14 @@ import pytest
 from casual_llm.messages import UserMessage
 from kit.weather import desk, weather
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 SEARCH = "search_tools"
 

@@ -11,11 +11,11 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
 
+from casual_mcp_nb.conversation.event import Request, TextEdited
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.event import Request, TextEdited
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from kit.history import assert_valid
 
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
 

@@ -13,13 +13,13 @@ from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ContextOverflowError
 from casual_mcp_nb.providers._reading import stated_window
 from casual_mcp_nb.providers.registry import specs, window_of
-from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
-from casual_mcp_nb.types.trace import Turn
 
 WINDOW = 4_096
 WORDINGS: dict[str, list[str]] = {

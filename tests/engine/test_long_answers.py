@@ -14,13 +14,14 @@ from kit.scripted_http import Reply
 from kit.streams import KINDS, streamed
 from kit.turns import ask
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.event import ServerLog, TextDelta, TurnFinished
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.errors import AnswerLimitError
-from casual_mcp_nb.providers import ModelFactory, call
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.event import ServerLog, TextDelta, TurnFinished
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 
 class Streaming(Provider):

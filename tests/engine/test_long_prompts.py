@@ -11,7 +11,7 @@ from kit.obedient import Obedient, order
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.types.tokens import estimate_tokens, message_tokens, sampled
+from casual_mcp_nb.base.tokens import estimate_tokens, message_tokens, sampled
 from casual_mcp_nb.widgets.conversation import ConversationState
 
 MEGABYTES = 6

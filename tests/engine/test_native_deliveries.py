@@ -9,19 +9,20 @@ import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 
-from casual_mcp_nb.connections import ServerManager
-from casual_mcp_nb.discovery import SyntheticToolResult
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import ContextWindow
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.run import Run
-from casual_mcp_nb.providers import ModelFactory, call, scripted_model
 from casual_mcp_nb.providers.chat_model import ChatModel
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import Request
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 SEARCH = "search_tools"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import McpToolChat, Session, SyntheticToolResult, ToolSetConfig
-from casual_mcp_nb.engine.own_tools import MAX_CONTENT
+from casual_mcp_nb.conversation.event import ServerLog, StepStarted
+from casual_mcp_nb.engine.tool_view import MAX_CONTENT
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-from casual_mcp_nb.types.event import ServerLog, StepStarted
 
 CONFIG: dict[str, Any] = {
     "servers": {name: {"bundled": name, "transport": "in-process", "defer_loading": True} for name in ("math", "time")},

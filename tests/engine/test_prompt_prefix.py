@@ -11,17 +11,18 @@ from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 from kit.weather import desk, weather
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import message_tokens
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import READ_RESULT, Request
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.context import PromptPrefix
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.prefix import PromptPrefix
-from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import READ_RESULT, Request
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tokens import message_tokens
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 SEARCH = "search_tools"
 

@@ -10,9 +10,9 @@ from fastmcp import FastMCP
 from kit.raw_server import raw_config, text_result
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.connections import tool_from_mcp
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.convert import tool_from_mcp
 
 
 def board() -> FastMCP[Any]:

@@ -15,15 +15,15 @@ from kit.turns import ask
 from kit.waiting import wait_for_text
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.approval import ApprovalRequest
+from casual_mcp_nb.base.mcp import MAX_SAMPLES
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.errors import ProviderError, UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.sampling import MAX_SAMPLES
-from casual_mcp_nb.types.tokens import TokenUsage
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 SECRET = "s3cret-key-0123456789"
 

@@ -9,10 +9,10 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.instructions import TOKENS_EACH, TOKENS_IN_ALL
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.providers.scripted import scripted_model
 
 
 def server(name: str, instructions: str) -> FastMCP[Any]:

@@ -9,8 +9,8 @@ from fastmcp import FastMCP
 from kit.flipping import READ_ONLY, flipping, tool
 
 from casual_mcp_nb import McpToolChat, Session, ToolContext
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 MATH = {"math": {"bundled": "math", "transport": "in-process"}}
 

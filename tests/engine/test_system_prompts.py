@@ -14,7 +14,7 @@ from kit.obedient import Obedient, order
 
 from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.cli.app import main
-from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.conversation.event import Notice
 
 pytestmark = pytest.mark.defect("H1")
 

@@ -13,10 +13,10 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
 
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 SOURCE = '''
 """A server whose tool opens a toolset, as GitHub's does."""

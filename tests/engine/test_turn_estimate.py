@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.turn_estimate import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
-from casual_mcp_nb.engine.view import ToolView, compile_view
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.budget import Budget
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.engine.context import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
+from casual_mcp_nb.engine.tool_view import ToolView, compile_view
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
 def view(deferred: int, **options: object) -> ToolView:

@@ -12,18 +12,20 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 from fastmcp import Context, FastMCP
 from kit.history import assert_valid
 
-from casual_mcp_nb.connections import Handlers, ServerManager
-from casual_mcp_nb.engine.approval import ApprovalRequest
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.event import Event, TextDelta, ToolFinished, ToolProgress, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.consent import ApprovalRequest
+from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
 from casual_mcp_nb.errors import MaxIterationsError, ProviderError, ToolSetError, UnknownNameError
-from casual_mcp_nb.providers import ModelFactory, ModelResponse, call, calls, scripted_model
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.event import Event, TextDelta, ToolFinished, ToolProgress, TurnFinished, TurnStarted
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tokens import TokenUsage
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 
 class Server:

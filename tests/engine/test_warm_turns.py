@@ -11,12 +11,13 @@ import pytest
 from fastmcp import FastMCP
 from kit.turns import ask
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
-from casual_mcp_nb.providers import ModelFactory, call
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import call
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 TOOLS = 1_200
 

@@ -9,7 +9,7 @@ import pytest
 from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 TOOLS = {
     name: {"result": {"content": [{"type": "text", "text": name}]}} for name in ("read", "write", "drop_table", "drop_row")

@@ -11,12 +11,12 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
 
-from casual_mcp_nb.engine.approval import ApprovalRequest
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.engine.answers import MAX_CALLS, MAX_TEXT, written_calls
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.written_calls import MAX_CALLS, MAX_TEXT, written_calls
+from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.providers.scripted import scripted_model
 
 NAME = "math__add"
 OBJECT = '{"name": "math__add", "arguments": {"a": 1, "b": 2}}'

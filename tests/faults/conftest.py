@@ -17,8 +17,8 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.providers.registry import specs
 
 WARM = (
-    "casual_mcp_nb.connections._mcp_session",
-    "casual_mcp_nb.connections._http",
+    "casual_mcp_nb.servers.mcp_session",
+    "casual_mcp_nb.servers.transport",
     "casual_mcp_nb.session",
     "jsonschema",
 )

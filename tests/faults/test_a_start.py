@@ -13,11 +13,11 @@ from kit.scripted_http import Reply, ScriptedHttp
 from kit.turns import ask
 from kit.waiting import wait_until
 
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.secret import MASK
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.providers.scripted import call, calls
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

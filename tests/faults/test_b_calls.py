@@ -17,8 +17,8 @@ from kit.processes import marked, wait_gone
 from kit.scripted_http import Reply
 from kit.turns import ask
 
-from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.event import ToolProgress
+from casual_mcp_nb.conversation.event import ToolProgress
+from casual_mcp_nb.providers.scripted import call, calls
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

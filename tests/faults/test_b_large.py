@@ -14,12 +14,12 @@ from kit.raw_server import text_result
 from kit.secrets import planted
 from kit.turns import ask
 
-from casual_mcp_nb.connections._stderr import KEPT_BYTES
-from casual_mcp_nb.engine.limits import TurnLimits
-from casual_mcp_nb.engine.notices import MAX_LOGS
-from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.event import Notice
-from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.conversation.event import Notice
+from casual_mcp_nb.engine.events import MAX_LOGS
+from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.providers.scripted import call, calls
+from casual_mcp_nb.servers.process import KEPT_BYTES
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -15,9 +15,9 @@ from kit.mcp_http import McpHttp
 from kit.secrets import planted
 from kit.turns import ask
 
-from casual_mcp_nb.connections._session import MAX_PARTS
-from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.providers.scripted import call, calls
+from casual_mcp_nb.servers._sdk_session import MAX_PARTS
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -12,7 +12,7 @@ from kit.history import assert_valid
 from kit.scripted_http import Reply, ScriptedHttp
 from kit.turns import ask
 
-from casual_mcp_nb.providers import call
+from casual_mcp_nb.providers.scripted import call
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

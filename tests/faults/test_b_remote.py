@@ -12,7 +12,7 @@ from kit.mcp_http import McpHttp
 from kit.scripted_http import Reply
 from kit.turns import ask
 
-from casual_mcp_nb.providers import call, calls
+from casual_mcp_nb.providers.scripted import call, calls
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 from kit.history import assert_valid
 from kit.turns import ask
 
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

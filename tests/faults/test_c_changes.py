@@ -10,10 +10,10 @@ import pytest
 from kit.history import assert_valid
 from kit.turns import ask
 
-from casual_mcp_nb.config import Settings
+from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.providers import call, calls
+from casual_mcp_nb.providers.scripted import call, calls
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

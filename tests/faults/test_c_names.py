@@ -13,12 +13,12 @@ from casual_llm.messages import UserMessage
 from kit.history import assert_valid
 from kit.turns import ask
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ConfigError, ToolSetError
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -12,12 +12,12 @@ from kit.history import assert_valid
 from kit.provider import PROVIDERS, Provider, answer
 from kit.turns import ask
 
+from casual_mcp_nb.base.schema import MAX_PROPERTIES
+from casual_mcp_nb.base.status import Tools
+from casual_mcp_nb.base.tool import MAX_DESCRIPTION
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.schema.limits import MAX_PROPERTIES
-from casual_mcp_nb.types.session import Tools
-from casual_mcp_nb.types.tool import MAX_DESCRIPTION
+from casual_mcp_nb.providers.scripted import call, calls
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -12,7 +12,7 @@ from kit.history import assert_valid
 from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 Raw = Callable[..., dict[str, Any]]
 

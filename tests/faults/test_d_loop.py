@@ -13,11 +13,11 @@ from kit.message_rules import GEMINI
 from kit.provider import PROVIDERS, Provider, answer
 from kit.turns import ask
 
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import MaxIterationsError
-from casual_mcp_nb.providers import call
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.scripted import call
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

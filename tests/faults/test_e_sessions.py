@@ -17,7 +17,7 @@ from kit.waiting import wait_for_text
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ClosedError, UsageError
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 MARK = new_mark()
 

@@ -14,7 +14,7 @@ from kit.scripted_http import Reply
 from kit.secrets import assert_nowhere, planted
 from nbclient import NotebookClient
 
-from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.base.secret import MASK
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
 

@@ -18,13 +18,13 @@ from kit.scripted_http import Reply
 from kit.secrets import assert_nowhere, every_log, planted
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.config import load_config
-from casual_mcp_nb.connections import keep_out_of_log, route_library_logs
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import CasualMcpError
-from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 
 LOOK = {"secrets": "masked"}
 NAMES = ("key", "env", "argument", "option", "header", "bearer", "auth", "password", "query", "path")

@@ -17,11 +17,11 @@ from kit.asked import asked
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.tool import Permission
 from casual_mcp_nb.errors import TrustRequiredError, UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.evaluation import Case
-from casual_mcp_nb.types.permission import Permission
+from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 SECRET = "sk-live-0123456789abcdef0123"
 
@@ -175,7 +175,7 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
 
 @pytest.mark.fault(106)
 def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("casual_mcp_nb.engine.audit.MAX_RECORDS", 3)
+    monkeypatch.setattr("casual_mcp_nb.conversation.audit.MAX_RECORDS", 3)
     with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
         for number in range(5):
             session.call_tool("math:add", a=number, b=1)

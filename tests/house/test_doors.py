@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb import Config, ModelFactory, Session, doors
+from casual_mcp_nb.base.diagnosis import Check
 from casual_mcp_nb.cli.app import app, main
 from casual_mcp_nb.doors import WAYS, Door, in_words_of
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.serve.problems import problem_of
-from casual_mcp_nb.types.diagnosis import Check
 
 pytestmark = pytest.mark.defect("L5")
 

@@ -1,6 +1,6 @@
 """This package's use of libraries beyond their documentation: one place that lists it, its reason and its fallback.
 
-CI runs this test and those of `tests/connections` and `tests/providers` with the lowest and with the newest releases that
+CI runs this test and those of `tests/servers` and `tests/providers` with the lowest and with the newest releases that
 `pyproject.toml` allows.
 """
 
@@ -52,21 +52,21 @@ PRIVATE = [
     Used(
         "mcp",
         "mcp.client.session:ClientSession._absorb_tool_listing",
-        "connections/_session.py reads a long list of tools in slices, and tells the session what it read",
+        "servers/_sdk_session.py reads a long list of tools in slices, and tells the session what it read",
         "tools with wrong `x-mcp-header`s are offered, and no argument is repeated in a header",
         ("self", "result", "complete"),
     ),
     Used(
         "mcp",
         "mcp.client.session:ClientSession._build_capabilities",
-        "connections/_session.py declares roots and sampling only to the versions that have them",
+        "servers/_sdk_session.py declares roots and sampling only to the versions that have them",
         "they are declared to all versions",
         ("self", "version"),
     ),
     Used(
         "fastmcp",
         "fastmcp.client.client:Client._await_with_session_monitoring",
-        "connections/_session.py leaves the watching of a session to the session",
+        "servers/_sdk_session.py leaves the watching of a session to the session",
         "each request takes two more tasks",
         ("self", "coro"),
     ),
@@ -110,42 +110,42 @@ EXTENDED = [
     Used(
         "mcp",
         "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.send_raw_request",
-        "connections/_session.py repairs results before the SDK validates them",
+        "servers/_sdk_session.py repairs results before the SDK validates them",
         "one wrong part of a result makes the whole call fail",
         ("self", "method", "params", "opts"),
     ),
     Used(
         "mcp",
         "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.run",
-        "connections/_session.py learns of the end of a stream",
+        "servers/_sdk_session.py learns of the end of a stream",
         "a server that ended is noticed at the next call",
         ("self", "on_request", "on_notify"),
     ),
     Used(
         "mcp",
         "mcp.client.session:ClientSession.validate_tool_result",
-        "connections/_session.py keeps a result that breaks its own schema",
+        "servers/_sdk_session.py keeps a result that breaks its own schema",
         "such a call fails, and the check runs on the event loop",
         ("self", "name", "result"),
     ),
     Used(
         "mcp",
         "mcp.client.session:ClientSession.dispatch_input_request",
-        "connections/_session.py refuses what was not declared",
+        "servers/_sdk_session.py refuses what was not declared",
         "a server can ask for what was not declared, and gets the SDK's answer",
         ("self", "ctx", "request"),
     ),
     Used(
         "mcp",
         "mcp.client.streamable_http:streamable_http_client",
-        "connections/_http.py raises the limit of an event",
+        "servers/transport.py raises the limit of an event",
         "servers over HTTP cannot be connected",
         ("url", "http_client", "max_sse_event_size"),
     ),
     Used(
         "fastmcp",
         "fastmcp.client.transports.base:TransportOptions",
-        "connections/_session.py provides its own session class",
+        "servers/_sdk_session.py provides its own session class",
         "no server can be connected",
         ("session_class",),
     ),

@@ -85,7 +85,7 @@ def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
     done = checked(outside, caller=CALLER, mistake=MISTAKE)
     revealed = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
     assert len(revealed) == 3, done.stdout + done.stderr
-    assert revealed[0] == "casual_mcp_nb.types.trace.Turn"
+    assert revealed[0] == "casual_mcp_nb.conversation.turn.Turn"
     assert revealed[1] in ("str | None", "builtins.str | None")
     assert "Any" not in revealed[2].split("[")[0]
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]

@@ -91,11 +91,11 @@ DROPPED_NAMES = frozenset(
 """Names that tell how a value arose and not what it is; underscores around a name and capitals make no difference."""
 
 NAMES_THAT_STAY: dict[tuple[str, str], str] = {
-    ("casual_mcp_nb/widgets/conversations.py", "found"): "a command that the front end calls",
-    ("casual_mcp_nb/connections/_resources.py", "known"): "not renamed yet",
+    ("casual_mcp_nb/widgets/conversation.py", "found"): "a command that the front end calls",
+    ("casual_mcp_nb/servers/resources.py", "known"): "not renamed yet",
     ("casual_mcp_nb/discovery/index.py", "_KNOWN"): "not renamed yet",
-    ("casual_mcp_nb/display/session.py", "_FOUND"): "not renamed yet",
-    ("casual_mcp_nb/evaluation/_judge.py", "found"): "not renamed yet",
+    ("casual_mcp_nb/notebook/views.py", "_FOUND"): "not renamed yet",
+    ("casual_mcp_nb/experiments/evaluate.py", "found"): "not renamed yet",
     ("casual_mcp_nb/magics/commands.py", "_LOOK"): "not renamed yet",
     ("casual_mcp_nb/session.py", "_kept"): "not renamed yet",
     ("casual_mcp_nb/session.py", "found"): "not renamed yet",

@@ -11,8 +11,8 @@ from kit.scripts import run_script
 from kit.traces import same_apart_from_times
 
 from casual_mcp_nb import Conversation, Session
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.store import Cassette
+from casual_mcp_nb.cassettes.format import Cassette
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.event import ServerLog, ToolProgress
+from casual_mcp_nb.conversation.event import ServerLog, ToolProgress
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 pytestmark = pytest.mark.integration
 

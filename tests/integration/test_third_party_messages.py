@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.connections import Connection, Handlers
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.event import ServerLog, ToolProgress, ToolStarted
-from casual_mcp_nb.types.sampling import SamplingAnswer, SamplingRequest
-from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import SamplingAnswer, SamplingRequest
+from casual_mcp_nb.conversation.event import ServerLog, ToolProgress, ToolStarted
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb.servers.handlers import Handlers
 
 pytestmark = pytest.mark.integration
 

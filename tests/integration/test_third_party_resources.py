@@ -6,8 +6,8 @@ import pytest
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.providers.scripted import scripted_model
-from casual_mcp_nb.types.step import text_of
 
 pytestmark = pytest.mark.integration
 

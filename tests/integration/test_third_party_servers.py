@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.event import Notice, StepStarted
+from casual_mcp_nb.conversation.event import Notice, StepStarted
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 pytestmark = pytest.mark.integration
 

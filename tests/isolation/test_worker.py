@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kit.waiting import wait_until
 
-from casual_mcp_nb.isolation import GaveUp, Worker
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 CATASTROPHIC = {"schema": json.dumps({"pattern": "^(a+)+$"}), "value": "a" * 32 + "!"}
 PLAIN = {"schema": json.dumps({"type": "string"}), "value": "x"}

@@ -36,7 +36,7 @@ PACKAGE = str(Path(casual_mcp_nb.__file__).parent) + os.sep
 TESTS = str(Path(__file__).resolve().parents[1]) + os.sep
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
-ALLOWED = (("notebook/loop.py", "run"), ("notebook/callers.py", "serve"))
+ALLOWED = (("notebook/loop.py", "run"), ("notebook/loop.py", "serve"))
 """Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop, never the engine's."""
 STARTS = (("threading.py", "start"), ("subprocess.py", "_execute_child"))
 """Where a thread waits until the thread or process that it starts is given a processor."""

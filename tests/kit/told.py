@@ -15,8 +15,8 @@ from kit.travel import travel_server
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.notebook.interaction.questions import Question
-from casual_mcp_nb.providers import scripted_model
+from casual_mcp_nb.notebook.questions import Question
+from casual_mcp_nb.providers.scripted import scripted_model
 from casual_mcp_nb.widgets.conversation import ConversationState
 
 CONFIG: dict[str, Any] = {

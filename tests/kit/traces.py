@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from casual_mcp_nb.types.event import Event, ServerLog, TextDelta, TurnStarted
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.conversation.event import Event, ServerLog, TextDelta, TurnStarted
+from casual_mcp_nb.conversation.turn import Turn
 
 
 def same_apart_from_times(turn: Turn) -> list[Event]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from casual_llm.messages import UserMessage
 
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, scripted_model
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.scripted import scripted_model
 
 
 async def ask(

@@ -18,10 +18,10 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.providers._building import need
 from casual_mcp_nb.providers.registry import spec_of, specs
-from casual_mcp_nb.types.trace import Turn
 
 pytestmark = pytest.mark.defect("H12")
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from casual_mcp_nb.base.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
@@ -26,9 +27,8 @@ from casual_mcp_nb.magics.args import (
     split_model,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.magics.complete import help_of
 from casual_mcp_nb.notebook.live import Echo
-from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 
 
 @pytest.mark.parametrize(

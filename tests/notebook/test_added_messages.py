@@ -19,9 +19,9 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 
 from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.conversation.step import EMPTY_RESULT
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.types.step import EMPTY_RESULT
 
 HOSTILE = "<script>alert(1)</script>"
 

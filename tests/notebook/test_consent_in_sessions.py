@@ -16,11 +16,10 @@ from kit.raw_server import raw_config
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.diagnosis import Check
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.diagnosis import Check
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 FLIP = {"servers": {"shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", READ_ONLY)])}}
 PAY = call("shop__pay")

@@ -15,9 +15,9 @@ from kit.history import assert_valid
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from kit.provider import PROVIDERS, Provider, answer
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.prices import Cost
+from casual_mcp_nb.views import mimebundle
 
 PRICES = {"m-1": {"input": 1_000, "output": 10_000, "currency": "EUR"}}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.types.diagnosis import Check
+from casual_mcp_nb.base.diagnosis import Check
 
 SECRET = "sk-a-secret-that-nobody-reads-0123456789"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.files import write_text
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
 HOSTILE = "<script>alert(1)</script> [x](https://evil.example) **b**"

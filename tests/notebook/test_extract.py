@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import AuthenticationError, ExtractionError, UsageError
-from casual_mcp_nb.extract.json_text import json_values
-from casual_mcp_nb.notebook.extract import read_as
-from casual_mcp_nb.providers import ChatModel, scripted_model
+from casual_mcp_nb.notebook.extract import json_values, read_as
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.scripted import scripted_model
 
 
 class Person(BaseModel):

@@ -16,13 +16,13 @@ from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.display import MAX_BYTES, mimebundle
+from casual_mcp_nb.base.content import Picture, media_type_of, pictures_of
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.errors import ContextOverflowError, UsageError
 from casual_mcp_nb.notebook.images import MAX_BYTES as MAX_IMAGE_BYTES
 from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.image import Picture, media_type_of, pictures_of
+from casual_mcp_nb.providers.scripted import scripted_model
+from casual_mcp_nb.views import MAX_BYTES, mimebundle
 
 # The smallest image of each kind that a reader takes.
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")

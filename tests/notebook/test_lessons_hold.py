@@ -14,8 +14,8 @@ import nbformat
 import pytest
 
 from casual_mcp_nb import Case, Session, ToolName
-from casual_mcp_nb.display import view_of
 from casual_mcp_nb.display.view import SIZE_TIERS, Bar, Table
+from casual_mcp_nb.views import view_of
 
 pytestmark = pytest.mark.defect("C7")
 LESSONS = Path(__file__).resolve().parents[2] / "notebooks"

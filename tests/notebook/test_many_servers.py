@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.connections.connection import Connection
-from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.widgets import Explorer
 
 

@@ -10,8 +10,8 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.event import ToolFinished, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.event import ToolFinished, TurnFinished, TurnStarted
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_an_observer_that_raises_harms_neither_the_turn_nor_the_others(
     turn = session.chat("x", model=scripted_model(call("box__put", thing="hat"), "done"))
     assert turn.status == "done"
     assert {TurnStarted, ToolFinished, TurnFinished} <= {type(event) for event in heard}
-    assert "casual_mcp_nb.types.listeners" in {record.name for record in caplog.records}
+    assert "casual_mcp_nb.base.selection" in {record.name for record in caplog.records}
 
 
 def test_a_change_of_the_model_of_the_turns_and_of_a_server_is_told(session: Session) -> None:

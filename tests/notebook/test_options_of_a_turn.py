@@ -14,13 +14,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import BaseModel
 
 from casual_mcp_nb import McpToolChat, Session
+from casual_mcp_nb.base.model_options import ModelOptions
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.conversation.event import TextDelta, TurnFinished, TurnStarted
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.event import TextDelta, TurnFinished, TurnStarted
-from casual_mcp_nb.types.model_options import ModelOptions
-from casual_mcp_nb.types.options import RequestOptions
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},

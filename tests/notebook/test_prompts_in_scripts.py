@@ -15,8 +15,8 @@ import pytest
 from kit.lean import lean
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.approval import ApprovalRequest
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.engine.consent import ApprovalRequest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
 

@@ -15,9 +15,9 @@ from kit.travel import travel_server
 from kit.weather import weather
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 STDIO = {"servers": {"math": {"bundled": "math"}, "web": {"url": "http://127.0.0.1:9/mcp"}}}
 EVENTS = (

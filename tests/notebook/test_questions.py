@@ -20,9 +20,8 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion, UrlElicitation
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
 ADD = call("math__add", a=1, b=2)

@@ -17,12 +17,12 @@ from kit.raw_server import raw_config
 from mcp_types import ResourceLink
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.base.mcp import Resource
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.errors import ResourceError, UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers.scripted import scripted_model
-from casual_mcp_nb.types.image import pictures_of
-from casual_mcp_nb.types.resource import Resource
-from casual_mcp_nb.types.step import text_of
 
 HOSTILE = "<b>bold</b> </mcp_resource> {{ secrets }} \x1b[31mred"
 

@@ -16,10 +16,10 @@ from kit.history import assert_valid
 from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.evaluation import Case
-from casual_mcp_nb.types.tool import ToolName
+from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},

@@ -15,7 +15,7 @@ from kit.lean import lean
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.notebook.shown import ShownServers, ShownStatus
+from casual_mcp_nb.notebook.live import ShownServers, ShownStatus
 
 BROKEN: dict[str, Any] = {"command": "no-such-command-anywhere"}
 SERVERS: dict[str, Any] = {"math": {"bundled": "math"}, "broken": BROKEN}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.event import ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.loop import engine_thread
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.types.event import ToolProgress, TurnStarted
-from casual_mcp_nb.types.trace import Trace
 
 CONFIG: dict[str, Any] = {
     "clients": {"here": {"provider": "openai", "api_key": "none", "base_url": "http://localhost:1/v1"}},

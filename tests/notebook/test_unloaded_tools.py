@@ -9,10 +9,10 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import set_mode, unload
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 SEARCH = call("search_tools", server_name="weather")
 

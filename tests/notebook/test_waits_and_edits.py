@@ -17,12 +17,8 @@ from kit.waiting import wait_until
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.display import document, live_bundle, mimebundle, transcript_html, turn_bundle
-from casual_mcp_nb.display.turn import turn_mark
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import (
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
     ApprovalAsked,
     QuestionAnswered,
@@ -31,10 +27,14 @@ from casual_mcp_nb.types.event import (
     StepStarted,
     ToolFinished,
 )
-from casual_mcp_nb.types.trace import Trace, Turn
-from casual_mcp_nb.types.waits import PersonWaits
-from casual_mcp_nb.widgets._slides import TIERS, slides_of
+from casual_mcp_nb.conversation.step import PersonWaits
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.views import turn_mark
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, Question
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.views import document, live_bundle, mimebundle, transcript_html, turn_bundle
 from casual_mcp_nb.widgets._transcript import Transcript
+from casual_mcp_nb.widgets.player import TIERS, slides_of
 
 WAIT = 60.0
 LINK = {"mode": "url", "message": "Log in.", "url": "https://login.example/?a=1", "elicitationId": "1"}
@@ -250,7 +250,7 @@ def test_a_running_turn_shows_the_edited_result(session: Session) -> None:
 @pytest.mark.defect("F11")
 @pytest.mark.parametrize("structured", [True, False])
 def test_the_line_of_an_edited_call_has_the_edited_result(structured: bool) -> None:
-    from casual_mcp_nb.display.calls import call_spans
+    from casual_mcp_nb.conversation.view_calls import call_spans
 
     box: FastMCP[Any] = FastMCP("box")
 

@@ -8,8 +8,8 @@ from fastmcp import FastMCP
 from kit.kernel import started_kernel
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.types.event import StepStarted, TurnStarted
+from casual_mcp_nb.conversation.event import StepStarted, TurnStarted
+from casual_mcp_nb.providers.scripted import scripted_model
 
 MAX_MODULES = 3
 

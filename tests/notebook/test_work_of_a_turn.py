@@ -16,11 +16,11 @@ from fastmcp import FastMCP
 
 import casual_mcp_nb
 from casual_mcp_nb import Session
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 PACKAGE = os.path.dirname(casual_mcp_nb.__file__) + os.sep
 MODES = {"desk": "loaded", "many": "deferred"}

@@ -12,10 +12,11 @@ import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client
 
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED, build
-from casual_mcp_nb.discovery import SearchToolsTool
-from casual_mcp_nb.providers import ChatModel, OfflineClient
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.providers.builtin.offline import OfflineClient
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.conversation.turn import Turn
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.discovery import ToolSearchIndex
+from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 QUESTIONS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("demo_questions.json").read_text())
 NOT_YET = {

@@ -9,7 +9,7 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.conversation.turn import Turn
 
 ON_THE_WAY = ["browse_toolkit", "load_tools", "unload_tools"]
 CONFIG: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.offline.replies import EXAMPLES
+from casual_mcp_nb.offline.planner import EXAMPLES
 
 QUESTIONS = [
     (

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, ImageContent, TextContent, UserMessage
 
-from casual_mcp_nb.providers import ChatModel, OfflineClient
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.providers.builtin.offline import OfflineClient
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 def tool(name: str, description: str, required: list[str] | None = None, server: str = "desk", **properties: Any) -> ToolSpec:

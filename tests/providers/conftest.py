@@ -21,9 +21,11 @@ from kit.requests import check_request
 from kit.scripted_http import Reply
 from mcp.types import TextContent
 
-from casual_mcp_nb.providers import ChatModel, ModelFactory, limits
-from casual_mcp_nb.providers._loading import touch
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.providers import limits
+from casual_mcp_nb.providers._bound_model import touch
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,16 +19,17 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.weather import desk
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import Event, PrefixChanged, ToolStarted
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.before_model_call import MessageEdit
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import Event, PrefixChanged, ToolStarted
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 TOPICS = ("forecast", "history", "storms", "tides", "alerts", "snow")
 MARK = ', "cache_control": {"type": "ephemeral"}'

@@ -13,14 +13,16 @@ from casual_llm.messages import UserMessage
 from kit.provider import Provider, answer
 from kit.scripted_http import Reply
 
-import casual_mcp_nb.display  # noqa: F401 - `str(turn)` would import it on the loop
+import casual_mcp_nb.views  # noqa: F401 - `str(turn)` would import it on the loop
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.event import ModelWait
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import RateLimitError
-from casual_mcp_nb.providers import ChatModel, ModelFactory, RetryScheduled, limits
-from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.event import ModelWait
-from casual_mcp_nb.types.trace import Trace, Turn
+from casual_mcp_nb.providers import limits
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, RetryScheduled
 
 ASKED = [UserMessage(content="Hello")]
 MINUTE = 60.0

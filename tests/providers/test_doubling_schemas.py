@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.providers._strict import strict_schema, without_nulls
+from casual_mcp_nb.providers.builtin.openai_responses import strict_schema, without_nulls
 
 ARGUMENTS = json.dumps({"x": {"a": None, "b": None}, "y": None})
 

@@ -14,7 +14,8 @@ from kit.streams import KINDS, reply, streamed
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import OverloadedError, ProviderError
-from casual_mcp_nb.providers import ChatModel, RequestAdapted, Retries, RetryScheduled
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.limits import RequestAdapted, Retries, RetryScheduled
 
 pytestmark = pytest.mark.defect("D8")
 

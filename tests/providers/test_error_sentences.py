@@ -14,8 +14,8 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
 from casual_mcp_nb.errors import IncompleteStreamError, PermissionDeniedError, ProviderError
-from casual_mcp_nb.providers import ChatModel
-from casual_mcp_nb.providers._error_bodies import MAX_BYTES
+from casual_mcp_nb.providers._reading import MAX_BYTES
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 ASKED = [UserMessage(content="Where is it?")]
 KEY = "sk-planted-secret-0123456789"

@@ -18,6 +18,8 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 from pydantic import BaseModel
 
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import (
@@ -30,9 +32,8 @@ from casual_mcp_nb.errors import (
     RateLimitError,
     UsageError,
 )
-from casual_mcp_nb.providers import ChatModel, RequestAdapted, Retries
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.options import RequestOptions
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.limits import RequestAdapted, Retries
 
 pytest.importorskip("google.genai")
 

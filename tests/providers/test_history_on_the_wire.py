@@ -25,12 +25,12 @@ from kit.message_rules import MISTRAL, OPENAI, RULES, mistral_ids, template_orde
 from kit.pictures import DOT
 from kit.provider import PROVIDERS, answer
 
+from casual_mcp_nb.conversation.event import StepFinished
+from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage, result_message
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel
-from casual_mcp_nb.providers._history import merged
-from casual_mcp_nb.types.event import StepFinished
-from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage, result_message
+from casual_mcp_nb.providers._messages import merged
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 ASKED = UserMessage(content="Go on.")
 IDS = [
@@ -209,7 +209,7 @@ async def test_broken_arguments_are_sent_back_empty_with_an_error_and_stay_in_th
 async def test_anthropic_is_told_which_results_failed_also_in_a_saved_conversation(
     name: str, strict: Callable[..., Any], desk: FastMCP
 ) -> None:
-    from casual_mcp_nb.types.conversation import Conversation
+    from casual_mcp_nb.conversation.conversation import Conversation
 
     calls = ((name, {}), ("desk__echo", {"text": "x"}))
     server = strict(RULES["anthropic"], answer("anthropic", "", *calls), answer("anthropic", "One failed."))

@@ -14,12 +14,12 @@ from kit.provider import Provider, answer, response, response_text
 from kit.scripted_http import Reply
 from kit.streams import reply
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.providers.factory import ModelFactory
 
 PAGE = {"title": "Tides", "url": "https://tide.example/a"}
 SEARCHED = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tide"}}

@@ -15,14 +15,13 @@ from kit.pictures import DOT
 from kit.provider import PROVIDERS, answer
 from kit.scripted_http import Reply
 
+from casual_mcp_nb.base.content import MAX_BYTES, MAX_IMAGES, ContentPart, ToolResult
+from casual_mcp_nb.base.tokens import IMAGE_TOKENS, message_tokens
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.messages import result_message
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel
-from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.image import MAX_BYTES, MAX_IMAGES
-from casual_mcp_nb.types.provider_state import result_message
-from casual_mcp_nb.types.tokens import IMAGE_TOKENS, message_tokens
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 pytestmark = pytest.mark.defect("D2")
 

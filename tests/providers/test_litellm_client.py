@@ -17,6 +17,8 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.streams import anthropic_blocks, reply, streamed
 
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.errors import (
     AuthenticationError,
     BadRequestError,
@@ -29,10 +31,8 @@ from casual_mcp_nb.errors import (
     ProviderTimeout,
     RateLimitError,
 )
-from casual_mcp_nb.providers import ChatModel
 from casual_mcp_nb.providers.builtin.litellm import LiteLLMClient, quiet_litellm
-from casual_mcp_nb.types.options import RequestOptions
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 pytest.importorskip("litellm")
 # Its warnings are about its own types, and about connections that its own cache holds.

@@ -11,9 +11,9 @@ import pytest
 from kit.scripted_http import Reply, ScriptedHttp
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.notebook.models_at_hand import hint_of, models_at_hand
-from casual_mcp_nb.providers import local_servers
-from casual_mcp_nb.providers.local_servers import LOCAL_SERVERS, LocalServer, RunningServer, running_servers
+from casual_mcp_nb.notebook.doctor import hint_of, models_at_hand
+from casual_mcp_nb.providers import registry as local_servers
+from casual_mcp_nb.providers.registry import LOCAL_SERVERS, LocalServer, RunningServer, running_servers
 
 # The lists as each server writes them.
 LISTS: dict[str, Any] = {

@@ -17,9 +17,10 @@ from casual_llm.messages import (
 from kit.provider import PROVIDERS, Provider, answer
 
 from casual_mcp_nb import McpToolChat, UsageError
-from casual_mcp_nb.providers import ModelFactory, scripted_model
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.nesting import MAX_PARTS
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.limits import MAX_PARTS
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import scripted_model
 
 
 def conversation(parts: int, calls: int) -> list[ChatMessage]:

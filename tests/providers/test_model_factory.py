@@ -14,13 +14,15 @@ import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 from kit.provider import PROVIDERS, own_variable
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.cassettes.format import Cassette
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
-from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
+from casual_mcp_nb.providers.builtin.offline import OfflineClient
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.store import Cassette
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.tokens import TokenUsage
 
 KEY = "sk-planted-secret-0123456789"
 CONFIG = Config.model_validate(

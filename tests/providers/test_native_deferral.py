@@ -23,13 +23,14 @@ from kit.provider import Provider, answer, response, response_call, response_tex
 from kit.scripted_http import Reply
 from kit.streams import anthropic_blocks, reply, streamed
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, NativeDeferralError
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -166,7 +167,7 @@ async def test_only_a_search_that_succeeded_loads(
     name = "search_tools" if role == "failed" else "desk__plain"
     said = result("p", name, card("desk__a"))
     if role == "failed":
-        from casual_mcp_nb.types.provider_state import result_message
+        from casual_mcp_nb.conversation.messages import result_message
 
         said = result_message(name, "p", card("desk__a"), failed=True)
     later = [calling(call("s", "search_tools")), result("s", "search_tools", card("desk__a"))]

@@ -14,10 +14,10 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import OverloadedError, ProviderError
-from casual_mcp_nb.types.trace import Turn
 
 QWEN = {"capabilities": ["completion", "tools", "thinking"], "details": {"family": "qwen3"}}
 GPT_OSS = {"capabilities": ["completion", "tools", "thinking"], "details": {"family": "gptoss"}}

@@ -9,8 +9,8 @@ import pytest
 from casual_llm.messages import UserMessage
 from kit.provider import answer
 
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.providers.factory import ModelFactory
 
 
 @pytest.mark.parametrize(("window", "options"), [(32_000, {"num_ctx": 32_000, "num_predict": 99}), (None, {"num_predict": 99})])

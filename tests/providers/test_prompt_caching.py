@@ -19,15 +19,16 @@ from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply
 from kit.weather import desk
 
-from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.tokens import CacheMiss
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.providers.base import RequestAdapted
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.tokens import CacheMiss
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.limits import RequestAdapted
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 MARK = {"type": "ephemeral"}
 TOOLS = [{"name": name, "description": "x", "parameters": {"type": "object"}} for name in ("a", "b")]

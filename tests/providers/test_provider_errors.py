@@ -15,6 +15,7 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
 from casual_mcp_nb import errors
+from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import (
     AuthenticationError,
@@ -28,8 +29,8 @@ from casual_mcp_nb.errors import (
     ProviderTimeout,
     RateLimitError,
 )
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 
 ASKED = [UserMessage(content="Where is it?")]
 TOOL = {"name": "maps__find", "description": "Find a place.", "parameters": {"type": "object"}}

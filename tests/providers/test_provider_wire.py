@@ -13,11 +13,11 @@ from casual_llm import AssistantToolCall, AssistantToolCallFunction
 from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
 from kit.provider import gemini_call, own_variable, response, response_call, response_text
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.failure import MaskedError
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.errors import ProviderError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.failure import MaskedError
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.providers.factory import ModelFactory
 
 KEY = "sk-planted-secret-0123456789"
 PARAMETERS = {

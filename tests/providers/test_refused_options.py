@@ -12,12 +12,12 @@ from kit.option_rules import Rules, StrictProvider
 from kit.provider import Provider, answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, OverloadedError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.providers.factory import ModelFactory
 
 SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
 

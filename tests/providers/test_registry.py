@@ -8,8 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from casual_mcp_nb.providers.registry import GROUP, specs
-from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.providers.registry import GROUP, ProviderSpec, specs
 
 ROOT = Path(__file__).resolve().parents[2]
 

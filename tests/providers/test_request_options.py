@@ -12,12 +12,12 @@ from kit.option_rules import Rules, StrictProvider
 from kit.provider import PROVIDERS
 
 from casual_mcp_nb import load_config
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import StepStarted, TurnStarted
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UsageError
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import StepStarted, TurnStarted
-from casual_mcp_nb.types.trace import Trace, Turn
 
 SECRET = "hdr-4f9d0a7c1b2e"
 SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}

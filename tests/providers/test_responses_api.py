@@ -22,6 +22,7 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 from pydantic import BaseModel
 
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import (
@@ -33,9 +34,8 @@ from casual_mcp_nb.errors import (
     ProviderError,
     RateLimitError,
 )
-from casual_mcp_nb.providers import ChatModel
 from casual_mcp_nb.providers.builtin.openai_responses import ResponsesClient
-from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.providers.chat_model import ChatModel
 
 ASKED: list[ChatMessage] = [SystemMessage(content="Be brief."), UserMessage(content="Where is it?")]
 FIND: dict[str, Any] = {

@@ -15,11 +15,12 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
-from casual_mcp_nb.display import turn_bundle
+from casual_mcp_nb.conversation.event import ModelRetry
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import BadRequestError, OverloadedError, ProviderError, ProviderTimeout, RateLimitError
-from casual_mcp_nb.providers import ChatModel, Retries, RetryScheduled
-from casual_mcp_nb.types.event import ModelRetry
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.limits import Retries, RetryScheduled
+from casual_mcp_nb.views import turn_bundle
 
 ASKED = [UserMessage(content="Where is it?")]
 KEY = "sk-planted-secret-0123456789"

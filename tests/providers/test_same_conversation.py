@@ -15,11 +15,11 @@ from kit.provider import PROVIDERS, answer
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
-from casual_mcp_nb.discovery import SearchToolsTool
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.trace import Turn
 
 Calls = tuple[tuple[str, dict[str, Any]], ...]
 SCRIPT: tuple[tuple[str, Calls], ...] = (

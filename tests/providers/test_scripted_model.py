@@ -10,9 +10,10 @@ import casual_llm
 import pytest
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
 
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.errors import LimitError, ProviderError, UsageError
-from casual_mcp_nb.providers import ModelResponse, ScriptedClient, call, calls, scripted_model
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
 
 ASKED: list[ChatMessage] = [UserMessage(content="Hi")]
 TOOL = {"name": "math__add", "description": "Add.", "parameters": {"type": "object"}}

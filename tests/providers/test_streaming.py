@@ -16,10 +16,11 @@ from kit.provider import PROVIDERS, answer
 from kit.scripted_http import Reply
 from kit.streams import KINDS, reply, streamed
 
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import IncompleteStreamError, OverloadedError, ProviderError
-from casual_mcp_nb.providers import ChatModel, Retries, RetryScheduled
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.limits import Retries, RetryScheduled
 
 ASKED = [UserMessage(content="Where is it?")]
 CALLS = (

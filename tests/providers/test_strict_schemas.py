@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
+from casual_mcp_nb.providers.builtin.openai_responses import all_required, strict_schema, without_nulls
 
 STEP = {
     "type": "object",

@@ -12,13 +12,14 @@ from kit.scripted_http import Reply
 from kit.streams import anthropic_blocks, reply
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import ChatModel, ModelFactory
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
 
 THOUGHT = {"type": "thinking", "thinking": "What is asked? The time, here and there.", "signature": "c2lnbmVk"}
 HIDDEN = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}

@@ -12,10 +12,10 @@ from fastmcp import FastMCP
 from kit.obedient import Obedient, order
 
 from casual_mcp_nb import Service, Session
-from casual_mcp_nb.serve.guard import Guard
-from casual_mcp_nb.types.event import TurnFinished
-from casual_mcp_nb.types.large_result import HANDLE_NOTE
-from casual_mcp_nb.types.service import ServeLimits
+from casual_mcp_nb.base.content import HANDLE_NOTE
+from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.conversation.event import TurnFinished
+from casual_mcp_nb.serve.listener import Guard
 
 SECRET = "sk-not-a-real-key"
 

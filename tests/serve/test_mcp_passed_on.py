@@ -21,7 +21,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.serve import mcp_offers, mcp_questions
+from casual_mcp_nb.serve import mcp_questions
+from casual_mcp_nb.serve import mcp_values as mcp_offers
 
 pytestmark = pytest.mark.defect("K1")
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -16,10 +16,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult, TextContent, ToolListChangedNotification
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
 from casual_mcp_nb.serve.mcp_questions import ALWAYS, ONCE
-from casual_mcp_nb.types.tool import ToolName
 
 DISCOVERY = {"tool_discovery": {"enabled": True, "defer_all": True}}
 MATH = {"bundled": "math", "transport": "in-process"}

@@ -18,14 +18,14 @@ from kit.provider import Provider, answer
 from kit.scripted_http import Reply, ScriptedHttp
 
 from casual_mcp_nb import Service, Session
+from casual_mcp_nb.base.content import MAX_BYTES, MAX_IMAGES
+from casual_mcp_nb.base.model_options import flags_of
 from casual_mcp_nb.cli.app import WRONG_USAGE, main
 from casual_mcp_nb.cli.chat import TurnSettings
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.images import fetched_images
-from casual_mcp_nb.serve.requests import NOT_FOR_CLIENTS, ChatRequest
-from casual_mcp_nb.types.image import MAX_BYTES, MAX_IMAGES
-from casual_mcp_nb.types.model_options import flags_of
+from casual_mcp_nb.serve.api import NOT_FOR_CLIENTS, ChatRequest
 
 pytestmark = pytest.mark.defect("H6")
 

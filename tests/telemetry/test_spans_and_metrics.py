@@ -32,10 +32,10 @@ from casual_mcp_nb import (
     TurnStarted,
     scripted_model,
 )
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.errors import RateLimitError
 from casual_mcp_nb.providers.scripted import call, calls
-from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 
 SECRET = "s3cret-t0ken-of-the-desk"
 

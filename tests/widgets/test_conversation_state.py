@@ -15,13 +15,12 @@ from kit.told import CONFIG, Told
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
-from casual_mcp_nb.providers import call, scripted_model
-from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, StepQuestion
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.conversation import ConversationState
-from casual_mcp_nb.widgets.panel import TokenMeter
-from casual_mcp_nb.widgets.tokens import TokensState
+from casual_mcp_nb.widgets.panel import TokenMeter, TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
 ADD = call("math__add", a=1, b=2)

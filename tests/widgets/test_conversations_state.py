@@ -11,11 +11,11 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.history import added_turns
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.types.added import added_turns
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.widgets.conversations import MAX_SHOWN, ConversationsState
+from casual_mcp_nb.widgets.conversation import MAX_SHOWN, ConversationsState
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
 

@@ -10,10 +10,10 @@ import pytest
 from kit.shops import shelves
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.display import MAX_BYTES
-from casual_mcp_nb.types.session import ExplorerSnapshot
+from casual_mcp_nb.base.status import ExplorerSnapshot
+from casual_mcp_nb.views import MAX_BYTES
 from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
-from casual_mcp_nb.widgets._bundles import bundle_of
+from casual_mcp_nb.widgets.base import bundle_of
 
 KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
 

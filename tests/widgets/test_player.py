@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
-from casual_mcp_nb.widgets._bundles import bundle_of
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.widgets.base import bundle_of
 from casual_mcp_nb.widgets.player import MAX_BYTES, player_page
 
 CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}

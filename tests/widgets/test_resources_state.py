@@ -10,9 +10,9 @@ from fastmcp import FastMCP
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.scripted import scripted_model
-from casual_mcp_nb.types.step import text_of
 from casual_mcp_nb.widgets.conversation import ConversationState
 from casual_mcp_nb.widgets.resources import MAX_SHOWN, ResourcesState
 

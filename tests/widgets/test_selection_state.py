@@ -17,9 +17,9 @@ from kit.shops import shelves, shop
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConnectError, ToolSetError, UnknownNameError, UsageError
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.selection import SelectionState
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.tool import ToolSpec
-from casual_mcp_nb.widgets._fields import MAX_FIELDS, arguments_of, fields_of
-from casual_mcp_nb.widgets._rows import tool_detail
+from casual_mcp_nb.widgets._rows import MAX_FIELDS, arguments_of, fields_of, tool_detail
 
 
 def tool(properties: Any, required: Any = ()) -> ToolSpec:

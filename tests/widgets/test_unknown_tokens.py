@@ -12,14 +12,14 @@ from fastmcp import FastMCP
 from kit.weather import weather
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.cli.events import plain_end
-from casual_mcp_nb.display import mimebundle, turn_bundle
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.stats import TokenUsageStats
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.cli.chat import plain_end
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.stats import TokenUsageStats
+from casual_mcp_nb.providers.scripted import scripted_model
+from casual_mcp_nb.views import mimebundle, turn_bundle
 from casual_mcp_nb.widgets.base import merge_patch, without_none
-from casual_mcp_nb.widgets.tokens import TokensState
+from casual_mcp_nb.widgets.panel import TokensState
 
 USAGES = {"none": None, "only input": TokenUsage(12), "empty": TokenUsage()}
 

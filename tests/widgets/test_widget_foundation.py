@@ -14,10 +14,9 @@ from kit.kernel import LIMIT, Kernel, started_kernel
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.notebook.loop import engine_thread
-from casual_mcp_nb.notebook.throttle import Throttle
-from casual_mcp_nb.widgets._bundles import STATIC
-from casual_mcp_nb.widgets.base import merge_patch
+from casual_mcp_nb.widgets.base import STATIC, merge_patch
 from casual_mcp_nb.widgets.state import State, command
 
 

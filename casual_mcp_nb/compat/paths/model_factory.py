@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.providers.factory import ModelFactory
 
 __all__ = ["ModelFactory"]

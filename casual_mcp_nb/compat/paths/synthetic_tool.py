@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
 
 __all__ = ["SyntheticTool", "SyntheticToolResult"]

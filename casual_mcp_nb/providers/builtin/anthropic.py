@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.conversation.event import HostedCall
+from casual_mcp_nb.conversation.messages import without_cards
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
@@ -16,22 +18,20 @@ from casual_mcp_nb.providers._answers import (
     answer_of,
     as_sent,
     call_of,
+    claude_defers,
     ended_early,
+    first_found,
+    hosted_call,
     miss_of,
+    parsed,
     read_stream,
     taken_by,
     usage_of,
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
-from casual_mcp_nb.providers._deferral import claude_defers, first_found
-from casual_mcp_nb.providers._history import ANTHROPIC_IDS, built
-from casual_mcp_nb.providers._hosted import hosted_call, parsed
-from casual_mcp_nb.providers._learned import learned, messages_for
-from casual_mcp_nb.providers._pictures import data_of, images, label_of
-from casual_mcp_nb.providers._provider_state import Part, parts_of
-from casual_mcp_nb.providers.spec import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
-from casual_mcp_nb.types.cards import without_cards
-from casual_mcp_nb.types.event import HostedCall
+from casual_mcp_nb.providers._messages import ANTHROPIC_IDS, Part, built, data_of, images, label_of, parts_of
+from casual_mcp_nb.providers._options import learned, messages_for
+from casual_mcp_nb.providers.registry import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
     from anthropic.types import (
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
         ToolResultMessage,
     )
 
-    from casual_mcp_nb.types.config import ClientConfig
-    from casual_mcp_nb.types.model_options import ReasoningEffort
-    from casual_mcp_nb.types.model_response import ModelResponse
-    from casual_mcp_nb.types.options import RequestOptions
-    from casual_mcp_nb.types.tokens import CacheMiss, TokenUsage
+    from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.base.model_options import ReasoningEffort
+    from casual_mcp_nb.base.options import RequestOptions
+    from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
+    from casual_mcp_nb.conversation.messages import ModelResponse
 
 WIRE = "anthropic"
 

@@ -10,22 +10,19 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early
-from casual_mcp_nb.providers._building import headers_of, key_of, missing
-from casual_mcp_nb.providers._history import built
-from casual_mcp_nb.providers._learned import learned
-from casual_mcp_nb.providers._own_client import OwnClient
-from casual_mcp_nb.providers._pictures import refuse_addresses
-from casual_mcp_nb.providers._thinking import unsent_to_reasoning
+from casual_mcp_nb.providers._building import OwnClient, headers_of, key_of, missing
+from casual_mcp_nb.providers._messages import built, refuse_addresses
+from casual_mcp_nb.providers._options import learned, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import Parts, Reading, offer, read, request_for
-from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec
-from casual_mcp_nb.types.secret import redacted
+from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient
 
-    from casual_mcp_nb.types.config import ClientConfig
-    from casual_mcp_nb.types.model_response import ModelResponse
+    from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.conversation.messages import ModelResponse
 
 WIRE = "litellm"
 # On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a table of headers.

@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers.spec import ProviderSpec
-from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.options import OPTION_NAMES
+from casual_mcp_nb.base.options import OPTION_NAMES
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

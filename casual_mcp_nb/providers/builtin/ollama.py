@@ -13,18 +13,16 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_of, call_of, ended_early, usage_of
 from casual_mcp_nb.providers._building import builds_requests, headers_of, key_of, need
-from casual_mcp_nb.providers._chat_messages import conversation, give_back
-from casual_mcp_nb.providers._history import built
-from casual_mcp_nb.providers._pictures import refuse_addresses
-from casual_mcp_nb.providers._provider_state import parts_with_fields
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
+from casual_mcp_nb.providers.builtin.openai import conversation, give_back
+from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
     from ollama import ChatResponse, Message
 
-    from casual_mcp_nb.types.config import ClientConfig
-    from casual_mcp_nb.types.model_response import ModelResponse
+    from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.conversation.messages import ModelResponse
 
 _T = TypeVar("_T")
 WIRE = "ollama"

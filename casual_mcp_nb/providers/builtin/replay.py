@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import CassetteError, UsageError, shown
-from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.store.replayer import Replayer
-    from casual_mcp_nb.types.config import ClientConfig
-    from casual_mcp_nb.types.model_response import ModelResponse
+    from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.cassettes.replayer import Replayer
+    from casual_mcp_nb.conversation.messages import ModelResponse
 
 __all__ = ["SPEC", "ReplayClient"]
 
@@ -46,8 +46,8 @@ class ReplayClient:
 
 
 def _build(name: str, config: ClientConfig) -> Any:
-    from casual_mcp_nb.store.cassette import Cassette
-    from casual_mcp_nb.store.replayer import Replayer
+    from casual_mcp_nb.cassettes.format import Cassette
+    from casual_mcp_nb.cassettes.replayer import Replayer
 
     if not config.cassette:
         raise CassetteError(f"Client {shown(name)} needs a cassette.", hint=f"Set clients.{name}.cassette to the path of one.")

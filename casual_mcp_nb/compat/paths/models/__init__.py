@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
 
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.compat import (
     McpClientConfig,
     McpModelConfig,
@@ -13,8 +14,7 @@ from casual_mcp_nb.compat import (
     ToolDiscoveryConfig,
 )
 from casual_mcp_nb.compat import ToolRule as ToolSpec
-from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
 
 __all__ = [
     "AssistantMessage",

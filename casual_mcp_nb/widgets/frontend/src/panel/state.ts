@@ -129,7 +129,7 @@ export interface ConversationList {
   current?: string | null;
 }
 
-/** The saved conversations, and the tools that this one has loaded; `casual_mcp_nb/widgets/conversations.py` makes it. */
+/** The saved conversations, and the tools that this one has loaded; `casual_mcp_nb/widgets/conversation.py` makes it. */
 export interface ConversationsState {
   /** Whether there is a place for conversations. */
   saves: boolean;

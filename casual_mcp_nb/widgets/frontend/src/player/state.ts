@@ -1,4 +1,4 @@
-// The data in the page, as `casual_mcp_nb/widgets/_slides.py` makes it.
+// The data in the page, as `casual_mcp_nb/widgets/player.py` makes it.
 
 import type { PlainIndex } from "../search/index";
 import type { Origin } from "../tokens/state";

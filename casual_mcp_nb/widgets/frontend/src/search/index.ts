@@ -1,4 +1,4 @@
-// The plain values of an index, as `casual_mcp_nb/discovery/_portable.py` makes them.
+// The plain values of an index, as `casual_mcp_nb/discovery/_engine.py` makes them.
 
 export interface Words {
   stop: string[];

@@ -1,4 +1,4 @@
-// Find tools that a query mentions by name: `casual_mcp_nb/discovery/_exact.py` once more.
+// Find tools that a query mentions by name: `casual_mcp_nb/discovery/_engine.py` once more.
 
 import type { PlainIndex } from "./index";
 import { chunks, folded, trimmed } from "./text";

@@ -1,0 +1,1 @@
+"""Values and helpers that all rooms share. Nothing here opens a connection or a display."""

@@ -1,0 +1,528 @@
+"""Models of the config file: clients, models, servers, toolsets and discovery.
+
+The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files, `mcpServers` and the keys of other
+MCP hosts, `${NAME}` and `.env`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, JsonValue, SecretStr, StrictBool, model_validator
+from pydantic_core import PydanticCustomError
+
+from casual_mcp_nb.base.config_base import (
+    BaseConfig,
+    HeaderName,
+    HeaderText,
+    RemoteConfig,
+    Seconds,
+    VariableName,
+    VariableText,
+    Written,
+)
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.prices import PriceTable
+from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed, url_secrets, with_tokens
+from casual_mcp_nb.errors import closest, did_you_mean, shown
+
+Delivery = Literal["definitions", "native", "bridge"]
+"""How a step got what searches found.
+
+- `definitions`: their definitions are added to those of the request.
+- `native`: the provider adds them to the conversation, behind the search that found them.
+- `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
+"""
+
+DeliverySetting = Literal["auto", Delivery]
+"""What a person sets; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+
+DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
+
+
+Discovery = bool | Literal["auto"]
+"""Whether deferred tools are hidden behind the search tool; `auto` decides it by what all definitions take."""
+Strategy = Literal["search", "browse"]
+"""How the model finds deferred tools: by searching for words, or by browsing categories."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How a limit is presented to people.
+
+    Args:
+        label: Its name in displays and next to its control.
+        unit: What it counts.
+        help: What it limits.
+    """
+
+    label: str
+    unit: str
+    help: str
+
+
+class DiscoveryOptions(BaseModel):
+    """Options for finding deferred tools.
+
+    Each option is declared only here. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of `%mcp
+    option`; one with a `Limit` is also a row of the selection's display and a control of the explorer.
+
+    Args:
+        defer_all: Whether every loaded server counts as deferred.
+        max_search_results: Maximum number of tools that one search returns; 1 or more.
+        max_search_tokens: Maximum estimated tokens of the definitions that one search loads; one tool can always be loaded.
+        strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
+        manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
+        max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
+        max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
+        delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
+            through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
+        auto_threshold: The share of the model's context window, in percent, above which tool definitions are deferred if
+            discovery is `auto`.
+    """
+
+    defer_all: StrictBool = False
+    max_search_results: Annotated[int, Limit("Max results", "tool", "Each tool that a search returns costs its definition")] = (
+        Field(default=5, ge=1)
+    )
+    max_search_tokens: Annotated[
+        int,
+        Limit("Max size of a search", "estimated token", "Tools beyond it are named in the answer and not loaded"),
+    ] = Field(default=20_000, ge=1)
+    strategy: Strategy = "search"
+    manifest_max_tokens: Annotated[
+        int, Limit("Max manifest size", "estimated token", "Above it the lines of the manifest are shortened")
+    ] = Field(default=2_000, ge=1)
+    max_active_tools: Annotated[
+        int, Limit("Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first")
+    ] = Field(default=20, ge=1)
+    max_active_tokens: Annotated[
+        int,
+        Limit("Max size of tools loaded by browsing", "estimated token", "Beyond it the model has to unload a tool first"),
+    ] = Field(default=20_000, ge=1)
+    delivery: DeliverySetting = "auto"
+    auto_threshold: float = Field(default=5, gt=0, le=100)
+
+    def discovery_options(self) -> dict[str, object]:
+        """Collect the options by name."""
+        return {name: getattr(self, name) for name in DiscoveryOptions.model_fields}
+
+
+def option_limits() -> Iterator[tuple[str, Limit]]:
+    """Yield the name and the `Limit` of each option that has one."""
+    for name, field in DiscoveryOptions.model_fields.items():
+        yield from ((name, item) for item in field.metadata if isinstance(item, Limit))
+
+
+Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
+Protocol = Literal["auto", "legacy", "2026-07-28"]
+Approval = Literal["never", "destructive", "always"]
+"""When a call needs approval: never, for tools that can destroy something, or always."""
+
+OTHER_TOOLS = "*"
+"""The key in a mapping of policies that applies to all other tools."""
+
+
+def checked_approval(value: Any) -> Any:
+    """Check a policy, or a mapping of tool names to policies.
+
+    Raises:
+        ValueError: It is neither; the message names the valid words and, in a mapping, the tool.
+    """
+    words = ", ".join(get_args(Approval))
+    if value is None or (isinstance(value, str) and value in get_args(Approval)):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be one of {words}, or an object of tool names with one of them each")
+    for tool, policy in value.items():
+        if not isinstance(tool, str) or not isinstance(policy, str) or policy not in get_args(Approval):
+            raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")
+    return dict(value)
+
+
+MIN_RESULT_TOKENS = 100
+
+
+def _enough_for_a_head(tokens: int) -> int:
+    if 0 < tokens < MIN_RESULT_TOKENS:
+        raise ValueError(f"must be {MIN_RESULT_TOKENS} or more; 0 for no limit")
+    return tokens
+
+
+ResultTokens = Annotated[int, Field(ge=0), AfterValidator(_enough_for_a_head)]
+"""A limit on results in tokens; 0 for none."""
+
+Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_approval)]
+"""The policy of a server, or policies by tool name."""
+
+
+class ServerConfig(RemoteConfig):
+    """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
+
+    Args:
+        command: Program to start.
+        args: Its arguments; for a bundled server, the server's options.
+        env: Environment variables in addition to the few that every server gets.
+        cwd: Working directory.
+        url: URL of a remote server.
+        headers: HTTP headers for it.
+        auth: A bearer token, or `oauth`.
+        transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
+        protocol: How to negotiate the protocol version: `auto` asks the server and falls back to the older handshake, `legacy`
+            starts with that handshake (2025-11-25 and before), `2026-07-28` accepts only that version.
+        bundled: Name of a server that ships with the package.
+        enabled: Whether it is used. A disabled server is not started unless the user turns it on.
+        defer_loading: Whether its tools are found by search instead of being sent with each request.
+        always_load: Whether it stays loaded with `defer_all`; or the names of tools that stay loaded even if it is deferred.
+        include_tools: The only tools to use, by name or pattern (`read_*`); None for all.
+        exclude_tools: Tools not to use, by name or pattern.
+        instructions: Whether its instructions go into the system prompt.
+        init_timeout: Time limit in seconds for starting it and listing its tools.
+        call_timeout: Time limit of a call in seconds; restarts on every progress message, up to `total_timeout`.
+        total_timeout: Time limit of a call in seconds, whatever progress it reports.
+        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
+            with `*` for all other tools. None: see `casual_mcp_nb.engine.consent`.
+        max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`; 0 for no limit,
+            None for that one.
+        pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
+        roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
+        sampling: Whether it may ask for answers of the model, each of which the person allows. Deprecated in the same way.
+    """
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[VariableName, VariableText] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
+    auth: HeaderText | None = None
+    transport: Transport | None = None
+    protocol: Protocol = "auto"
+    bundled: str | None = None
+    enabled: StrictBool = True
+    defer_loading: StrictBool = False
+    always_load: StrictBool | tuple[str, ...] = False
+    include_tools: tuple[str, ...] | None = None
+    exclude_tools: tuple[str, ...] = ()
+    instructions: StrictBool = True
+    init_timeout: Seconds = 20.0
+    call_timeout: Seconds = 60.0
+    total_timeout: Seconds = 600.0
+    approval: Policies | None = None
+    max_result_tokens: ResultTokens | None = None
+    pin_tools: StrictBool = False
+    roots: tuple[str, ...] = ()
+    sampling: StrictBool = False
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> ServerConfig:
+        problem = server_problem(self.__dict__)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def offers(self, tool: str) -> bool:
+        """Check whether `include_tools` and `exclude_tools` allow a tool of this server.
+
+        Args:
+            tool: Its own name.
+        """
+        named = self.include_tools if self.include_tools is not None else ("*",)
+        return _named(tool, named) and not _named(tool, self.exclude_tools)
+
+    def _secrets(self) -> set[str]:
+        named = revealed([*self.env.values(), *self.headers.values(), self.auth])
+        return super()._secrets() | with_tokens(named) | self._given_away()
+
+    def _high_confidence_secrets(self) -> set[str]:
+        settings = {**self.env, **self.headers}
+        named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
+        return super()._high_confidence_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
+
+    def _given_away(self) -> set[str]:
+        return url_secrets(self.url) | set(option_secrets(self.args))
+
+
+def _named(tool: str, patterns: tuple[str, ...]) -> bool:
+    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+_FIELDS_OF_ANOTHER_WAY = {
+    "command": ("headers", "auth"),
+    "url": ("args", "env", "cwd"),
+    "bundled": ("headers", "auth"),
+}
+_TRANSPORTS: dict[str, tuple[Transport, ...]] = {
+    "command": ("stdio",),
+    "url": ("http", "streamable-http", "sse"),
+    "bundled": ("stdio", "in-process"),
+}
+
+
+def server_problem(fields: Mapping[str, Any]) -> str | None:
+    """Find the reason why a server's fields conflict, or None; it never contains values."""
+    given = [way for way in _TRANSPORTS if fields.get(way)]
+    if len(given) != 1:
+        return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
+    way = given[0]
+    stray = [name for name in _FIELDS_OF_ANOTHER_WAY[way] if fields.get(name)]
+    if stray:
+        return f"{' and '.join(stray)} cannot be used with {way}"
+    if fields.get("transport") not in (None, *_TRANSPORTS[way]):
+        return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
+    if fields.get("include_tools") is not None and fields.get("exclude_tools"):
+        return "include_tools and exclude_tools cannot be used together"
+    if fields.get("always_load") is True and fields.get("defer_loading"):
+        return "always_load and defer_loading cannot be used together: name the tools that stay loaded in always_load"
+    if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
+        return "url must start with http:// or https://"
+    return None
+
+
+class ClientConfig(RemoteConfig):
+    """How to reach a model provider.
+
+    Args:
+        provider: The provider's name, which `casual_mcp_nb.providers` checks.
+        base_url: A URL to use instead of the provider's own.
+        api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
+        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together; then the longest pause
+            within a stream.
+        max_retries: How often a request that failed temporarily is retried.
+        requests_per_minute: Limit over all chats of this client; None for no limit.
+        tokens_per_minute: Limit over all chats of this client; None for no limit.
+        headers: HTTP headers for each request, such as those that identify an application to a gateway. Their values are
+            secrets.
+        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
+            no mark. Writing to it costs a quarter more, reading from it a tenth.
+        cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None, asks Anthropic, and OpenAI's
+            Responses API from GPT-5.6 on, at their own addresses.
+        native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
+            follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
+        cassette: The file with the answers, for the provider `replay`; relative to the config's folder.
+    """
+
+    provider: str
+    base_url: str | None = None
+    api_key: HeaderText | None = None
+    timeout: Seconds = 60.0
+    max_retries: int = Field(default=2, ge=0, le=20)
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
+    prompt_caching: StrictBool = True
+    cache_diagnostics: StrictBool | None = None
+    native_deferral: StrictBool | None = None
+    cassette: str | None = None
+
+    @property
+    def cassette_path(self) -> Path:
+        """The file of `cassette`."""
+        path = Path(self.cassette or "").expanduser()
+        return self._origin.path.parent / path if self._origin.path else path
+
+    @property
+    def key_state(self) -> Literal["set", "not set"]:
+        """Whether there is an API key. Nothing else about it is ever shown."""
+        return "set" if self.api_key and self.api_key.get_secret_value() else "not set"
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable that the key came from; None if it is in the config, or missing."""
+        return self._origin.key_variable
+
+    def with_key(self, key: str, variable: str) -> ClientConfig:
+        """Copy this client with a key from an environment variable."""
+        client = self.model_copy(update={"api_key": SecretStr(key)})
+        written = {**self._origin.written, ("api_key",): Written(None, SecretStr(key))}
+        client._origin = replace(self._origin, key_variable=variable, written=written)
+        return client
+
+    def _secrets(self) -> set[str]:
+        headers = with_tokens(revealed(self.headers.values()))
+        return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
+
+    def _high_confidence_secrets(self) -> set[str]:
+        named = {value for name, secret in self.headers.items() if certain(name, value := secret.get_secret_value())}
+        return super()._high_confidence_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
+
+
+def _by_name(value: Any) -> Any:
+    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
+class ModelConfig(RequestOptions):
+    """A model of a client, with the `RequestOptions` sent with each request to it.
+
+    Args:
+        client: Name of the client in the config.
+        model: The provider's name of the model.
+        template: File in `prompt-templates/` that generates the system prompt.
+        thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
+        context_window: Size of the model's context window in tokens; None for what is known of the provider's current models.
+            Ollama reserves memory for that many.
+        hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
+            The provider decides what they may do, and charges for them.
+        repair_calls: Whether a call of an offered tool that the model writes as text, as small models do, is run like any
+            other, with the same consent.
+    """
+
+    client: str
+    model: str
+    template: str | None = None
+    context_window: int | None = Field(default=None, ge=1)
+    thinking_tokens: int | None = Field(default=None, ge=1_024)
+    hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(default_factory=dict)
+    repair_calls: StrictBool = False
+
+    @model_validator(mode="after")
+    def _room_for_the_answer(self) -> ModelConfig:
+        if self.thinking_tokens and self.max_tokens and self.max_tokens <= self.thinking_tokens:
+            raise ValueError("max_tokens includes thinking_tokens and must be larger")
+        return self
+
+
+class ExcludeSpec(BaseConfig):
+    """All tools of a server except these."""
+
+    exclude: tuple[str, ...]
+
+
+class ToolSetConfig(BaseConfig):
+    """A named choice of tools.
+
+    Args:
+        description: What it is for.
+        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
+            named are excluded. Also servers of the process, and `notebook`, which has the functions of a notebook.
+    """
+
+    description: str = ""
+    servers: dict[str, StrictBool | tuple[str, ...] | ExcludeSpec] = Field(default_factory=dict)
+
+
+class DiscoveryConfig(DiscoveryOptions, BaseConfig):
+    """The initial discovery options, which a selection can change.
+
+    Args:
+        enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
+            definitions take more than `auto_threshold` percent of the model's context window; if no server has
+            `defer_loading`, every one is deferred then, except what has `always_load`.
+    """
+
+    enabled: StrictBool | Literal["auto"] = False
+
+
+class ToolResultsConfig(BaseConfig):
+    """Limits on tool results.
+
+    Args:
+        max_tokens: Maximum length of a result in estimated tokens; 0 for no limit. A longer one is kept as a value: the model
+            reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
+    """
+
+    max_tokens: ResultTokens = 4_000
+
+
+class Config(BaseConfig):
+    """The complete config of a session.
+
+    Args:
+        clients: Model providers by name.
+        models: Models by name; the first one is the default.
+        servers: MCP servers by name.
+        tool_sets: Toolsets by name.
+        tool_discovery: Discovery.
+        prices: Prices for cost estimates, by the model's name here or at the provider.
+        tool_results: Limits on tool results.
+        strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
+            accepted, and this file itself must be accepted before anything starts.
+        store: The file in which conversations are saved, in the folder of the config; false for none.
+    """
+
+    clients: dict[str, ClientConfig] = Field(default_factory=dict)
+    models: dict[str, ModelConfig] = Field(default_factory=dict)
+    servers: dict[str, ServerConfig] = Field(default_factory=dict)
+    tool_sets: dict[str, ToolSetConfig] = Field(default_factory=dict)
+    tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
+    prices: PriceTable = Field(default_factory=dict)
+    tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
+    strict: StrictBool = False
+    store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
+
+    __reduce_ex__ = RemoteConfig.__reduce_ex__
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_casual_mcp(cls, data: Any) -> Any:
+        """Accept the output of casual-mcp's own `model_dump`: no discovery is None there, and one key has no effect."""
+        if not isinstance(data, Mapping):
+            return data
+        unset = {"namespace_tools", *(["tool_discovery"] if data.get("tool_discovery") is None else [])}
+        return {key: value for key, value in data.items() if key not in unset}
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Config:
+        problems = list(unknown_clients(self.clients, self.models))
+        if problems:
+            lines = "\n".join(f"{'.'.join(path)}: {reason}" for path, reason in problems)
+            raise PydanticCustomError("unknown_reference", "{lines}", {"lines": lines})
+        return self
+
+    @property
+    def path(self) -> Path | None:
+        """The file that this was read from; None for a config made in Python."""
+        return self._origin.path
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of that file, which relative paths are relative to, and where templates are looked up first."""
+        return self.path.parent if self.path else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks about how the file was read: ignored keys, servers that were left out."""
+        return self._origin.notes
+
+    def variables_of(self, section: str, name: str) -> tuple[str, ...]:
+        """List the environment variables whose values were inserted into an entry.
+
+        Args:
+            section: `clients`, `models` or `servers`.
+            name: The entry.
+        """
+        return self._origin.variables.get((section, name), ())
+
+    def secrets(self) -> Secrets:
+        """Collect every value to mask in text.
+
+        These are keys, headers, servers' environments, credentials in URLs, and values that variables inserted into commands,
+        arguments and URLs. Values too short or too common to distinguish from other text are left out.
+        """
+        return Secrets(value for thing in self._reached() for value in thing.secrets())
+
+    def high_confidence_secrets(self) -> Secrets:
+        """Collect those of `secrets` that are not just settings of servers; they are also masked in tool results."""
+        return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
+
+    def _reached(self) -> list[RemoteConfig]:
+        return [*self.clients.values(), *self.models.values(), *self.servers.values()]
+
+
+def unknown_clients(clients: Collection[str], models: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the key paths of models that name a client which does not exist, each with the reason.
+
+    The servers that toolsets name are checked when these are used: some exist only in the process.
+
+    Args:
+        clients: Names of the clients.
+        models: `ModelConfig`s by name, or plain objects as in a file; malformed ones are skipped.
+    """
+    for name, model in models.items():
+        client = model.get("client") if isinstance(model, Mapping) else getattr(model, "client", None)
+        if isinstance(client, str) and client not in clients:
+            yield ("models", name, "client"), f"there is no such client. {did_you_mean(closest(client, clients), clients)}"

@@ -1,0 +1,340 @@
+"""Base classes of config sections: strict fields, and values that are masked when shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from casual_mcp_nb.base.secret import COMMON, MASK, Secrets, can_be_masked, certain, holds_mask, redacted
+from casual_mcp_nb.errors import UsageError
+
+T = TypeVar("T")
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
+
+
+_MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
+IS_MASK = "is the mask of a secret, not the secret; write ${NAME} to refer to an environment variable"
+
+FieldPath = tuple[str | int, ...]
+"""Where a value is in a section of a config: the names and indices that lead to it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a value was written in the file.
+
+    Args:
+        text: Its text there; None if the file has no such value.
+        value: The resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
+    """
+
+    text: str | None
+    value: Any = field(repr=False)
+
+
+def held(value: Any) -> Any:
+    """Wrap a value so that tracebacks with local variables do not show it."""
+    return SecretStr(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class ConfigOrigin:
+    """Where a config came from: passed as validation context, and stored outside the fields.
+
+    Args:
+        path: The file; None for a config made in Python.
+        sensitive: Values of variables inserted into fields whose type is not secret.
+        notes: Remarks for the user about how the file was read.
+        key_variable: The variable that a client's key came from, if the key is not in the config.
+        variables: The names of the variables that were inserted, by section and name of the entry.
+        at: Where this section is in the config.
+        written: How values of this section were written in the file, where that differs from the values.
+    """
+
+    # Configs with the same content are equal, wherever they came from.
+    path: Path | None = field(default=None, compare=False)
+    sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    key_variable: str | None = field(default=None, compare=False)
+    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    at: FieldPath = field(default=(), compare=False)
+    written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
+
+
+_IN_PYTHON = ConfigOrigin()
+
+
+class BaseConfig(BaseModel):
+    """A section of a config: immutable, and unknown keys are errors.
+
+    A dump in JSON is what `load_config` reads: references such as `${NAME}` and relative paths as written in the file,
+    and no key that came from the environment. A literal secret is an error, unless `context={"secrets": "plain"}` requests it;
+    `{"secrets": "masked"}` is for a dump that is only looked at.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    # As a factory, because pydantic copies a default deeply for each instance, and options are made for each request.
+    _origin: ConfigOrigin = PrivateAttr(default_factory=lambda: _IN_PYTHON)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Remember where the config came from."""
+        if isinstance(context, ConfigOrigin):
+            self._origin = context
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """Dump the fields as pydantic does; secrets stay `SecretStr`, in JSON as the class says.
+
+        Args:
+            options: Those of pydantic.
+
+        Raises:
+            UsageError: A secret would be lost.
+        """
+        return _complete(super().model_dump, options)
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Dump the fields as JSON that `load_config` reads.
+
+        Args:
+            options: Those of pydantic.
+
+        Raises:
+            UsageError: A secret would be lost.
+        """
+        return _complete(super().model_dump_json, options)
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        data, lost = self._as_written(handler(self), info)
+        if (together := _lost.get()) is not None:
+            together += lost
+        elif lost:
+            raise _refusal(lost)
+        return data
+
+    def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[FieldPath]]:
+        """Restore the values as written in the file in a dump, and list the places of secrets that would be lost."""
+        option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
+        in_json, origin = info.mode == "json", self._origin
+        changes: dict[FieldPath, Any] = {}
+        lost: list[FieldPath] = []
+        values = {path: value for name in type(self).model_fields for path, value in _leaves(getattr(self, name), (name,))}
+        for path, value in {**{path: value_at(self, path) for path in origin.written}, **values}.items():
+            if isinstance(value, SecretStr) and not in_json:
+                continue
+            now = value.get_secret_value() if isinstance(value, SecretStr) else value
+            masked = (MASK if now else now) if isinstance(value, SecretStr) else self._shown(path, now)
+            hides = masked != now and not (isinstance(now, str) and now.lower() in COMMON)
+            written = origin.written.get(path)
+            if written and written.value == held(now) and (in_json or hides):
+                changes[path] = written.text
+            elif hides and option != "plain":
+                changes[path] = masked
+                lost += [path] if option != "masked" and value_at(data, path) is not None else []
+            elif masked != now or hides:
+                changes[path] = now
+        data = _changed(data, changes)
+        if in_json and info.include is None:
+            # The path of a file that the loader read, under a key that is not a field.
+            fields = type(self).model_fields
+            data |= {str(path[0]): each.text for path, each in origin.written.items() if path[0] not in fields}
+        return data, [(*origin.at, *path) for path in lost]
+
+    def _shown(self, path: FieldPath, value: Any) -> Any:
+        return value
+
+
+def value_at(thing: Any, path: FieldPath) -> Any:
+    """Find the value at a place of a section, or of its dump; None if there is none."""
+    for step in path:
+        if isinstance(thing, BaseModel):
+            thing = getattr(thing, str(step), None)
+        elif isinstance(thing, Mapping):
+            thing = thing.get(step)
+        else:
+            thing = thing[step] if isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing) else None
+    return thing
+
+
+def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield the texts and secrets in a value; other sections dump themselves."""
+    if isinstance(value, str | SecretStr):
+        yield path, value
+    elif isinstance(value, Mapping | list | tuple):
+        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(item, (*path, step))
+
+
+def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
+    """Replace values at some places of a dumped value; None removes the value there."""
+    if at in changes:
+        return changes[at]
+    if isinstance(value, dict):
+        remaining = {step: item for step, item in value.items() if changes.get((*at, step), ...) is not None}
+        return {step: _changed(item, changes, (*at, step)) for step, item in remaining.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_changed(item, changes, (*at, step)) for step, item in enumerate(value))
+    return value
+
+
+_lost: ContextVar[list[FieldPath] | None] = ContextVar("lost", default=None)
+"""The places of secrets that the running dump would lose: pydantic would wrap an error raised in a serializer."""
+
+
+def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
+    """Check that a dump has all its secrets. No local variable holds one then: it has masks in their place."""
+    lost: list[FieldPath] = []
+    token = _lost.set(lost)
+    try:
+        dumped = dump(**options)
+    finally:
+        _lost.reset(token)
+    if lost:
+        raise _refusal(lost)
+    return dumped
+
+
+def _refusal(lost: list[FieldPath]) -> UsageError:
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return UsageError(
+        f"{'.'.join(map(str, lost[0]))}{more} cannot be written: it contains a literal secret, which would be lost.",
+        hint="Write ${NAME} there instead (`casual-mcp-nb migrate-config` does), which is kept as it is; or pass "
+        'context={"secrets": "plain"} to write secrets, or {"secrets": "masked"} to read the dump only.',
+    )
+
+
+class RemoteConfig(BaseConfig):
+    """A section with a URL, which can contain a variable's value: that value is masked when shown."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse pickling: the secrets would end up in the bytes, and so in a cache or on another machine."""
+        raise UsageError(
+            f"A {type(self).__name__} is not pickled: its keys would be in the bytes.",
+            hint="Pass the path of the config instead, and call load_config there.",
+        )
+
+    @model_validator(mode="after")
+    def _holds_no_mask(self) -> Self:
+        for name in _MAY_HOLD_SECRETS:
+            for path, value in _leaves(getattr(self, name, None), (name,)):
+                if holds_mask(value):
+                    raise ValueError(f"{'.'.join(map(str, path))} {IS_MASK}")
+        return self
+
+    def _shown(self, path: FieldPath, value: Any) -> Any:
+        if path[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
+            return value
+        # A text that happens to contain another entry's variable, such as a host name, is no secret for that.
+        chance = {each for each in self._origin.sensitive if not certain("", each)}
+        return redacted(value, self._secrets() - chance)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
+        for name, value in super().__iter__():
+            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(self._hidden(item) for item in value)
+        if isinstance(value, dict):
+            return {name: self._hidden(item) for name, item in value.items()}
+        return redacted(value, self._secrets()) if isinstance(value, str) else value
+
+    def secrets(self) -> Secrets:
+        """Collect every value to mask in text, except those too short or too common to distinguish from other text."""
+        return Secrets(filter(can_be_masked, self._secrets()))
+
+    def high_confidence_secrets(self) -> Secrets:
+        """Collect those of `secrets` that are not just settings.
+
+        They are also masked in tool results, where a time zone or a year from `env` may legitimately appear.
+        """
+        return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
+
+    def _secrets(self) -> set[str]:
+        """Yield every value that is, or can contain, a secret, whatever its length."""
+        return set(self._origin.sensitive)
+
+    def _high_confidence_secrets(self) -> set[str]:
+        return {value for value in self._origin.sensitive if certain("", value)}
+
+
+def _as_text(value: Any) -> Any:
+    """Convert numbers and booleans to text, because hosts accept them in `env` and `headers`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110, 5.6.2."""
+
+
+def _header_name(name: str) -> str:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("is not a valid header name")
+    return name
+
+
+def header_problem(value: str) -> str | None:
+    """Find the reason why a string cannot be the value of an HTTP header, or None; it does not contain the string.
+
+    The HTTP libraries would also refuse it, but in the middle of a request, and with the string in the message.
+    """
+    if "\r" in value or "\n" in value:
+        return "contains a line break, which a header cannot have"
+    if not value.isascii():
+        return "contains a character that is not ASCII, which a header cannot have"
+    return None if value.replace("\t", "").isprintable() else "contains a control character, which a header cannot have"
+
+
+def _not_a_mask(secret: SecretStr) -> SecretStr:
+    if holds_mask(secret.get_secret_value()):
+        raise ValueError(IS_MASK)
+    return secret
+
+
+def _header_text(secret: SecretStr) -> SecretStr:
+    if reason := header_problem(secret.get_secret_value()):
+        raise ValueError(reason)
+    return secret
+
+
+def _variable_name(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("is not a valid name for an environment variable")
+    return name
+
+
+def _variable_text(secret: SecretStr) -> SecretStr:
+    if "\0" in secret.get_secret_value():
+        raise ValueError("contains a NUL character, which an environment variable cannot have")
+    return secret
+
+
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_header_text)]
+VariableName = Annotated[str, AfterValidator(_variable_name)]
+VariableText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_variable_text)]

@@ -1,0 +1,321 @@
+"""The content of a tool's result."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+
+ResultFormat = Literal["result", "function_result", "function_args_result"]
+
+
+def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
+    """Prefix a result's text with the tool's name and arguments.
+
+    Args:
+        text: The result's text.
+        style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
+        name: The tool's wire name.
+        arguments: The call's arguments.
+
+    Returns:
+        The text for the model; `bare_result` reverses this.
+    """
+    if style == "result":
+        return text
+    if style == "function_result":
+        return f"{name} → {text}"
+    shown = arguments if isinstance(arguments, str) else ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    return f"{name}({shown}) → {text}"
+
+
+def bare_result(text: str, name: str) -> str:
+    """Remove the prefix of `format_result` from the text of a result.
+
+    Args:
+        text: The result's text in the conversation.
+        name: The tool's wire name.
+    """
+    return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", text, count=1, flags=re.DOTALL)
+
+
+def says_failed(text: str) -> bool:
+    """Check whether a result's text reports a failure: it begins with `Error`."""
+    return text.lstrip().casefold().startswith("error")
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadPreview:
+    """A preview of a payload; the payload itself stays in the kernel. Files have only its description.
+
+    Args:
+        what: What it is, such as `DataFrame, 1,200 rows, 5 columns`.
+        columns: The first columns of a table.
+        rows: The first rows of a table, each with a text for each of these columns.
+        more_rows: How many rows of it are not shown.
+        picture: A PNG of a figure or an image that is small enough to be shown.
+        text: Of anything else, the beginning of its repr.
+    """
+
+    what: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    more_rows: int = 0
+    picture: bytes | None = field(default=None, repr=False)
+    text: str = ""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is more than the description."""
+        return bool(self.columns or self.picture or self.text)
+
+
+def in_a_file(preview: PayloadPreview) -> PayloadPreview:
+    """Reduce a preview to the part that is saved in a file."""
+    return PayloadPreview(preview.what)
+
+
+ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPart:
+    """One part of a tool's result.
+
+    Args:
+        kind: The kind of part.
+        text: The text of a text part or text resource; for other kinds, a short note such as `image/png, 2,048 bytes`.
+        mime_type: Its media type, if it has one.
+        data: The bytes of an image, audio or a binary resource.
+        uri: The URI of a resource or a link. Never fetched.
+    """
+
+    kind: ContentKind
+    text: str = ""
+    mime_type: str | None = None
+    data: bytes | None = field(default=None, repr=False)
+    uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """All rows of a table of which the content of a result has only the first ones.
+
+    Args:
+        what: What it is, such as `table of 60,000 rows, 8 columns`.
+        json: The rows, a JSON list of objects.
+    """
+
+    what: str
+    json: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call.
+
+    Args:
+        content: The parts, in the server's order.
+        structured: Structured content, if the tool returned any.
+        is_error: Whether the tool itself reported a failure.
+        payload: What a function of the notebook returned for the person; no model and no file gets it.
+        previews: What displays show of the payload.
+        mocked: Whether a stub answered in place of the tool.
+        rows: The whole of a table that a function of the notebook returned, for questions about it; in no file.
+        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools. In no file.
+    """
+
+    content: tuple[ContentPart, ...] = ()
+    structured: Any = None
+    is_error: bool = False
+    payload: Any = field(default=None, repr=False, compare=False)
+    previews: tuple[PayloadPreview, ...] = ()
+    mocked: bool = False
+    rows: TableRows | None = field(default=None, repr=False, compare=False)
+    returned: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def structured_content(self) -> Any:
+        """The structured content, by FastMCP's name."""
+        return self.structured
+
+    @property
+    def data(self) -> Any:
+        """The structured content; the value itself where FastMCP's servers put one into `{"result": ...}`."""
+        wrapped = isinstance(self.structured, dict) and self.structured.keys() == {"result"}
+        return self.structured["result"] if wrapped else self.structured
+
+
+MAX_BYTES = 3_750_000
+"""Maximum size of an image: 5 MB as base64, which every provider accepts."""
+MAX_IMAGES = 8
+"""Maximum number of images in a tool result, and in all results of a request: the limit of Mistral's API; others accept at
+least 20."""
+
+_SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image in a message.
+
+    Args:
+        media_type: The declared media type.
+        data: Its bytes; empty for a URL, which is never fetched.
+        address: The URL of an image that only the provider fetches.
+    """
+
+    media_type: str
+    data: bytes = field(default=b"", repr=False)
+    address: str = ""
+
+
+def media_type_of(data: bytes) -> str | None:
+    """Detect the media type of PNG, JPEG, GIF or WebP by the first bytes; None for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
+
+
+def images_of(result: ToolResult) -> list[bytes]:
+    """Find the images in a tool's result that can be sent to a model.
+
+    Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each;
+    the text of the result has a note about the others.
+    """
+    binary = [part for part in result.content if part.data]
+    if not binary:
+        return []
+    candidates = (part.data for part in binary if part.data and part.kind in ("image", "resource"))
+    shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
+    return list(islice(shown, MAX_IMAGES))
+
+
+def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
+    """Find the images in messages, in order."""
+    contents = [message.content for message in messages if isinstance(message.content, list)]
+    return [_picture(part) for content in contents for part in content if part.type == "image"]
+
+
+def _picture(part: Any) -> Picture:
+    address = part.source if isinstance(part.source, str) else ""
+    text = address.partition(";base64,")[2] if address.startswith("data:") else ""
+    if not isinstance(part.source, str):
+        text = part.source.get("data", "")
+    elif not text:
+        return Picture(part.media_type, address=address)
+    try:
+        return Picture(part.media_type, base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return Picture(part.media_type)
+
+
+HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
+"""How the model reads the handle of a large result, which depends on the id of its call."""
+
+
+class KeptText:
+    """The whole text of a result, until it is dropped.
+
+    Args:
+        text: The text.
+        plain: Whether it is only a text, because reading it as JSON took too long or too much memory.
+    """
+
+    def __init__(self, text: str, plain: bool = False) -> None:
+        self.text: str | None = text
+        self.plain = plain
+
+    def drop(self) -> None:
+        """Free the text."""
+        self.text = None
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult:
+    """A result of which the model read only the head. The whole stays in this process and is in no file.
+
+    Args:
+        handle: The name by which the model reads on.
+        what: What it is, such as `table of 60,000 rows, 8 columns`.
+        size: Its size in bytes.
+        tokens: Estimated tokens of what the model read.
+        source: The whole, a `KeptText`; None in a saved conversation.
+    """
+
+    handle: str
+    what: str
+    size: int
+    tokens: int
+    source: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def size_in_words(self) -> str:
+        """Its size, such as `5.7 MB`."""
+        return size_in_words(self.size)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the whole is still here."""
+        return self.source is not None and self.source.text is not None
+
+    @property
+    def text(self) -> str:
+        """The whole text.
+
+        Raises:
+            UsageError: It is not here any more.
+        """
+        if self.source is None:
+            raise UsageError(
+                f"The whole result ({self.what}) is not in a saved conversation.", hint="Call the tool again to get it."
+            )
+        if self.source.text is None:
+            raise UsageError(
+                f"The whole result ({self.what}) was dropped, because later ones needed the memory.",
+                hint="Call the tool again, and keep call.value in a variable.",
+            )
+        return str(self.source.text)
+
+    @property
+    def value(self) -> Any:
+        """The whole as a Python value, see `value_of`.
+
+        Raises:
+            UsageError: It is not here any more.
+        """
+        text = self.text
+        return text if self.source.plain else value_of(text)
+
+
+def size_in_words(size: int) -> str:
+    """Format a number of bytes: `5.7 MB`, `28.0 kB`."""
+    return f"{size / 1_000_000:,.1f} MB" if size >= 100_000 else f"{size / 1_000:,.1f} kB"
+
+
+def value_of(text: str) -> Any:
+    """Parse a text: as a pandas DataFrame for a table, a list or dict for other JSON, else the text.
+
+    Without pandas, a table is a list of dicts.
+    """
+    from casual_mcp_nb.isolation._query import parse
+
+    kind, value = parse(text)
+    if kind != "table":
+        return value
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        return value
+    return pandas.DataFrame(value)

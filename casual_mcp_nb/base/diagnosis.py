@@ -1,0 +1,303 @@
+"""Results of `session.doctor()`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display
+from casual_mcp_nb.base.status import ServerState
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.doors import in_words_of
+
+CheckStatus = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    Args:
+        part: The group it belongs to, such as `packages` or `servers`.
+        name: What was checked.
+        verdict: `ok`; `warn`, if something that may not be needed does not work; `fail`, if something needed does not work.
+        found: The finding, in words.
+        advice: What to do about it; empty if nothing.
+    """
+
+    part: str
+    name: str
+    verdict: CheckStatus
+    found: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", in_words_of(self.advice))
+
+
+@dataclass(frozen=True)
+class Diagnosis(DisplayableList[Check]):
+    """The results of `session.doctor()`.
+
+    Args:
+        findings: One for each check, grouped by part.
+    """
+
+    findings: tuple[Check, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything needed works."""
+        return all(finding.verdict != "fail" for finding in self.findings)
+
+    @property
+    def _items(self) -> tuple[Check, ...]:
+        return self.findings
+
+
+Stage = Literal["listed", "selected", "searchable", "sent", "called"]
+"""A station of a tool on its way from its server to a call by the model."""
+
+StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
+"""`not needed`: a tool that is sent with every request is not searched. `not yet`: what comes next is up to the model.
+`stopped`: the way ends here. `not reached`: it ended before."""
+
+
+@dataclass(frozen=True)
+class StageCheck:
+    """Whether a tool has passed one stage.
+
+    Args:
+        stage: The stage.
+        state: Whether it has.
+        found: How, or why not, in words.
+        advice: What to do about it; empty if nothing.
+    """
+
+    stage: Stage
+    state: StageState
+    found: str = ""
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", in_words_of(self.advice))
+
+
+@dataclass(frozen=True)
+class ToolDiagnosis(Displayable):
+    """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
+
+    Args:
+        tool: The tool; its server need not list it.
+        stages: All stages, in order.
+        wire_name: The name under which a model is sent it; empty if it is not listed.
+        tokens: Estimated tokens of its definition; None if it is not listed.
+        rank: Its rank in a search for the query; None without a query, or if the search does not find it.
+        calls: How many calls of it the conversation has, by how they ended.
+    """
+
+    tool: ToolName
+    stages: tuple[StageCheck, ...]
+    wire_name: str = ""
+    tokens: int | None = None
+    rank: int | None = None
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, stage: Stage) -> StageCheck:
+        return next(check for check in self.stages if check.stage == stage)
+
+    @property
+    def stopped(self) -> StageCheck | None:
+        """The stage where something keeps it from the model; None if nothing does."""
+        return next((check for check in self.stages if check.state == "stopped"), None)
+
+    @property
+    def ends_at(self) -> Stage | None:
+        """The first stage that it has not passed; None if the model has called it."""
+        return next((check.stage for check in self.stages if check.state in ("stopped", "not yet")), None)
+
+    @property
+    def end(self) -> StageCheck:
+        """The check of the stage where it ends, or else of its calls."""
+        return self[self.ends_at or "called"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to plain values, for JSON."""
+        return {
+            "server": self.tool.server,
+            "tool": self.tool.tool,
+            "wire_name": self.wire_name or None,
+            "tokens": self.tokens,
+            "ends_at": self.ends_at,
+            "stopped": self.stopped is not None,
+            "rank": self.rank,
+            "calls": dict(self.calls),
+            "stages": [vars(check) for check in self.stages],
+        }
+
+
+@dataclass(frozen=True)
+class ServerDiagnosis(DisplayableList[ToolDiagnosis]):
+    """How far each tool of a server gets.
+
+    Args:
+        server: The server.
+        listed: Whether it lists its tools, and what to do if not.
+        tools: Its tools, also those of its list that cannot be used.
+    """
+
+    server: str
+    listed: StageCheck
+    tools: tuple[ToolDiagnosis, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ToolDiagnosis, ...]:
+        return self.tools
+
+    @property
+    def stopped(self) -> bool:
+        """Whether something keeps the server, or a tool of it, from the model."""
+        return self.listed.state == "stopped" or any(tool.stopped for tool in self.tools)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to plain values, for JSON."""
+        return {
+            "server": self.server,
+            "stopped": self.stopped,
+            "listed": vars(self.listed),
+            "tools": [tool.as_dict() for tool in self.tools],
+        }
+
+
+@dataclass(frozen=True)
+class ToolTokens:
+    """The cost of one tool.
+
+    Args:
+        tool: The tool.
+        tokens: Estimated tokens of its definition.
+    """
+
+    tool: ToolName
+    tokens: int
+
+
+@dataclass(frozen=True)
+class ServerTokens:
+    """The cost of one server's tools.
+
+    Args:
+        server: The server.
+        state: Its state; `failed` also if its entry in the config cannot be used.
+        tools: Its tools that a model is offered, the most expensive first.
+        error: Why it failed; None if all is well.
+        instructions: Estimated tokens of its instructions, which hosts add to the system prompt.
+        left_out: Tools of its list that cannot be used, each with the reason.
+    """
+
+    server: str
+    state: ServerState
+    tools: tuple[ToolTokens, ...] = ()
+    error: str | None = None
+    instructions: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of its definitions."""
+        return sum(tool.tokens for tool in self.tools)
+
+
+@dataclass(frozen=True)
+class HostAudit(DisplayableList[ServerTokens]):
+    """The cost of an MCP host's config in each request, and the saving by deferring all of its tools.
+
+    Args:
+        source: The config's file.
+        servers: Its servers, the most expensive first.
+        deferred_tokens: Estimated tokens of what would be sent instead: `search_tools` with the manifest, and the tools that
+            the config always loads.
+        budget: What whole turns cost with every tool deferred, and with every tool loaded; None without tools.
+        notes: How the config was read: what is left out of it.
+    """
+
+    source: str
+    servers: tuple[ServerTokens, ...] = ()
+    deferred_tokens: int = 0
+    budget: Budget | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ServerTokens, ...]:
+        return self.servers
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of all definitions, which are sent with every request."""
+        return sum(server.tokens for server in self.servers)
+
+    @property
+    def saved(self) -> float | None:
+        """The share of them that deferring saves in the first request, below 0 where it costs more; None without tools."""
+        return 1 - self.deferred_tokens / self.tokens if self.tokens else None
+
+    @property
+    def failed(self) -> tuple[ServerTokens, ...]:
+        """The servers whose tools are not known."""
+        return tuple(server for server in self.servers if server.error is not None)
+
+    def to_frame(self) -> Any:
+        """Build a pandas DataFrame with one row per tool.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        return display().frame_of(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to plain values, for JSON."""
+        return {
+            "source": self.source,
+            "tokens": self.tokens,
+            "deferred_tokens": self.deferred_tokens,
+            "saved": self.saved,
+            "turn": None if self.budget is None else self.budget.undeferred.turn,
+            "deferred_turn": None if self.budget is None else self.budget.now.turn,
+            "notes": list(self.notes),
+            "servers": [
+                {
+                    "name": server.server,
+                    "state": server.state,
+                    "error": server.error,
+                    "tokens": server.tokens,
+                    "instructions": server.instructions,
+                    "tools": [{"name": each.tool.tool, "tokens": each.tokens} for each in server.tools],
+                    "left_out": dict(server.left_out),
+                }
+                for server in self.servers
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class HelpRow:
+    """One command: its syntax, its purpose, and an example."""
+
+    usage: str
+    summary: str
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Help(Displayable):
+    """Commands by group.
+
+    Args:
+        title: The title.
+        groups: The commands of each group, by the group's title.
+    """
+
+    title: str
+    groups: tuple[tuple[str, tuple[HelpRow, ...]], ...]

@@ -1,0 +1,129 @@
+"""Values that Jupyter can display, without a dependency on the rendering code."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+
+def count(value: int, singular: str) -> str:
+    """Format a count: `1 tool`, `2 tools`, `3 searches`."""
+    ending = "es" if singular.endswith(("ch", "s")) else "s"
+    return f"{value:,} {singular}{'' if value == 1 else ending}"
+
+
+T = TypeVar("T")
+
+Detail = Literal["text", "output", "all"]
+"""How much of a turn is shown."""
+
+
+class Display(Protocol):
+    """Renders displayable values."""
+
+    def mimebundle(self, value: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are requested."""
+        ...
+
+    def page(self, value: Any, title: str, /) -> str:
+        """Render a value as a whole HTML document."""
+        ...
+
+    def frame_of(self, value: Any, /) -> Any:
+        """Convert a value that is a table to a pandas DataFrame."""
+        ...
+
+    def figure_of(self, stats: Any, /) -> Any:
+        """Plot stats as a matplotlib figure."""
+        ...
+
+    def live_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
+        """Draw a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
+        ...
+
+    def turn_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
+        """Draw a turn in all formats, in as much detail as the person wants."""
+        ...
+
+    def document(self, conversation: Any, form: Literal["html", "markdown"], title: str, /) -> str:
+        """Draw a whole conversation as one text."""
+        ...
+
+
+_load: Callable[[], Display] | None = None
+
+
+def draw_with(load: Callable[[], Display]) -> None:
+    """Set the renderer of displayable values.
+
+    Args:
+        load: Returns the renderer; called on first display, so that a program without a notebook never loads it.
+    """
+    global _load
+    _load = load
+
+
+def display() -> Display:
+    """Get the renderer, which the package sets on import."""
+    assert _load is not None
+    return _load()
+
+
+class Displayable:
+    """A value with `text/plain`, `text/markdown` and `text/html` forms, generated on demand."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return display().mimebundle(self, include, exclude)
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_({"text/html"})["text/html"]
+
+    def _repr_markdown_(self) -> str:
+        return self._repr_mimebundle_({"text/markdown"})["text/markdown"]
+
+    def __str__(self) -> str:
+        return self._repr_mimebundle_({"text/plain"})["text/plain"]
+
+
+class DisplayableList(Sequence[T], Displayable):
+    """A displayable sequence."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _items(self) -> tuple[T, ...]:
+        """The parts."""
+
+    @overload
+    def __getitem__(self, key: int) -> T: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, key: int | slice) -> T | tuple[T, ...]:
+        return self._items[key]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class DisplayableMapping(Mapping[str, T], Displayable):
+    """A displayable mapping.
+
+    Args:
+        items: The parts.
+    """
+
+    def __init__(self, items: Mapping[str, T]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)

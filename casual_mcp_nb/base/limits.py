@@ -1,0 +1,264 @@
+"""Time limits on work that usually ends long before them: one timer of the event loop serves them all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+
+MAX_VALUES = 250_000
+"""Maximum number of values in one JSON message of a server or a client: parsers take that many in less than 250 ms, and a list
+of 10,000 tools has fewer."""
+MAX_PARTS = 10_000
+"""Maximum number of parts and tool calls in one message of a conversation."""
+MAX_DEPTH = 100
+"""Maximum nesting of arguments and structured results. Parsers of MCP servers fail at about 200 levels."""
+
+_NESTED = (dict, list, tuple)
+
+
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself.
+
+    Args:
+        value: Any JSON value.
+        limit: Maximum number of levels.
+    """
+    # Depth-first, so that a value that contains itself several times does not grow without bound.
+    waiting = [(value, 1)] if isinstance(value, _NESTED) else []
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > limit:
+            return True
+        for item in node.values() if isinstance(node, dict) else node:
+            if isinstance(item, _NESTED):
+                waiting.append((item, depth + 1))
+    return False
+
+
+def is_large(value: Any, limit: int = 10_000) -> bool:
+    """Check whether a value has too many parts, or too long a string, to traverse quickly.
+
+    Args:
+        value: Any JSON value.
+        limit: Maximum number of parts; a string may have ten times as many characters.
+    """
+    waiting, size = [value], 0
+    while waiting:
+        node = waiting.pop()
+        size += 1 + (len(node) // 10 if isinstance(node, str) else 0)
+        if isinstance(node, Mapping | list | tuple):
+            size += len(node)
+            if size <= limit:
+                waiting += node.values() if isinstance(node, Mapping) else node
+        if size > limit:
+            return True
+    return False
+
+
+class ValueCount:
+    """Counts the values in chunks of JSON: objects, lists and commas outside strings."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._in_string = False
+        self._carried = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Count the next chunk."""
+        chunk = self._carried + chunk
+        # A split escape belongs to the next chunk.
+        cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
+        self._carried = chunk[len(chunk) - cut :]
+        pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(pieces[self._in_string :: 2])
+        self.values += sum(map(outside.count, (b",", b"{", b"[")))
+        self._in_string ^= len(pieces) % 2 == 0
+
+
+def parts_in(message: ChatMessage) -> int:
+    """Count the parts and tool calls of a message."""
+    calls = (message.role == "assistant" and message.tool_calls) or ()
+    return len(calls) + (len(message.content) if isinstance(message.content, list) else 0)
+
+
+def check_parts(messages: Iterable[ChatMessage]) -> None:
+    """Check that no message has more than `MAX_PARTS` parts and tool calls.
+
+    Raises:
+        UsageError: One has more.
+    """
+    for number, message in enumerate(messages, 1):
+        plain = message.role == "user" and isinstance(message.content, str)
+        if not plain and (parts := parts_in(message)) > MAX_PARTS:
+            raise UsageError(
+                f"Message {number} has {parts:,} parts and tool calls; a message may have {MAX_PARTS:,}.",
+                hint="Join texts, or attach a file in fewer pieces.",
+            )
+
+
+def parse_arguments(text: str | None) -> dict[str, Any] | str:
+    """Parse the arguments of a call as the model wrote them.
+
+    Returns:
+        The arguments; none for an empty string or `null`. The text itself if it is not a JSON object or is nested too deeply;
+        `problem_of` says which.
+    """
+    if text is None or not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(value)):
+        return text
+    return value
+
+
+def problem_of(text: str) -> str:
+    """Describe the problem with arguments that `parse_arguments` could not use, as the predicate of a sentence."""
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except RecursionError:
+        is_object = text.lstrip().startswith("{")
+    except ValueError:
+        is_object = False
+    return f"are nested more than {MAX_DEPTH} levels deep" if is_object else "are not a JSON object"
+
+
+ANSWER_SECONDS = 600.0
+
+
+@dataclass
+class AnswerLimits:
+    """Limits of questions to the person, shared by everything in a session that asks.
+
+    Args:
+        seconds: How long an approval or a request of a server waits for an answer. None waits forever.
+        per_server: Maximum number of open requests from one server.
+        in_all: Maximum number of open requests from all servers together.
+    """
+
+    seconds: float | None = ANSWER_SECONDS
+    per_server: int = 8
+    in_all: int = 32
+
+    def wait(self, seconds: float | None) -> None:
+        """Set how long to wait for an answer.
+
+        Raises:
+            UsageError: It is neither a positive number of seconds nor None.
+        """
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+        if seconds is not None and not (number and seconds > 0):
+            raise UsageError("The time limit for answers must be a positive number of seconds.", hint="None waits forever.")
+        self.seconds = seconds
+
+    @property
+    def nobody_answered(self) -> str:
+        """The message when the time is over."""
+        return f"Nobody answered within {_in_words(self.seconds or 0)}."
+
+
+def _in_words(seconds: float) -> str:
+    minutes, seconds_left = divmod(seconds, 60)
+    if minutes and not seconds_left:
+        return f"{minutes:g} minute{'s' if minutes > 1 else ''}"
+    return f"{seconds:g} s"
+
+
+_here = threading.local()
+
+
+class TimeLimit:
+    """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
+
+    asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
+    bodies end in a thousandth of their time; a call of a tool has two around it.
+
+    Args:
+        deadline: When, on the clock of the running loop; None for never.
+
+    Attributes:
+        deadline: As given, or as set with `move`.
+        expired: Whether the deadline was reached within the body.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self.deadline = deadline
+        self.expired = False
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a time limit is only for tasks")
+        self._task, self._cancelling = task, task.cancelling()
+        loop = asyncio.get_running_loop()
+        timer: _Timer | None = getattr(_here, "timer", None)
+        if timer is None or timer.loop is not loop:
+            _here.timer = timer = _Timer(loop)
+        self._timer = timer
+        timer.limits.add(self)
+        if self.deadline is not None and self.deadline < timer.at:
+            timer.set(self.deadline)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._timer.limits.discard(self)
+        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def move(self, deadline: float | None) -> None:
+        """Set another deadline.
+
+        Args:
+            deadline: When, on the loop's clock; None for never.
+        """
+        self.deadline = deadline
+        if deadline is not None and deadline < self._timer.at:
+            self._timer.set(deadline)
+
+    def expire(self) -> None:
+        """Cancel the body."""
+        self.expired = True
+        self._task.cancel()
+
+
+class _Timer:
+    """The timer of a loop, set for a deadline of these limits or for an earlier one that is no longer needed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.limits: set[TimeLimit] = set()
+        self.at = math.inf
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, deadline: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self.at = deadline
+        self._handle = self.loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self.at, self._handle = math.inf, None
+        now = self.loop.time()
+        waiting = [(limit.deadline, limit) for limit in self.limits if limit.deadline is not None and not limit.expired]
+        waiting.sort(key=lambda pair: pair[0])
+        for deadline, limit in waiting:
+            if deadline <= now:
+                limit.expire()
+        if later := [deadline for deadline, _ in waiting if deadline > now]:
+            self.set(min(later))

@@ -1,0 +1,451 @@
+"""Records of a server: its log, and the messages to and from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+
+MAX_NAMES = 1_000
+"""How many names an error about an unknown one compares."""
+
+
+@dataclass(frozen=True)
+class Resource(Displayable):
+    """A resource that a server offers; see https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
+
+    Args:
+        server: The server's name in the config.
+        uri: Its URI; of a template, the URI template (RFC 6570).
+        name: The server's name for it.
+        title: A name for people; empty for none.
+        description: The server's text; may be empty.
+        mime_type: Its media type, if the server says one.
+        size: Its size in bytes, if the server says it.
+        parameters: The parameters of a template, in order; None for a resource that can be read as it is.
+    """
+
+    server: str
+    uri: str
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
+    size: int | None = None
+    parameters: tuple[str, ...] | None = None
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it describes many resources, one for each choice of its parameters."""
+        return self.parameters is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptArgument:
+    """An argument of a prompt."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class ServerPrompt(Displayable):
+    """A prompt that a server offers; see https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
+
+    Args:
+        server: The server's name in the config.
+        name: The server's name for it.
+        title: A name for people; empty for none.
+        description: The server's text; may be empty.
+        arguments: Its arguments, in order; their values are texts.
+    """
+
+    server: str
+    name: str
+    title: str = ""
+    description: str = ""
+    arguments: tuple[PromptArgument, ...] = ()
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Check the arguments of a call.
+
+        Raises:
+            UsageError: A required one is missing, or one does not exist.
+        """
+        names = [argument.name for argument in self.arguments]
+        for name in values:
+            if name not in names:
+                raise UnknownNameError("prompt argument", name, names)
+        missing = [argument.name for argument in self.arguments if argument.required and values.get(argument.name) is None]
+        if missing:
+            raise UsageError(
+                f"Prompt {shown(self.name)} of server {shown(self.server)} needs {', '.join(map(shown, missing))}.",
+                server=self.server,
+            )
+
+
+class _Offered(Protocol):
+    @property
+    def server(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+O = TypeVar("O", bound=_Offered)  # noqa: E741 (what is offered)
+
+
+class _Offers(DisplayableList[O], Generic[O]):
+    """The resources or prompts of servers, in the order of the config.
+
+    Args:
+        offers: All of them.
+        problems: Why a server could not list its own, by server.
+        listed: Whether the servers were asked; if not, what they offer is not known.
+    """
+
+    kind = ""
+
+    def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
+        self._offers = offers
+        self.problems = dict(problems or {})
+        self.listed = listed
+
+    @property
+    def not_listed(self) -> str:
+        """That the servers were not asked yet, and how to ask them; empty if they were."""
+        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.kind}s()")
+
+    @property
+    def _items(self) -> tuple[O, ...]:
+        return self._offers
+
+    @property
+    def by_server(self) -> dict[str, tuple[O, ...]]:
+        """Those of each server that offers any."""
+        servers: dict[str, list[O]] = {}
+        for offer in self:
+            servers.setdefault(offer.server, []).append(offer)
+        return {server: tuple(offers) for server, offers in servers.items()}
+
+    def named(self, name: str, server: str | None = None) -> O:
+        """Find the one with a name.
+
+        Args:
+            name: `server:name`, or a name that only one server has.
+            server: Only this server's.
+
+        Raises:
+            UnknownNameError: There is none; the message has the closest names.
+            UsageError: Several servers have it.
+        """
+        offers = [offer for offer in self if server in (None, offer.server)]
+        matches = [offer for offer in offers if name in self._names(offer)]
+        if len(matches) == 1 or (matches and len({offer.server for offer in matches}) == 1):
+            return matches[0]
+        if matches:
+            servers = ", ".join(shown(offer.server) for offer in matches[:10])
+            raise UsageError(f"Several servers have a {self.kind} {shown(name)}: {servers}.", hint="Write server:name.")
+        names = [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]]
+        raise UnknownNameError(self.kind, name, names, hint=self.not_listed)
+
+    def _names(self, offer: O) -> tuple[str, ...]:
+        return offer.name, f"{offer.server}:{offer.name}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} of {count(len(self.by_server), 'server')}>"
+
+
+class Resources(_Offers[Resource]):
+    """The resources and templates of a session's servers, by number or with `named`."""
+
+    kind = "resource"
+
+    def of_server(self, name: str) -> Resources:
+        """Select those of one server."""
+        problems = {server: problem for server, problem in self.problems.items() if server == name}
+        return Resources(tuple(resource for resource in self if resource.server == name), problems, listed=self.listed)
+
+    def _names(self, offer: Resource) -> tuple[str, ...]:
+        return offer.uri, offer.name, f"{offer.server}:{offer.name}"
+
+
+class Prompts(_Offers[ServerPrompt]):
+    """The prompts of a session's servers, by number or with `named`."""
+
+    kind = "prompt"
+
+    def of_server(self, name: str) -> Prompts:
+        """Select those of one server."""
+        problems = {server: problem for server, problem in self.problems.items() if server == name}
+        return Prompts(tuple(prompt for prompt in self if prompt.server == name), problems, listed=self.listed)
+
+
+@dataclass(frozen=True)
+class ResourceContents(Displayable):
+    """The contents of a resource.
+
+    Args:
+        server: The server that it was read from.
+        uri: Its URI.
+        parts: The contents, in the server's order: text, or bytes with their media type.
+    """
+
+    server: str
+    uri: str
+    parts: tuple[ContentPart, ...] = field(default=(), repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of all parts that are text."""
+        return "\n".join(part.text for part in self.parts if part.data is None)
+
+    @property
+    def data(self) -> bytes | None:
+        """The bytes of the first part that is binary; None if there is none."""
+        return next((part.data for part in self.parts if part.data is not None), None)
+
+    @cached_property
+    def value(self) -> Any:
+        """The contents as a Python value: JSON parsed, other text as text, binary as bytes."""
+        if self.data is not None:
+            return self.data
+        if any(is_json(part.mime_type) for part in self.parts):
+            try:
+                return json.loads(self.text)
+            except (ValueError, RecursionError):
+                pass
+        return self.text
+
+    @property
+    def tokens(self) -> int:
+        """The estimated size of the text in tokens."""
+        return estimate_tokens(self.text)
+
+
+def is_json(mime_type: str | None) -> bool:
+    """Check whether a media type is JSON, or a format that is written in it."""
+    kind = (mime_type or "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """A message of a prompt: its role, `user` or `assistant`, and its content."""
+
+    role: str
+    content: ContentPart
+
+
+@dataclass(frozen=True)
+class PromptMessages(Displayable):
+    """The messages that a prompt gives for some arguments.
+
+    Args:
+        server: The server.
+        name: The prompt's name.
+        arguments: The arguments as they were sent.
+        messages: The messages, in order.
+        description: The server's text about them; may be empty.
+    """
+
+    server: str
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    messages: tuple[PromptMessage, ...] = field(default=(), repr=False)
+    description: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of all messages; where an assistant speaks too, each after its role."""
+        roles = {message.role for message in self.messages} != {"user"}
+        return "\n\n".join(
+            f"{message.role}: {message.content.text}" if roles else message.content.text for message in self.messages
+        )
+
+    @property
+    def tokens(self) -> int:
+        """The estimated size of the text in tokens."""
+        return estimate_tokens(self.text)
+
+
+@dataclass(frozen=True)
+class Completions(DisplayableList[str]):
+    """A server's suggestions for an argument.
+
+    Args:
+        values: The suggestions, best first.
+        total: How many there are in all, if the server says it.
+        more: Whether there are more than these.
+    """
+
+    values: tuple[str, ...] = ()
+    total: int | None = None
+    more: bool = False
+
+    @property
+    def _items(self) -> tuple[str, ...]:
+        return self.values
+
+
+@dataclass(frozen=True)
+class Subscription(Displayable):
+    """A resource whose changes a server reports.
+
+    Args:
+        server: The server.
+        uri: The resource.
+        updates: How often it has changed since.
+        last: When it last changed, in seconds since 1970; None if it has not.
+        problem: Why no more changes are reported; empty if they are.
+    """
+
+    server: str
+    uri: str
+    updates: int = 0
+    last: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Subscriptions(DisplayableList[Subscription]):
+    """The subscriptions of a session."""
+
+    subscriptions: tuple[Subscription, ...] = ()
+
+    @property
+    def _items(self) -> tuple[Subscription, ...]:
+        return self.subscriptions
+
+
+METHOD = "sampling/createMessage"
+MAX_SAMPLES = 10
+"""How many requests a server may make during one call of it."""
+MAX_SAMPLE_TOKENS = 4_096
+"""Maximum tokens of an answer, whatever the server asks for."""
+
+
+@dataclass(frozen=True)
+class SamplingRequest:
+    """Messages that a server wants answered: texts only, redacted.
+
+    Args:
+        messages: Role (`user` or `assistant`) and text of each.
+        system: The system prompt; may be empty.
+        max_tokens: Maximum tokens of the answer.
+    """
+
+    messages: tuple[tuple[str, str], ...]
+    system: str
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class SamplingAnswer:
+    """The answer of a model.
+
+    Args:
+        text: Its text.
+        model: The model's name.
+        cut: Whether it ended at the limit of tokens.
+        note: What it took, for the person.
+    """
+
+    text: str
+    model: str
+    cut: bool
+    note: str
+
+
+class SamplingRefused(Exception):
+    """A request of a server that is not answered.
+
+    Args:
+        text: Why, for the server.
+        details: Why, for the person; empty for the same text.
+    """
+
+    def __init__(self, text: str, details: str = "") -> None:
+        super().__init__(text)
+        self.details = details or text
+
+
+Direction = Literal["sent", "received"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a server's log.
+
+    Args:
+        at: When it arrived, in seconds since 1970.
+        level: `stderr`, or the server's level: `debug` to `emergency`.
+        text: The line, cleaned and cut, secrets masked.
+    """
+
+    at: float
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ServerLog(DisplayableList[LogLine]):
+    """The end of a server's log: its stderr and the log messages that it sent, newest last.
+
+    Args:
+        server: The server.
+        lines: The lines.
+        dropped: How many earlier lines were dropped.
+    """
+
+    server: str
+    lines: tuple[LogLine, ...] = field(default=(), repr=False)
+    dropped: int = 0
+
+    @property
+    def _items(self) -> tuple[LogLine, ...]:
+        return self.lines
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A JSON-RPC message; see https://www.jsonrpc.org/specification.
+
+    Args:
+        at: When it was sent or received, in seconds since 1970.
+        direction: `sent` to the server, or `received` from it.
+        method: Its method; for a response, that of the request.
+        tool: Name of the tool concerned; empty for none.
+        text: The message as JSON, cut, with secrets masked and image data left out.
+    """
+
+    at: float
+    direction: Direction
+    method: str
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Messages(DisplayableList[Message]):
+    """The most recent messages to and from a server, newest last.
+
+    Args:
+        server: The server.
+        messages: The messages.
+    """
+
+    server: str
+    messages: tuple[Message, ...] = field(default=(), repr=False)
+
+    @property
+    def _items(self) -> tuple[Message, ...]:
+        return self.messages

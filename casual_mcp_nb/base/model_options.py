@@ -1,0 +1,63 @@
+"""The options of a model call, each declared once with its type and its syntax in a magic's line. Imports nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict, get_args
+
+# No postponed annotations, because the metadata in `Annotated` is read.
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The syntax of an option in a magic's line.
+
+    Args:
+        help: A short description.
+        takes: The name of its argument; empty for none.
+        read: Parses the argument.
+        name: The flag, if it differs from the option's name.
+        value: The value of a flag without an argument.
+    """
+
+    help: str
+    takes: str = ""
+    read: Callable[[str], Any] = str
+    name: str = ""
+    value: Any = None
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of `RequestOptions` as keyword arguments of one call; None means the model's own value."""
+
+    temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
+    max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]
+    top_p: Annotated[float | None, Flag("sample from this share of the likeliest tokens", "NUMBER", float)]
+    seed: Annotated[int | None, Flag("make answers repeatable, if the provider can", "N", int)]
+    stop: Annotated[str | Sequence[str] | None, Flag("end the answer at this text", "TEXT")]
+    tool_choice: Annotated[str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")]
+    parallel_tool_calls: bool | None
+    reasoning_effort: Annotated[
+        ReasoningEffort | None, Flag("how much the model thinks before it answers", "|".join(get_args(ReasoningEffort)))
+    ]
+    extra_body: Mapping[str, Any] | None
+    extra_headers: Mapping[str, str] | None
+
+
+def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
+    """Find the options of a TypedDict that a line can contain: the name and syntax of each, by flag."""
+    flags = {
+        option: annotation.__metadata__[0]
+        for option, annotation in in_order(options).items()
+        if hasattr(annotation, "__metadata__")
+    }
+    return {flag.name or f"--{option.replace('_', '-')}": (option, flag) for option, flag in flags.items()}
+
+
+def in_order(options: type[Any]) -> dict[str, Any]:
+    """Order the annotations of a TypedDict: options of the turn come before those passed to the model."""
+    names = sorted(options.__annotations__, key=lambda name: name in ModelOptions.__annotations__)
+    return {name: options.__annotations__[name] for name in names}

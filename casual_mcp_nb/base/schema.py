@@ -1,0 +1,320 @@
+"""JSON Schema: reading schemas, limiting them for a model, and quick validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+MAX_CHOICES = 1_000
+MAX_NESTED_CHOICES = 10
+_OBJECTS = (dict, Mapping)
+"""Checking for dict first is faster, and nearly all are."""
+_CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
+
+
+class SchemaReader:
+    """Reads a JSON schema. A server can send anything, so keywords with a value of the wrong type count as absent.
+
+    Reading is shallow and lazy. Keywords: JSON Schema 2020-12,
+    https://json-schema.org/draft/2020-12.
+
+    Args:
+        schema: The schema, or a part of one.
+        root: The whole schema, in which references are resolved; `schema` itself by default.
+    """
+
+    def __init__(self, schema: object, root: object = None) -> None:
+        self.schema: Mapping[str, Any] = schema if isinstance(schema, _OBJECTS) else {}
+        self._root = self.schema if root is None else root
+
+    @cached_property
+    def properties(self) -> dict[str, SchemaReader]:
+        """The properties of an object, in the schema's order."""
+        properties = self.schema.get("properties")
+        if not isinstance(properties, Mapping):
+            return {}
+        return {str(name): SchemaReader(part, self._root) for name, part in properties.items()}
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The names of the required properties, in order."""
+        return tuple(dict.fromkeys(name for name in self._list("required") if isinstance(name, str)))
+
+    @property
+    def description(self) -> str:
+        """The description, or an empty string."""
+        return self.text("description")
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The allowed JSON types, such as `("string", "null")`; empty if unspecified."""
+        kind = self.schema.get("type")
+        return (kind,) if isinstance(kind, str) else tuple(word for word in self._list("type") if isinstance(word, str))
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The allowed values from `enum` or `const`; empty for any."""
+        if "const" in self.schema:
+            return (self.schema["const"],)
+        return tuple(self._list("enum")[:MAX_CHOICES])
+
+    @property
+    def items(self) -> SchemaReader | None:
+        """The schema of an array's items, if specified."""
+        items = self.schema.get("items")
+        return SchemaReader(items, self._root) if isinstance(items, Mapping) else None
+
+    @property
+    def options(self) -> tuple[SchemaReader, ...]:
+        """The schemas of `anyOf` or `oneOf`."""
+        return tuple(SchemaReader(part, self._root) for part in self._list("anyOf") or self._list("oneOf"))
+
+    @property
+    def reference(self) -> str | None:
+        """The value of `$ref`."""
+        return self.text("$ref") or None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it has neither properties nor items."""
+        return "properties" not in self.schema and "items" not in self.schema
+
+    @property
+    def is_null(self) -> bool:
+        """Whether nothing but null is allowed."""
+        return self.types == ("null",)
+
+    def text(self, keyword: str) -> str:
+        """Read the string value of a keyword such as `format`, or an empty string."""
+        value = self.schema.get(keyword)
+        return value if isinstance(value, str) else ""
+
+    def number(self, keyword: str) -> int | float | None:
+        """Read the number of a keyword such as `minimum`, or None."""
+        value = self.schema.get(keyword)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def resolved(self) -> SchemaReader:
+        """Resolve the reference, if there is one, and merge it with the keywords beside it."""
+        schema, seen = self.schema, set()
+        while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
+            seen.add(reference)
+            target = lookup(reference, self._root)
+            beside = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**target, **beside} if isinstance(target, Mapping) else beside
+        return SchemaReader(schema, self._root)
+
+    def without_null(self) -> SchemaReader:
+        """Select the schema of the values other than null, with references resolved.
+
+        Returns:
+            For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it; the unchanged schema
+            if there are several. For a list of types, those that are not null.
+        """
+        part = self.resolved()
+        for _ in range(MAX_NESTED_CHOICES):
+            others = [option for option in map(SchemaReader.resolved, part.options) if not option.is_null]
+            if len(others) != 1:
+                break
+            beside = {key: value for key, value in part.schema.items() if key not in ("anyOf", "oneOf")}
+            part = SchemaReader({**others[0].schema, **beside}, self._root)
+        if len(part.types) > 1 and "null" in part.types:
+            return SchemaReader({**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self._root)
+        return part
+
+    def alternatives(self) -> Iterator[SchemaReader]:
+        """Yield the schema itself, or the targets of its reference and choices, each once: references can be circular."""
+        waiting: list[Any] = [self.schema]
+        seen: set[int] = set()
+        while waiting:
+            schema = waiting.pop()
+            if not isinstance(schema, Mapping) or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            part = SchemaReader(schema, self._root)
+            options = [option for keyword in _CHOICE_KEYWORDS for option in part._list(keyword)]
+            waiting += reversed(options)
+            if part.reference is not None:
+                waiting.append(lookup(part.reference, self._root))
+            elif not options:
+                yield part
+
+    def _list(self, keyword: str) -> list[Any]:
+        value = self.schema.get(keyword)
+        return value if isinstance(value, list) else list(value) if isinstance(value, tuple) else []
+
+
+def lookup(reference: str, root: object) -> Any:
+    """Resolve a reference within a schema.
+
+    Args:
+        reference: A JSON pointer after a `#` (RFC 6901), such as `#/$defs/Point`; nothing is ever fetched.
+        root: The whole schema.
+
+    Returns:
+        The part of the schema, or None if the reference cannot be resolved.
+    """
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    part = root
+    for step in reference[1:].split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(part, list) and key.isdecimal() and int(key) < len(part):
+            part = part[int(key)]
+        elif isinstance(part, Mapping) and key in part:
+            part = part[key]
+        else:
+            return None
+    return part
+
+
+MAX_PROPERTIES = 500
+MAX_PROPERTY_DESCRIPTION = 4_000
+MAX_PARAMETERS = 200_000
+MAX_DEPTH = 100
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_NAMES = frozenset({"$id", "$anchor"})
+_DATA = frozenset({"enum", "const", "default", "examples", "example"})
+
+
+def unusable_part(schema: Mapping[str, Any]) -> str | None:
+    """Find the reason why a schema cannot be sent to a model, or None. References are never fetched.
+
+    Args:
+        schema: A JSON schema.
+    """
+    names: set[str] = set()
+    references: list[str] = []
+    waiting: list[tuple[Any, int]] = [(schema, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, Mapping):
+            if depth > MAX_DEPTH:
+                return f"its input schema is nested over {MAX_DEPTH} levels deep"
+            for key, value in node.items():
+                # Most values are plain, and a catalog of thousands of tools has hundreds of thousands.
+                if type(value) in _PLAIN:
+                    if key == "$ref" and isinstance(value, str):
+                        references.append(value)
+                    elif key in _NAMES and isinstance(value, str):
+                        names.add(value)
+                elif key not in _DATA and isinstance(value, (dict, list, Mapping)):
+                    waiting.append((value, depth + 1))
+        else:
+            waiting += [(value, depth + 1) for value in node if isinstance(value, (dict, list, Mapping))]
+    for reference in references:
+        if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
+            return f"its input schema refers to {reference[:200]!r}, which is not in it"
+    return None
+
+
+def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Limit a tool's schema to the form sent to a model: an object with properties, of limited size.
+
+    Args:
+        schema: The server's schema.
+
+    Returns:
+        The schema, and a description of what was cut. If there are too many properties, required ones take precedence.
+    """
+    parameters = {"type": "object", "properties": {}, **schema}
+    properties = parameters["properties"]
+    if not isinstance(properties, Mapping):
+        return parameters, []
+    cuts = []
+    if len(properties) > MAX_PROPERTIES:
+        cuts.append(f"its parameters to {MAX_PROPERTIES:,} of {len(properties):,}")
+        first = [name for name in SchemaReader(schema).required if name in properties]
+        names = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
+        properties = {name: properties[name] for name in names}
+        if first:
+            parameters["required"] = first[:MAX_PROPERTIES]
+    parameters["properties"] = {name: _limited(value) for name, value in properties.items()}
+    size = len(json.dumps(parameters, ensure_ascii=False, default=str))
+    if size > MAX_PARAMETERS:
+        return {"type": "object", "properties": {}}, [f"its parameters, {size:,} characters, to none"]
+    return parameters, cuts
+
+
+def _limited(value: Any) -> Any:
+    if isinstance(value, bool):
+        # The equivalent that every provider accepts.
+        return {} if value else {"not": {}}
+    if isinstance(value, Mapping):
+        description = value.get("description")
+        if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
+            return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
+    return value
+
+
+MAX_STEPS = 2_000
+"""Maximum number of parts of a value to check here; larger values go to the worker process."""
+MAX_FIT_DEPTH = 20
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+_SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
+"""Keywords that do not affect validation; the library does not check formats by default either."""
+
+
+def fits_plainly(schema: Any, value: Any) -> bool:
+    """Check whether a small value is known to match a schema of only types, properties, items and choices.
+
+    Args:
+        schema: The server's schema.
+        value: A JSON value.
+
+    Returns:
+        True if it matches; False is inconclusive, because most keywords are left to the library in the worker process.
+    """
+    return _fits(schema, value, [MAX_STEPS], 0)
+
+
+def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
+    steps[0] -= 1
+    if steps[0] < 0 or depth > MAX_FIT_DEPTH or not isinstance(schema, dict) or len(schema) > MAX_FIT_DEPTH:
+        return False
+    for word in schema.keys() - _SAYS_NOTHING:  # noqa: SIM110 (a generator takes twice as long)
+        if not _follows(word, schema, value, steps, depth + 1):
+            return False
+    return True
+
+
+def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], depth: int) -> bool:
+    rule = schema[word]
+    match word:
+        case "type":
+            return isinstance(rule, str) and rule in _TYPES and _TYPES[rule](value)
+        case "properties" if isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return not [name for name in rule if name in value and not _fits(rule[name], value[name], steps, depth)]
+        case "required" if isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return not [name for name in rule if not isinstance(name, str) or name not in value]
+        case "items" if isinstance(value, list) and len(value) < steps[0]:
+            return all(_fits(rule, item, steps, depth) for item in value)
+        case "anyOf" if isinstance(rule, list) and len(rule) < steps[0]:
+            return any(_fits(part, value, steps, depth) for part in rule)
+        case "enum" if isinstance(rule, list) and isinstance(value, str) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return value in rule
+        case "additionalProperties":
+            # A schema or False would require knowing the properties.
+            return rule is True or (rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps))
+    return False
+
+
+def _names(schema: dict[str, Any], steps: list[int]) -> set[str]:
+    properties = schema.get("properties")
+    return set(properties) if isinstance(properties, dict) and len(properties) < steps[0] else set()

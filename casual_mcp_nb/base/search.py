@@ -1,0 +1,148 @@
+"""Results of a tool search, and their explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.errors import shown
+
+
+@dataclass(frozen=True)
+class TermScore:
+    """The contribution of one part of a score; most parts are terms of the query.
+
+    Args:
+        term: The indexed term; for other parts, a label: `words of the name`, `clause "…"`, `exact name`,
+            `what its server is about`, `meaning`, `says the same as a better hit` (which is negative).
+        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
+        frequency: How often it occurs there.
+        idf: How rare it is over all tools; 0 for parts that are not terms.
+        share: Its contribution to the score.
+        length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
+        query_term: The term of the query, if this one is a synonym of it.
+    """
+
+    term: str
+    field: str
+    frequency: int
+    idf: float
+    share: float
+    length_norm: float = 1.0
+    query_term: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation(Displayable):
+    """Explains a tool's rank in a search: the shares of all parts add up to the score.
+
+    Args:
+        tool: Which tool.
+        query: The query.
+        score: Its score.
+        rank: Its rank, from 1; None if it does not match.
+        cut: The maximum number of results.
+        shares: The contribution of each part.
+        missing: Terms of the query that the tool does not contain.
+        server: The server that the search was limited to, if any.
+        skipped: Why the search skipped it, if it did.
+        spelling: The whole word of each term, as the query or the tool has it.
+    """
+
+    tool: ToolSpec
+    query: str
+    score: float
+    rank: int | None
+    cut: int
+    shares: tuple[TermScore, ...]
+    missing: tuple[str, ...]
+    server: str | None = None
+    skipped: str = ""
+    spelling: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def word(self, term: str) -> str:
+        """Complete a term to its whole word."""
+        return self.spelling.get(term, term)
+
+    @property
+    def verdict(self) -> str:
+        """The rank in one sentence: returned to the model or not, or why there is no match."""
+        if self.skipped:
+            return self.skipped
+        if self.server is not None and self.tool.server != self.server:
+            return f"Not searched: the search was limited to server {shown(self.server)}."
+        if self.rank is None:
+            return "No match: it contains none of the search words."
+        if self.rank > self.cut:
+            return f"Ranked {ordinal(self.rank)}: not returned (limit {self.cut})."
+        return f"Ranked {ordinal(self.rank)}: returned to the model."
+
+
+def ordinal(number: int) -> str:
+    """Format a rank in words: `1st`, `2nd`, `13th`."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+@dataclass(frozen=True, eq=False)
+class SearchHit:
+    """A tool returned by a search. As a sequence it is the server and the tool, which it equals.
+
+    Args:
+        tool: Which tool.
+        score: Its score; higher is better.
+        rank: Its rank, from 1.
+        explain: Computes why, when called.
+    """
+
+    tool: ToolSpec
+    score: float
+    rank: int
+    explain: Callable[[], Explanation] = field(repr=False, compare=False)
+
+    @property
+    def pair(self) -> tuple[str, ToolSpec]:
+        """The server and the tool, as a search of casual-mcp returns them."""
+        return self.tool.server, self.tool
+
+    def __iter__(self) -> Iterator[str | ToolSpec]:
+        return iter(self.pair)
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def __getitem__(self, index: int) -> str | ToolSpec:
+        return self.pair[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SearchHit):
+            return (*self.pair, self.score, self.rank) == (*other.pair, other.score, other.rank)
+        return self.pair == other
+
+    def __hash__(self) -> int:
+        return hash(self.pair)
+
+
+@dataclass(frozen=True)
+class SearchResults(DisplayableList[SearchHit]):
+    """The results of `session.search`, best first.
+
+    Args:
+        query: The query.
+        hits: The tools found.
+        cut: The maximum number of results.
+        searched: How many tools were searched.
+        why_not: Explains the rank of any tool by name, even one that was not found.
+    """
+
+    query: str
+    hits: tuple[SearchHit, ...]
+    cut: int
+    searched: int
+    why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
+
+    @property
+    def _items(self) -> tuple[SearchHit, ...]:
+        return self.hits

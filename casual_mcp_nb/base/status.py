@@ -1,0 +1,448 @@
+"""A service at an address: its limits and its status."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Never, overload
+
+from casual_mcp_nb.base.config import Strategy, ToolSetConfig
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList, DisplayableMapping, count
+from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.tokens import Budget, estimate_tokens
+from casual_mcp_nb.base.tool import Catalog, Denial, ToolName, ToolSpec
+from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, brief, shown
+
+_MAX_REASON = 500
+_MAX_NAMES = 12
+
+ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
+
+
+@dataclass(frozen=True)
+class ServerStatus(Displayable):
+    """The state of one server.
+
+    Args:
+        name: Its name in the config.
+        state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed), `failed` or `closed`.
+        error: Why it failed, or why its tools could not be listed; None if all is well.
+        stderr_tail: The last lines of its stderr, cleaned and with secrets masked.
+        tools: Number of tools.
+        tokens: Estimated tokens of the definitions that a model can be offered.
+        seconds: Time until it was ready or failed; None while it starts.
+        transport: `stdio`, `http`, `sse` or `in-process`.
+        address: Its command, or its URL without credentials.
+        protocol_version: The negotiated version; None before that.
+        version: The server's own name and version, if given.
+        instructions: The server's instructions, if any.
+        capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
+        extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
+        notes: Remarks on the connection, such as that it needed the older handshake.
+        app_only: Tools meant only for the user interface of its app; never offered to a model.
+        task_only: Tools that run only as protocol tasks, which this client does not start; never offered to a model.
+        left_out: Tools of its list that cannot be used, each with the reason; of one that is listed twice, the first counts.
+    """
+
+    name: str
+    state: ServerState
+    error: str | None = None
+    stderr_tail: str = ""
+    tools: int = 0
+    tokens: int = 0
+    seconds: float | None = None
+    transport: str = ""
+    address: str = ""
+    protocol_version: str | None = None
+    version: str | None = None
+    instructions: str = ""
+    capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    app_only: tuple[str, ...] = ()
+    task_only: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class Servers(DisplayableMapping[ServerStatus]):
+    """The servers of a session by name, in config order.
+
+    Args:
+        statuses: The state of each.
+        modes: The mode of each: `loaded`, `deferred` or `off`.
+    """
+
+    def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
+        super().__init__(statuses)
+        self.modes = dict(modes)
+
+    def __setitem__(self, name: str, value: object) -> Never:
+        raise UsageError(
+            "This lists the servers and changes nothing.",
+            hint="To choose what the model sees: session.selection.servers[name] = 'loaded', 'deferred' or 'off'.",
+        )
+
+    def raise_for_status(self) -> None:
+        """Raise an error if a server failed, or its tools could not be listed.
+
+        Raises:
+            ConnectError: The message has one line for each such server.
+        """
+        failed = [status for status in self.values() if status.state == "failed" or status.error is not None]
+        if failed:
+            reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
+            raise ConnectError(
+                f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
+                hint="Fix it and reconnect: session.reconnect(name).",
+                server=failed[0].name if len(failed) == 1 else None,
+            )
+
+    def __repr__(self) -> str:
+        return f"<Servers: {', '.join(f'{name} {status.state}' for name, status in self.items())}>"
+
+
+def not_connected(servers: Sequence[str]) -> str:
+    """Format a notice that servers are not connected yet, and how to connect them."""
+    names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (", …" if len(servers) > _MAX_NAMES else "")
+    return in_words_of(f"Not connected yet: {names}. To connect: session.connect()")
+
+
+def _brief_reason(error: str | None) -> str:
+    return " ".join((error or "no reason was given").split())[:_MAX_REASON]
+
+
+class Tools(Sequence[ToolSpec], Displayable):
+    """The tools of a session, by number or by any name that the catalog resolves.
+
+    Args:
+        catalog: All tools.
+        modes: The mode of each tool: sent with every request (`loaded`), found by search (`deferred`), or never offered
+            (`off`).
+        excluded: The tools that the config excludes.
+        unconnected: The servers that were not connected yet, so that their tools are not known.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        modes: Mapping[ToolName, Mode],
+        excluded: frozenset[ToolName] = frozenset(),
+        unconnected: Sequence[str] = (),
+    ) -> None:
+        self.catalog = catalog
+        self.modes = dict(modes)
+        self.excluded = excluded
+        self.unconnected = tuple(unconnected)
+
+    @overload
+    def __getitem__(self, key: int | str) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, key: int | str | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        if not isinstance(key, str):
+            return self.catalog[key]
+        try:
+            return self.catalog.resolve(key)
+        except UnknownNameError:
+            if not self.unconnected:
+                raise
+            raise UnknownNameError("tool", key, (), hint=not_connected(self.unconnected)) from None
+
+    def __len__(self) -> int:
+        return len(self.catalog)
+
+    def of_server(self, name: str) -> Tools:
+        """Select the tools of one server."""
+        unconnected = tuple(each for each in self.unconnected if each == name)
+        return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes, unconnected=unconnected)
+
+    def mode(self, tool: ToolSpec) -> Mode:
+        """Look up the mode of a tool."""
+        return self.modes.get(tool.tool_name, "loaded")
+
+    def __repr__(self) -> str:
+        return f"<Tools: {len(self)} of {count(len(self.catalog.by_server), 'server')}>"
+
+
+@dataclass(frozen=True)
+class Manifest(Displayable):
+    """The manifest of the deferred tools, as the model reads it.
+
+    Args:
+        text: The exact text; empty if nothing is deferred.
+        tools: Number of deferred tools.
+        undeferred_tokens: Tokens of their definitions, for comparison.
+        finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
+        unconnected: The servers that were not connected yet, so that their tools are not in it.
+    """
+
+    text: str
+    tools: int = 0
+    undeferred_tokens: int = 0
+    finder_tokens: int = 0
+    unconnected: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size in tokens."""
+        return estimate_tokens(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ToolSets(DisplayableMapping[ToolSetConfig]):
+    """The toolsets of a session by name.
+
+    Args:
+        tool_sets: All of them.
+        selected: Name of the selected one, `custom` if it has no name; None for all tools.
+        sizes: How many tools each includes.
+        problem: Why the selected one cannot be used, so that a turn would refuse it; empty if it can.
+        unconnected: The servers that were not connected yet, so that their tools are not counted.
+    """
+
+    def __init__(
+        self,
+        tool_sets: Mapping[str, ToolSetConfig],
+        selected: str | None,
+        sizes: Mapping[str, int],
+        problem: str = "",
+        unconnected: Sequence[str] = (),
+    ) -> None:
+        super().__init__(tool_sets)
+        self.selected = selected
+        self.sizes = dict(sizes)
+        self.problem = problem
+        self.unconnected = tuple(unconnected)
+
+    def __repr__(self) -> str:
+        return f"<ToolSets: {', '.join(self) or 'none'}>"
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model of a session: its name in the config, its client, the provider and the provider's name for it, its template."""
+
+    name: str
+    client: str
+    provider: str
+    model: str
+    key: Literal["set", "not set", "not needed"]
+    default: bool = False
+    template: str | None = None
+
+
+@dataclass(frozen=True)
+class Models(DisplayableList[ModelRow]):
+    """The models of a session; whether a key is set, never the key."""
+
+    rows: tuple[ModelRow, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ModelRow, ...]:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """One client of a session: its provider, its URL if not the provider's own, its models, and its timeout in seconds."""
+
+    name: str
+    provider: str
+    address: str
+    key: Literal["set", "not set", "not needed"]
+    models: tuple[str, ...] = ()
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class Clients(DisplayableList[ClientRow]):
+    """The clients of a session; whether a key is set, never the key."""
+
+    rows: tuple[ClientRow, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ClientRow, ...]:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class ExplorerSnapshot(Displayable):
+    """A static snapshot of an explorer: the tools that the model sees, and their cost.
+
+    Args:
+        servers: The servers with their state.
+        selection: What the person chose.
+        tool_sets: The toolsets.
+        manifest: The manifest of the deferred tools, as the model reads it.
+        prices: Tokens of each server's loaded tools in the first request.
+        offered: Number of tools sent with every request.
+        undeferred_tokens: Tokens of the first request if every tool were loaded.
+        budget: What turns cost, if known.
+    """
+
+    servers: Servers
+    selection: Selection
+    tool_sets: ToolSets
+    manifest: Manifest
+    prices: Mapping[str, int] = field(default_factory=dict)
+    offered: int = 0
+    undeferred_tokens: int = 0
+    budget: Budget | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the first request before the first message: definitions, search tool and manifest."""
+        return sum(self.prices.values()) + self.manifest.finder_tokens + self.manifest.tokens
+
+
+@dataclass(frozen=True)
+class SystemPrompt(Displayable):
+    """The system prompt that a model would read.
+
+    Args:
+        text: Exactly that text.
+        template: Name of the template that generated it; None for a literal text.
+    """
+
+    text: str
+    template: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size in tokens."""
+        return estimate_tokens(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class SessionStatus(Displayable):
+    """An overview of a session.
+
+    Args:
+        servers: Its servers with their state.
+        model: Name of the model in use, if any.
+        provider: Its provider; `offline` means a deterministic planner, not a language model.
+        tool_set: Name of the toolset in use; None for all tools.
+        discovery: Whether deferred tools are hidden behind the search tool.
+        auto: Above what share of the model's context window, in percent, that is so; None if it does not depend on it.
+        offered: Number of tools sent with every request.
+        deferred: Number of searchable tools.
+        tokens: Tokens of the offered tools and the manifest, before the first message.
+        undeferred_tokens: Tokens if every tool were loaded.
+        turns: Number of turns in the conversation.
+        strategy: How deferred tools are found.
+        notes: Remarks on how the config was read, and names in the selection that no longer exist.
+        budget: What turns cost, if known.
+        closed: Whether the session was closed, so that no turn can begin.
+    """
+
+    servers: Servers
+    model: str | None = None
+    provider: str | None = None
+    tool_set: str | None = None
+    discovery: bool = False
+    offered: int = 0
+    deferred: int = 0
+    tokens: int = 0
+    undeferred_tokens: int = 0
+    turns: int = 0
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    strategy: Strategy = "search"
+    budget: Budget | None = None
+    closed: bool = False
+    auto: float | None = None
+
+
+@dataclass(frozen=True)
+class ServedTools(Displayable):
+    """The tools of a session as one MCP server, as they were at a moment.
+
+    Args:
+        url: The address for other programs.
+        offered: How many tools a client lists before it has searched, those that search among them.
+        deferred: How many tools it can find.
+        has_token: Whether clients must send a token.
+        clients: How many were connected.
+        closed: Whether it has ended.
+    """
+
+    url: str
+    offered: int
+    deferred: int
+    has_token: bool
+    clients: int
+    closed: bool = False
+
+    @property
+    def host_config(self) -> dict[str, Any]:
+        """The entry for the config of another MCP host; the token is left for the person to fill in."""
+        headers = {"headers": {"Authorization": "Bearer …"}} if self.has_token else {}
+        return {"mcpServers": {"casual-mcp-nb": {"type": "http", "url": self.url, **headers}}}
+
+
+TOKEN_VARIABLE = "MCP_SERVE_TOKEN"
+"""The environment variable with the token that clients of a service must send."""
+CONFIG_VARIABLE = "MCP_SERVE_CONFIG"
+ALLOW_VARIABLE = "MCP_SERVE_ALLOW"
+HOSTS_VARIABLE = "MCP_SERVE_HOSTS"
+ORIGINS_VARIABLE = "MCP_SERVE_ORIGINS"
+"""What `casual-mcp-nb serve` has options for, where another server runs `casual_mcp_nb.main:app`: its config file, the servers
+whose tools run without asking, further names and sites, each separated by commas."""
+
+
+@dataclass(frozen=True)
+class ServeLimits:
+    """The limits of a service.
+
+    Args:
+        max_turns: How many turns run at the same time; further ones are refused with status 503.
+        turn_seconds: How long a turn may take.
+        max_messages: How many messages a request may have.
+        max_bytes: How large a request may be.
+        max_values: How many values the JSON of a request may have: objects, lists and commas.
+
+    Raises:
+        UsageError: One is not a positive number.
+    """
+
+    max_turns: int = 64
+    turn_seconds: float = 600.0
+    max_messages: int = 1_000
+    max_bytes: int = 10_000_000
+    max_values: int = 50_000
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            kinds = int | float if each.name == "turn_seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value <= 0:
+                raise UsageError(f"{each.name} cannot be {brief(value)}.", hint="It must be a positive number.")
+
+
+@dataclass(frozen=True)
+class ServiceStatus(Displayable):
+    """The status of a service at an address.
+
+    Args:
+        url: The address.
+        running: Whether it is served now.
+        token_variable: Where clients find the token, if they must send one; the token itself is nowhere.
+        models: The names of the models.
+        tool_sets: The names of the toolsets.
+        turns: How many turns of clients are running.
+        denied: The tools whose calls are denied to clients, since nobody can be asked.
+    """
+
+    url: str
+    running: bool
+    token_variable: str | None
+    models: tuple[str, ...]
+    tool_sets: tuple[str, ...]
+    turns: int = 0
+    denied: tuple[Denial, ...] = ()

@@ -1,0 +1,421 @@
+"""Tools: their names, their definitions, and the catalog of all tools."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, Literal, Protocol, overload, runtime_checkable
+
+from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.schema import limited_parameters
+from casual_mcp_nb.base.tokens import definition_tokens
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
+
+MAX_WIRE_NAME = 64
+MAX_DESCRIPTION = 10_000
+"""Maximum number of characters of a description sent to a model."""
+MAX_TOOLS_ON_LOOP = 1_000
+"""Work on more tools than this runs on another thread, so that the event loop is not blocked."""
+Restriction = Literal["app only", "task only"]
+_MAX_READ = 1_000
+_NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToolName:
+    """A tool of a server. The server is known from the tool's connection, never from text."""
+
+    server: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.server}:{self.tool}"
+
+
+def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
+    """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+
+    Args:
+        name: The tool.
+        suffixed: Append eight hex digits of a hash of the full name; automatic if the name is too long.
+
+    Returns:
+        The wire name, which is deterministic.
+    """
+    text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
+    read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
+    if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
+        return text
+    digest = hashlib.sha256(f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[: MAX_WIRE_NAME - 9]}_{digest}"
+
+
+def _wire_part(text: str) -> str:
+    # The hash covers the rest: a name of a megabyte costs no more than a short one.
+    beginning = text[:_MAX_READ]
+    if not beginning.isascii():
+        beginning = "".join(c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c))
+    return _NOT_ON_THE_WIRE.sub("_", beginning)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnnotations:
+    """A server's claims about a tool's behaviour, as in MCP. `None` means unspecified. Claims, never proof."""
+
+    title: str | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+    @property
+    def badges(self) -> tuple[str, ...]:
+        """The claims that are true, in words: `read-only`, `destructive`, `idempotent`, `open-world`."""
+        claims = {
+            "read-only": self.read_only,
+            "destructive": self.destructive,
+            "idempotent": self.idempotent,
+            "open-world": self.open_world,
+        }
+        return tuple(word for word, holds in claims.items() if holds)
+
+
+_CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
+
+
+class Risk(IntEnum):
+    """A server's claim about the harm that a tool can do; the greater it is, the more often approval is needed."""
+
+    HARMLESS = 0
+    UNKNOWN = 1
+    DESTRUCTIVE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ToolSpec(Displayable):
+    """One tool of one server, as the server lists it.
+
+    Args:
+        server: The server's name in the config.
+        name: The tool's own name.
+        description: The server's text; may be empty.
+        input_schema: JSON schema of the arguments.
+        annotations: The server's claims about behaviour, if any.
+        output_schema: JSON schema of the structured result, if any.
+        title: A name for people, if any.
+        tags: The server's tags of it, which are categories to browse.
+        restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
+            app (MCP Apps), `task only` if it runs only as a protocol task; None for every other tool.
+        always_load: Whether the server marks it as one to be loaded even if others are deferred.
+        wire_name: The wire name; derived from server and name unless a catalog assigns another one.
+    """
+
+    server: str
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    annotations: ToolAnnotations | None = None
+    output_schema: Mapping[str, Any] | None = None
+    title: str | None = None
+    wire_name: str = ""
+    restriction: Restriction | None = None
+    tags: tuple[str, ...] = ()
+    always_load: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.wire_name:
+            object.__setattr__(self, "wire_name", wire_name(self.tool_name))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolSpec) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash((self.server, self.name))
+
+    @cached_property
+    def tool_name(self) -> ToolName:
+        """Server and tool as one value."""
+        return ToolName(self.server, self.name)
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """Other names that people and models use for this tool; they may not be unique."""
+        names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", f"{self.server}__{self.name}")
+        return frozenset(names)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a JSON schema).
+
+        Very long descriptions and parameter lists are cut; see `cuts`.
+        """
+        return self._defined[0]
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """The parts that the definition leaves out, in words; usually none."""
+        return self._defined[1]
+
+    @cached_property
+    def _defined(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        parameters, cuts = limited_parameters(self.input_schema)
+        text = self.description or self.name
+        if len(text) > MAX_DESCRIPTION:
+            cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
+            text = f"{text[:MAX_DESCRIPTION]} [...]"
+        return {"name": self.wire_name, "description": text, "parameters": parameters}, tuple(cuts)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Estimated tokens of offering this tool to a model."""
+        return definition_tokens(self.definition)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that the server says about this tool, and of its wire name."""
+        whole = [self.server, self.name, self.as_listed, self.wire_name]
+        return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+
+    @property
+    def as_listed(self) -> dict[str, Any]:
+        """The server's statements about this tool, apart from its name."""
+        return {
+            "title": self.title,
+            "description": self.description,
+            "parameters": self.input_schema,
+            "result": self.output_schema,
+            "annotations": {name: claim for name in _CLAIMS if (claim := getattr(self.annotations, name, None)) is not None},
+        } | {name: value for name in ("restriction", "tags", "always_load") if (value := getattr(self, name))}
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server claims that the tool changes nothing."""
+        return bool(self.annotations and self.annotations.read_only)
+
+    @property
+    def destructive(self) -> bool:
+        """Whether the tool may destroy something: claimed, or not denied by a tool that is not read-only (MCP's default)."""
+        if self.read_only:
+            return False
+        return self.annotations is None or self.annotations.destructive is not False
+
+    @cached_property
+    def risk(self) -> Risk:
+        """The claimed harm; `unknown` for a tool that writes and does not say whether it is destructive."""
+        hints = self.annotations or ToolAnnotations()
+        if hints.read_only or hints.destructive is False:
+            return Risk.HARMLESS
+        return Risk.DESTRUCTIVE if hints.destructive else Risk.UNKNOWN
+
+
+@dataclass(frozen=True)
+class ToolChange:
+    """A tool whose definition has changed.
+
+    Args:
+        before: The definition as first listed, or last accepted.
+        after: The current definition.
+        blocked: Whether it is blocked until the change is accepted.
+    """
+
+    before: ToolSpec
+    after: ToolSpec
+    blocked: bool = False
+
+    @property
+    def tool(self) -> ToolName:
+        """Which tool."""
+        return self.after.tool_name
+
+    @property
+    def diff(self) -> str:
+        """Old and new text as a unified diff."""
+        old, new = _definition_lines(self.before), _definition_lines(self.after)
+        return "\n".join(difflib.unified_diff(old, new, "before", "now", n=3, lineterm=""))
+
+
+def _definition_lines(tool: ToolSpec) -> list[str]:
+    return json.dumps(tool.as_listed, indent=2, ensure_ascii=False, default=str).splitlines()
+
+
+def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
+    """Group the tools by server, in the order given."""
+    groups: dict[str, list[ToolSpec]] = defaultdict(list)
+    for tool in tools:
+        groups[tool.server].append(tool)
+    return {server: tuple(owned) for server, owned in groups.items()}
+
+
+@runtime_checkable
+class ToolCatalog(Protocol):
+    """Tools to find, wherever they are kept: in memory as a `Catalog`, or in your database or registry.
+
+    The manifest, the search index, `SearchToolsTool`, `evaluate` and `lint` read tools through these methods alone. No two
+    tools have the same wire name.
+    """
+
+    def __len__(self) -> int:
+        """Count the tools."""
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        """Yield every tool, in the same order each time."""
+
+    def get(self, name: str | ToolName, /) -> ToolSpec | None:
+        """Find the tool with this wire name, or `server:tool`; None if there is none."""
+
+
+class Catalog(Sequence[ToolSpec]):
+    """Every tool of every server, each with a unique wire name; a `ToolCatalog` in memory. Immutable.
+
+    Args:
+        tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first
+            counts. Tools whose wire names collide all get a suffix derived from their full name, so that names do not depend on
+            the order in which servers become ready.
+    """
+
+    def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
+        unique = {tool.tool_name: tool for tool in reversed(list(tools))}
+        groups: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in reversed(unique.values()):
+            groups[wire_name(tool.tool_name)].append(tool)
+        named = {
+            tool.tool_name: _with_wire_name(tool, wire_name(tool.tool_name, suffixed=len(group) > 1))
+            for group in groups.values()
+            for tool in group
+        }
+        self._tools = tuple(named[name] for name in reversed(unique))
+
+    @overload
+    def __getitem__(self, index: int) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, index: int | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._tools)
+
+    def __repr__(self) -> str:
+        return f"<Catalog: {count(len(self), 'tool')} of {count(len(self.by_server), 'server')}>"
+
+    @cached_property
+    def version(self) -> str:
+        """A hash of the content: the same tools always have the same version."""
+        return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[:16]
+
+    @cached_property
+    def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
+        """The tools of each server that has any."""
+        return by_server(self._tools)
+
+    @cached_property
+    def by_wire_name(self) -> Mapping[str, ToolSpec]:
+        """The tools by wire name: the only place where wire names are resolved."""
+        return {tool.wire_name: tool for tool in self._tools}
+
+    @cached_property
+    def _by_alias(self) -> Mapping[str, tuple[ToolSpec, ...]]:
+        aliases: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in self._tools:
+            for alias in tool.aliases:
+                aliases[alias].append(tool)
+        return {alias: tuple(tools) for alias, tools in aliases.items()}
+
+    def get(self, name: str | ToolName) -> ToolSpec | None:
+        """Find the tool with this name in any of the forms of `resolve`; None if there is none or more than one."""
+        matches = self.matches(name)
+        return matches[0] if len(matches) == 1 else None
+
+    def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
+        """Find the tools with this name in a form of `resolve`: one for a wire name, else all that share it."""
+        if isinstance(name, str) and name in self.by_wire_name:
+            return (self.by_wire_name[name],)
+        return self._by_alias.get(str(name), ())
+
+    def named(self, name: str) -> bool:
+        """Check whether there is at least one tool of this name."""
+        return name in self.by_wire_name or name in self._by_alias
+
+    def resolve(self, name: str | ToolName) -> ToolSpec:
+        """Find the tool that a name refers to.
+
+        Args:
+            name: The wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
+
+        Raises:
+            UnknownNameError: No tool has that name; the message suggests the closest ones.
+            UsageError: Tools of several servers have it; the message lists them.
+        """
+        tool = self.get(name)
+        if tool is not None:
+            return tool
+        tools = self._by_alias.get(str(name), ())
+        if tools:
+            owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
+            raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Name the server too: {owners}.")
+        raise UnknownNameError(
+            "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=self._suggestion(str(name))
+        )
+
+    def _suggestion(self, name: str) -> str:
+        """Suggest the tools with the closest names, one name for each."""
+        spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
+        nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
+        return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
+
+
+def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:
+    return tool if tool.wire_name == name else replace(tool, wire_name=name)
+
+
+Authority = Literal["policy", "person", "remembered", "nobody", "mock", "built-in", "direct"]
+"""Who decided: the `policy` of the tool, without asking; the `person`, or the approver that answers for them; an answer that
+was `remembered` in this conversation; `nobody`, since no one could be asked or no one answered. A `mock` ran nothing; a
+`built-in` tool such as `search_tools` reaches no server; a `direct` call was made by the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Whether a call may run, and who decided it.
+
+    Args:
+        by: Who decided.
+        allowed: Whether it may run.
+        policy: The policy of the tool; empty where none applies.
+        scope: What the answer covers: the `call`, the `tool`, or the `server`; empty where nobody answered.
+        reason: Why it was denied, in the words of whoever denied it; may be empty.
+        definition: The hash of the definition of the tool that this was decided for; empty for a built-in tool.
+    """
+
+    by: Authority
+    allowed: bool = True
+    policy: str = ""
+    scope: str = ""
+    reason: str = ""
+    definition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why calls of a tool are denied where nobody can be asked.
+
+    Args:
+        tool: The tool.
+        reason: Why its calls would be asked about.
+        option: How whoever runs this allows them; empty where nothing does.
+    """
+
+    tool: ToolName
+    reason: str
+    option: str

@@ -1,0 +1,617 @@
+"""The cassette: the answers of models and MCP servers in one file that can be played without them.
+
+A document has a `format`, a `version`, the `session` that was recorded, its `models` and `servers`, the `definitions` of the
+tools that were offered, and the `interactions` in the order in which they began. An interaction has a `kind`, a `request`, a
+`response` or an `error`, what happened before that (`events`), and in `pace` the milliseconds at which each of those happened,
+the response last. A request to a model has only the `messages` that come after the first `keep` messages of the request to a
+model before it and its answer, and `tools` only if they are not the same. Nothing in it is run, imported, rendered or opened.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from casual_mcp_nb.base.content import HANDLE_NOTE
+from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.secret import MASK, Mask, mask_of
+from casual_mcp_nb.base.tool import ToolSpec, by_server
+from casual_mcp_nb.cassettes.interaction import (
+    Interaction,
+    Kind,
+    Plain,
+    checked_event,
+    checked_message,
+    checked_turn,
+    model_request,
+    model_response,
+    plain_result,
+    plain_tool,
+    progress_event,
+    read_error,
+    read_tools,
+    turn_request,
+    validated,
+)
+from casual_mcp_nb.conversation.codec import TOO_DEEP
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.errors import CassetteError, ServerError, shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.conversation import ConversationHead
+    from casual_mcp_nb.conversation.turn import Turn
+
+
+CassetteMode = Literal["once", "none", "all"]
+"""`once` records where the file does not exist, and replays it where it does; `none` only replays; `all` records again."""
+CassetteDoing = Literal["recording", "replaying"]
+MatchOn = Literal["model", "system", "messages", "tools"]
+"""What of a request to a model is compared with the recorded ones."""
+
+MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
+
+
+@dataclass(frozen=True)
+class CassetteState:
+    """The state of a session's cassette: recording, replaying or none.
+
+    Args:
+        path: The file.
+        doing: `recording` or `replaying`.
+        mode: Its mode.
+        interactions: How many requests to models and servers it has.
+        unplayed: How many of them were not made yet, when replaying.
+        problem: Why it cannot be saved; empty if it can.
+    """
+
+    path: Path
+    doing: CassetteDoing
+    mode: CassetteMode
+    interactions: int = 0
+    unplayed: int = 0
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.doing} {self.path.name}"
+
+
+ELEMENT_ID = "cassette"
+"""The id of the element of an HTML file that has a cassette in it."""
+MAX_DEPTH = 150
+"""Maximum nesting of lists and objects in the file."""
+MAX_LINE = 120
+"""How long a list or an object in the file may be to be written on one line."""
+
+
+def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
+    """Mask the secrets in a JSON value, in keys and numbers too, and convert values that JSON lacks or nests too deep to text.
+
+    Args:
+        value: The value.
+        secrets: The values to mask.
+    """
+    return _scrubbed(value, mask_of(secrets))
+
+
+def _scrubbed(value: Plain, mask: Mask, depth: int = MAX_DEPTH) -> Plain:
+    match value:
+        case str():
+            return mask(value)
+        case Mapping() if depth:
+            return {mask(str(key)): _scrubbed(item, mask, depth - 1) for key, item in value.items()}
+        case list() | tuple() if depth:
+            return [_scrubbed(item, mask, depth - 1) for item in value]
+        case Mapping() | list() | tuple():
+            return TOO_DEEP
+        case int() | float() if not isinstance(value, bool) and str(value) in mask.plain:
+            return MASK
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _:
+            return value
+
+
+def pretty(value: Plain, indent: str = "") -> str:
+    """Format JSON with short lists and objects, and lists of numbers, on one line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
+    if not isinstance(value, dict | list) or not value or numbers or len(text) + len(indent) <= MAX_LINE:
+        return text
+    deeper = f"{indent}  "
+    if isinstance(value, list):
+        items = [f"{deeper}{pretty(item, deeper)}" for item in value]
+        return "[\n" + ",\n".join(items) + f"\n{indent}]"
+    items = [f"{deeper}{json.dumps(str(key), ensure_ascii=False)}: {pretty(item, deeper)}" for key, item in value.items()]
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+
+
+class _Element(HTMLParser):
+    """Takes the text of the element with the cassette out of an HTML file."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.text: list[str] = []
+        self._inside = self.seen = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script" and dict(attrs).get("id") == ELEMENT_ID and not self.seen:
+            self._inside = self.seen = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.text.append(data)
+
+
+def element_of(data: bytes, file: Path) -> bytes:
+    """Extract the text of the element with the cassette from an HTML file.
+
+    Raises:
+        CassetteError: There is none.
+    """
+    parser = _Element()
+    parser.feed(data.decode("utf-8", "replace"))
+    parser.close()
+    if not parser.seen:
+        raise CassetteError(
+            f"{shown(file)} has no cassette in it.",
+            hint="Use a page that session.export(path, player=True) wrote, or a .json file.",
+        )
+    return "".join(parser.text).encode()
+
+
+FORMAT = "casual-mcp-nb cassette"
+VERSION = 1
+MAX_BYTES = 200_000_000
+MAX_MESSAGES = 1_000_000
+"""How many messages the requests of a cassette may have in all."""
+Way = Literal["bundled", "command", "url", "in-process"]
+"""How a server was reached, which decides when the person is asked."""
+
+
+@dataclass(eq=False)
+class ServerEntry:
+    """A server of a cassette: its tools, resources and prompts, and the settings that decide how it is used.
+
+    Args:
+        way: How it was reached.
+        bundled: Its name, if it ships with the package.
+        options: Its settings that are neither an address nor a secret, such as `defer_loading`.
+        tools: Its tools.
+        version: Its own name and version.
+        protocol_version: The version of the protocol that was spoken.
+        instructions: What it says about its use.
+        capabilities: What it declares.
+        error: Why it could not be used, if it could not.
+        added: Whether it was added after a model had been asked, so that a replay begins without it.
+    """
+
+    way: Way = "in-process"
+    bundled: str = ""
+    options: Mapping[str, Plain] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
+    version: str | None = None
+    protocol_version: str | None = None
+    instructions: str = ""
+    capabilities: tuple[str, ...] = ()
+    error: str | None = None
+    added: bool = False
+
+
+@dataclass(eq=False)
+class SessionEntry:
+    """The session that was recorded.
+
+    Args:
+        model: The name of its model.
+        system: Its system prompt, without what servers say about their use.
+        selection: Its selection when the recording began.
+        tool_sets: Its toolsets.
+        strict: As of `Session`.
+        max_result_tokens: The limit on results; None for the usual one.
+        approval: As of `Session`.
+    """
+
+    model: str | None = None
+    system: str | None = None
+    selection: Mapping[str, Plain] = field(default_factory=dict)
+    tool_sets: Mapping[str, Plain] = field(default_factory=dict)
+    strict: bool = False
+    max_result_tokens: int | None = None
+    approval: Mapping[str, Plain] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ModelEntry:
+    """A model of a cassette.
+
+    Args:
+        model: The provider's name of it.
+        client: The name of its client.
+        provider: Its provider.
+        context_window: Its context window in tokens, if known.
+        defers_natively: Whether its provider loads deferred tools itself.
+        options: The options of its requests, without headers.
+        price: Its price, if it had one.
+    """
+
+    model: str
+    client: str
+    provider: str
+    context_window: int | None = None
+    defers_natively: bool = False
+    options: Mapping[str, Plain] = field(default_factory=dict)
+    price: Mapping[str, Plain] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Cassette:
+    """A recording of the answers of models and servers.
+
+    Args:
+        interactions: The requests with their answers, in the order in which they began.
+        servers: The servers, by name.
+        models: The models, by name.
+        session: The session that was recorded.
+    """
+
+    interactions: Sequence[Interaction] = ()
+    servers: Mapping[str, ServerEntry] = field(default_factory=dict)
+    models: Mapping[str, ModelEntry] = field(default_factory=dict)
+    session: SessionEntry = field(default_factory=SessionEntry)
+
+    @property
+    def turns(self) -> list[dict[str, Plain]]:
+        """The person's requests, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`, `selection`, `options`."""
+        return [each.request for each in self.interactions if each.kind == "turn"]
+
+    @classmethod
+    def from_conversation(
+        cls,
+        conversation: Iterable[Turn],
+        tools: Iterable[ToolSpec] = (),
+        head: ConversationHead | None = None,
+    ) -> Cassette:
+        """Build the cassette of turns that were not recorded, from their traces.
+
+        Results that were too large for the model are in traces, and so in this cassette, only as far as the model read them.
+
+        Args:
+            conversation: The turns.
+            tools: The tools of the session's servers, such as `session.tools`.
+            head: What the conversation was set up with.
+        """
+        turns = list(conversation)
+        models: dict[str, ModelEntry] = {}
+        interactions: list[Interaction] = []
+        system: str | None = None
+        after = 0
+        for turn in turns:
+            started, before = turn.started, after
+            after += len(turn.messages)
+            if turn.added:
+                # What comes after it has its messages.
+                continue
+            name, provider = started.model, started.provider or "replay"
+            interactions += _interactions_of(turn, before)
+            requests = [step.request for step in turn.trace.of(StepStarted)]
+            native = any(request.delivery == "native" for request in requests)
+            models.setdefault(name, ModelEntry(name, provider, provider, defers_natively=native))
+            prompts = [message.content for request in requests for message in request.messages[:1] if message.role == "system"]
+            system = system or next((prompt for prompt in prompts if isinstance(prompt, str)), None)
+        servers = {name: ServerEntry(tools=specs) for name, specs in by_server(tools).items()}
+        session = SessionEntry(
+            (head.model if head else None) or next(iter(models), None), system, dict(head.selection) if head else {}
+        )
+        return cls(interactions, servers, models, session)
+
+    def to_json(self, secrets: Iterable[str] = ()) -> str:
+        """Format the document as text that is easy to read and to compare.
+
+        Args:
+            secrets: Values to mask, wherever they occur.
+        """
+        definitions = Definitions()
+        written = list(_written(self.interactions, definitions))
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "session": _fields(self.session),
+            "models": {name: _fields(self.models[name]) for name in sorted(self.models)},
+            "servers": {
+                name: {**_fields(server), "tools": [plain_tool(tool) for tool in server.tools]}
+                for name, server in self.servers.items()
+            },
+            "definitions": dict(sorted(definitions.by_key.items())),
+            "interactions": written,
+        }
+        return f"{pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
+
+    def to_element(self, secrets: Iterable[str] = ()) -> str:
+        """Format the cassette as an element of an HTML file, which `load` reads again.
+
+        Args:
+            secrets: Values to mask, wherever they occur.
+        """
+        text = self.to_json(secrets).replace("<", "\\u003c")
+        return f'<script type="application/json" id="{ELEMENT_ID}">{text}</script>'
+
+    def save(self, path: Path, secrets: Iterable[str] = ()) -> None:
+        """Write the cassette to a file, whole or not at all.
+
+        Args:
+            path: The file, which is replaced.
+            secrets: Values to mask, wherever they occur.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        write_text(path, self.to_json(secrets), overwrite=True, hint="")
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:
+        """Read a document of `to_json`.
+
+        Args:
+            text: The document.
+            name: What it is called in errors.
+
+        Raises:
+            CassetteError: It is not a cassette, or is damaged or from a later version.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise CassetteError(f"{name} is damaged: it is not JSON.", hint=_HINT) from None
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise CassetteError(f"{name} is not a cassette.", hint=_HINT)
+        version = document.get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= VERSION:
+            raise CassetteError(
+                f"{name} has version {shown(str(version))}, and this package reads versions up to {VERSION}.",
+                hint="A later version of casual_mcp_nb wrote it: update the package.",
+            )
+        try:
+            return cls(
+                list(_read_interactions(document["interactions"], document.get("definitions", {}))),
+                {str(name): _server(str(name), fields) for name, fields in document.get("servers", {}).items()},
+                {str(name): validated(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
+                validated(SessionEntry, document.get("session", {})),
+            )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+            raise CassetteError(f"{name} is damaged: its contents are not those of a cassette.", hint=_HINT) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cassette:
+        """Read a cassette from a file: one that was recorded, or an HTML file that has one in it.
+
+        Args:
+            path: The file.
+
+        Raises:
+            CassetteError: It does not exist, or is not a cassette, or is damaged or from a later version.
+        """
+        file = Path(path).expanduser()
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not the name of a file"
+            raise CassetteError(f"{shown(file)} cannot be read: {reason}.") from None
+        if len(data) > MAX_BYTES:
+            raise CassetteError(f"{shown(file)} is not a cassette: it has more than {MAX_BYTES // 1_000_000} MB.")
+        if file.suffix.casefold() in (".html", ".htm"):
+            data = element_of(data, file)
+        return cls.from_json(data, shown(file))
+
+
+_HINT = "Record it again: session.cassette(path, mode='all')."
+
+
+class Definitions:
+    """The definitions of tools in a cassette, each stored once under the tool's name, a changed one with a number."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Plain] = {}
+        self._keys: dict[str, str] = {}
+
+    def key(self, definition: Mapping[str, Plain]) -> str:
+        """Compute the key of a definition; add it if it is new."""
+        text = json.dumps(definition, sort_keys=True, default=str)
+        if text not in self._keys:
+            name, number = str(definition["name"]), 1
+            key = name
+            while key in self.by_key:
+                number += 1
+                key = f"{name} ({number})"
+            self._keys[text] = key
+            self.by_key[key] = {field: value for field, value in definition.items() if field != "name"}
+        return self._keys[text]
+
+
+def _written(interactions: Sequence[Interaction], definitions: Definitions) -> Iterator[dict[str, Plain]]:
+    # They differ with each recording, and only handles depend on them.
+    with_ids = _has_handles(interactions)
+    before: list[Plain] = []
+    offered: tuple[list[str], list[str]] = [], []
+    for each in interactions:
+        request = dict(each.request)
+        if each.kind == "model":
+            messages = request.pop("messages")
+            tools = [definitions.key(tool) for tool in request.pop("tools")]
+            found_keys = [definitions.key(tool) for tool in request.pop("found", ())]
+            keep = 0
+            while keep < min(len(before), len(messages)) and before[keep] == messages[keep]:
+                keep += 1
+            request |= {"keep": keep, "messages": messages[keep:]}
+            if (tools, found_keys) != offered:
+                request["tools"] = tools
+                if found_keys:
+                    request["found"] = found_keys
+            offered = tools, found_keys
+            before = _continued(messages, each.response)
+        written: dict[str, Plain] = {"kind": each.kind, "request": request}
+        if each.events:
+            written["events"] = each.events
+        response = each.response
+        if each.kind == "model" and response and not with_ids:
+            response = {**response, "message": _without_ids(response["message"])}
+        if each.error is not None:
+            written["error"] = each.error
+        elif each.kind != "turn":
+            # Also one that is empty: that is what was answered.
+            written["response"] = response
+        if each.pace:
+            written["pace"] = each.pace
+        yield written
+
+
+def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[Interaction]:
+    before: list[Plain] = []
+    tools: list[Plain] = []
+    found_tools: list[Plain] = []
+    expanded = 0
+    named = {key: {"name": _name_of(key), **fields} for key, fields in definitions.items()}
+    for row in rows:
+        if row["kind"] not in get_args(Kind):
+            # Of a later version.
+            continue
+        request = dict(row["request"])
+        if row["kind"] == "model":
+            keep = request.pop("keep", 0)
+            if not isinstance(keep, int) or not 0 <= keep <= len(before) or not isinstance(request["messages"], list):
+                raise ValueError("Messages that are not there.")
+            messages = [*before[:keep], *map(checked_message, request["messages"])]
+            expanded += len(messages)
+            if expanded > MAX_MESSAGES:
+                raise ValueError("Too many messages.")
+            if "tools" in request:
+                tools, found_tools = ([named[key] for key in request.get(name, ())] for name in ("tools", "found"))
+            request = {"model": str(request["model"]), "messages": messages, "tools": tools}
+            if found_tools:
+                request["found"] = found_tools
+            before = _continued(messages, row.get("response"))
+        elif row["kind"] == "turn":
+            checked_turn(request)
+        # Earlier versions left out a list without an entry.
+        nothing: Plain = [] if row["kind"] in ("resources", "prompts", "read") else None
+        error = row.get("error") if row["kind"] != "turn" else None
+        interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
+        interaction.events = list(map(checked_event, row.get("events", ())))
+        interaction.pace = [int(ms) for ms in row.get("pace", ())]
+        if interaction.error is None:
+            interaction.answer()
+        else:
+            read_error(interaction.error, ServerError)
+        yield interaction
+
+
+def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
+    """Predict how the next request usually begins: the messages of a request, and its answer as requests have it."""
+    if not response:
+        return messages
+    answer = {name: value for name, value in _without_ids(response["message"]).items() if value != ""}
+    return [*messages, answer]
+
+
+def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Copy an answer without the ids of its calls."""
+    calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
+    return {**message, **({"calls": calls} if calls else {})}
+
+
+def _has_handles(interactions: Iterable[Interaction]) -> bool:
+    """Check whether a model read the handle of a large result."""
+    messages = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
+    texts = (message.get("content") for message in messages if message.get("role") == "tool")
+    return any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
+
+
+def _name_of(key: str) -> str:
+    return key.partition(" (")[0]
+
+
+def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
+    """Build the interactions of a turn, from its trace, in the order in which they began.
+
+    Args:
+        turn: The turn.
+        after: How many messages of the conversation come before it.
+    """
+    interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
+    model: Interaction | None = None
+    calls: dict[str, tuple[Interaction, float]] = {}
+    began = 0.0
+    for event in turn.trace:
+        match event:
+            case StepStarted(request=request):
+                found_tools = request.found if request.delivery == "native" else ()
+                model = Interaction("model", model_request(turn.started.model, request.messages, request.tools, found_tools))
+                began = event.at
+            case TextDelta() if model is not None:
+                model.events.append(len(event.text))
+                model.pace.append(_ms(event.at - began))
+            case StepFinished() if model is not None:
+                response = ModelResponse(event.message, event.usage, event.finish_reason, event.hosted_calls)
+                model.response = model_response(response)
+                model.pace.append(_ms(event.at - began))
+                interactions.append(model)
+                model = None
+            case ToolStarted(tool=tool) if tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(event.arguments, dict):
+                request_ = {"server": tool.server, "tool": tool.tool, "arguments": event.arguments}
+                calls[event.call_id] = Interaction("call", request_), event.at
+                interactions.append(calls[event.call_id][0])
+            case ToolProgress() if event.call_id in calls:
+                call, started = calls[event.call_id]
+                call.events.append(progress_event(event.progress, event.total, event.text))
+                call.pace.append(_ms(event.at - started))
+            case ToolFinished() if event.call_id in calls:
+                call, started = calls.pop(event.call_id)
+                call.pace.append(_ms(event.at - started))
+                if event.result is not None:
+                    call.response = plain_result(event.result)
+                else:
+                    kind = "ToolTimeoutError" if event.status == "timeout" else "ToolCallError"
+                    call.error = {"kind": kind, "message": event.text.removeprefix("Error: ")}
+                if event.status in ("denied", "stopped"):
+                    interactions.remove(call)
+    left = {id(call) for call, _ in calls.values()}
+    return [each for each in interactions if id(each) not in left]
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1_000))
+
+
+def _fields(entry: Any) -> dict[str, Plain]:
+    """Collect the fields of an entry that are not the default, apart from tools."""
+    defaults = ModelEntry("", "", "") if isinstance(entry, ModelEntry) else type(entry)()
+    values = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "tools"}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value != getattr(defaults, name)
+    }
+
+
+def _server(name: str, fields: Mapping[str, Any]) -> ServerEntry:
+    entry: ServerEntry = validated(ServerEntry, {**fields, "tools": ()})
+    entry.tools = read_tools(name, fields.get("tools", ()))
+    return entry

@@ -1,0 +1,410 @@
+"""An interaction of a cassette: a request with its answer, as plain values and back."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from casual_mcp_nb import errors
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.mcp import Completions, PromptMessage, Resource, ServerPrompt
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.codec import bounded
+from casual_mcp_nb.conversation.event import HostedCall, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, ServerError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
+    from pydantic import TypeAdapter
+
+
+Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval"]
+Plain = Any
+"""A JSON value."""
+
+
+@dataclass(eq=False)
+class Interaction:
+    """A request and its answer.
+
+    Args:
+        kind: Whom it went to, and what it wants.
+        request: The request, as plain values; of a model, with all its messages and tools.
+        response: The answer, as plain values; None if there was an error.
+        error: The error, as plain values.
+        events: What happened before the answer: pieces of its text (their length, or the text itself), progress, log lines.
+        pace: When each event happened, and then the answer, in milliseconds since the request.
+    """
+
+    kind: Kind
+    request: dict[str, Plain]
+    response: Plain = None
+    error: dict[str, Plain] | None = None
+    events: list[Plain] = field(default_factory=list)
+    pace: list[int] = field(default_factory=list)
+
+    def answer(self) -> Any:
+        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
+
+        Raises:
+            CasualMcpError: The request was answered with that error.
+        """
+        if self.error is not None:
+            raise read_error(self.error, ProviderError if self.kind == "model" else ServerError)
+        return _READERS[self.kind](self.response, self.request)
+
+
+def plain_message(message: ChatMessage) -> dict[str, Plain]:
+    """Convert a message to a cassette's form in requests: without ids, and of images only their type and size."""
+    plain: dict[str, Plain] = {"role": message.role}
+    if message.role == "tool":
+        plain["tool"] = message.name
+    if message.content not in (None, ""):
+        content: Any = message.content
+        plain["content"] = content if isinstance(content, str) else [_plain_part(part) for part in content]
+    images = getattr(message, "images", ())
+    if images:
+        plain["images"] = [_plain_part(image)["image"] for image in images]
+    if message.role == "assistant" and message.tool_calls:
+        plain["calls"] = [_plain_call(call) for call in message.tool_calls]
+    return plain
+
+
+def _plain_part(part: Any) -> dict[str, Plain]:
+    if part.type == "text":
+        return {"text": part.text}
+    source = part.source if isinstance(part.source, str) else str(part.source.get("data", ""))
+    return {"image": f"{part.media_type} sha256:{hashlib.sha256(source.encode()).hexdigest()[:16]}"}
+
+
+def _plain_call(call: AssistantToolCall) -> dict[str, Plain]:
+    text = call.function.arguments
+    plain: dict[str, Plain] = {"tool": call.function.name}
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        arguments = None
+    if isinstance(arguments, dict):
+        if text == _spaced(arguments):
+            return {**plain, "arguments": arguments}
+        if text == _compact(arguments):
+            return {**plain, "arguments": arguments, "compact": True}
+    return {**plain, "text": text}
+
+
+def _spaced(value: Plain) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _compact(value: Plain) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def arguments_text(call: Mapping[str, Plain]) -> str:
+    """Format the arguments of a call in a cassette as the model wrote them."""
+    if "arguments" not in call:
+        return str(call["text"])
+    return _compact(call["arguments"]) if call.get("compact") else _spaced(call["arguments"])
+
+
+def model_request(
+    model: str,
+    messages: Iterable[ChatMessage],
+    tools: Iterable[Mapping[str, Plain]],
+    found_tools: Iterable[Mapping[str, Plain]],
+) -> dict[str, Plain]:
+    """Convert a request to a model to plain values.
+
+    Args:
+        model: The model's name.
+        messages: The messages.
+        tools: The definitions of the tools.
+        found_tools: Those that the provider adds itself.
+    """
+    request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
+    if added := [*found_tools]:
+        request["found"] = added
+    return request
+
+
+def model_response(response: ModelResponse) -> dict[str, Plain]:
+    """Convert the answer of a model to plain values, without the parts that only its provider can read."""
+    plain: dict[str, Plain] = {"message": plain_message(response.message)}
+    if response.message.content == "":
+        plain["message"]["content"] = ""
+    for plain_call, call in zip(plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True):
+        plain_call["id"] = call.id
+    if response.usage is not None:
+        plain["usage"] = dumped(TokenUsage, response.usage)
+    if response.finish_reason is not None:
+        plain["finish_reason"] = response.finish_reason
+    if response.hosted_calls:
+        plain["hosted_calls"] = [dumped(HostedCall, call) for call in response.hosted_calls]
+    return plain
+
+
+def checked_event(event: Plain) -> Plain:
+    """Check that an event is one that a cassette can have.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if isinstance(event, int | str) and not isinstance(event, bool):
+        return event
+    if not isinstance(event, Mapping):
+        raise ValueError("Not an event.")
+    if "progress" in event:
+        validated(ToolProgress, {"call_id": "", **event})
+    elif "tools" in event:
+        read_tools("", event["tools"])
+    return dict(event)
+
+
+def plain_error(error: CasualMcpError) -> dict[str, Plain]:
+    """Convert an error to plain values."""
+    plain: dict[str, Plain] = {"kind": type(error).__name__, "message": str(error)}
+    usual = read_error(plain, type(error))
+    for name in _ERROR_FIELDS:
+        value = getattr(error, name, None)
+        # A delay of 0 and an empty reason are not the same as none.
+        if isinstance(value, str | int | float | dict) and value != getattr(usual, name, None):
+            plain[name] = value
+    return plain
+
+
+_ERROR_FIELDS = (
+    *("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after", "partial"),
+    *("request_id", "headers"),
+)
+_SHARED_FIELDS = ("server", "tool", "retryable")
+
+
+def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
+    """Convert plain values to an error; one that is not an error of servers, models or limits is of the default kind."""
+    kind = getattr(errors, str(plain["kind"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
+        kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
+    names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
+    error = kind(str(plain["message"]))
+    for name in names:
+        value = plain.get(name)
+        if isinstance(value, dict if name == "headers" else str | int | float):
+            setattr(error, name, value)
+    return error
+
+
+def plain_result(result: ToolResult) -> dict[str, Plain]:
+    """Convert the result of a call to plain values; a payload stays in the kernel."""
+    plain: dict[str, Plain] = {"content": plain_parts(result.content)}
+    if result.structured is not None:
+        plain["structured"] = result.structured
+    if result.is_error:
+        plain["is_error"] = True
+    if result.mocked:
+        plain["mocked"] = True
+    return plain
+
+
+def plain_parts(parts: Iterable[ContentPart]) -> list[dict[str, Plain]]:
+    """Convert contents to plain values, their bytes as base64."""
+    return [
+        {"kind": part.kind}
+        | {name: value for name in ("text", "mime_type", "uri") if (value := getattr(part, name))}
+        | ({"data": base64.b64encode(part.data).decode("ascii")} if part.data is not None else {})
+        for part in parts
+    ]
+
+
+def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:
+    """Convert resources or prompts to plain values, without their server."""
+    return [{name: value for name, value in dumped(type(offer), offer).items() if name != "server"} for offer in offers]
+
+
+def _parts(plain: Any) -> tuple[ContentPart, ...]:
+    return tuple(
+        validated(
+            ContentPart, {**part, "data": base64.b64decode(part["data"], validate=True)} if "data" in part else dict(part)
+        )
+        for part in plain
+    )
+
+
+def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
+    usage = plain.get("usage")
+    if plain["message"]["role"] != "assistant":
+        raise ValueError("Not the message of a model.")
+    return ModelResponse(
+        _assistant(plain["message"]),
+        validated(TokenUsage, usage) if usage is not None else None,
+        _text_or_none(plain.get("finish_reason")),
+        tuple(validated(HostedCall, call) for call in plain.get("hosted_calls", ())),
+    )
+
+
+def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
+    calls = [
+        # Where it has no id, the engine gives it one that is unique in the conversation.
+        AssistantToolCall(
+            id=str(call.get("id", "")), function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call))
+        )
+        for call in plain.get("calls", ())
+    ]
+    return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
+
+
+def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
+    return ToolResult(
+        _parts(plain["content"]), plain.get("structured"), bool(plain.get("is_error")), mocked=bool(plain.get("mocked"))
+    )
+
+
+def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:
+    return lambda plain, request: tuple(validated(kind, {**fields, "server": request["server"]}) for fields in plain)
+
+
+def _read_prompt(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[PromptMessage, ...], str]:
+    messages = tuple(PromptMessage(str(each["role"]), _parts([each["content"]])[0]) for each in plain["messages"])
+    return messages, str(plain.get("description", ""))
+
+
+def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str, str, bool]:
+    verdict, scope = plain["verdict"], plain.get("scope", "call")
+    if not isinstance(verdict, bool | str) or scope not in ("call", "tool", "server"):
+        raise ValueError("Not an answer.")
+    return verdict, scope, bool(plain.get("answered", True))
+
+
+_READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
+    "turn": lambda plain, request: list(map(prompt_message, request["messages"])),
+    "model": _read_response,
+    "call": _read_result,
+    "resources": _read_offers(Resource),
+    "prompts": _read_offers(ServerPrompt),
+    "read": lambda plain, request: _parts(plain),
+    "prompt": _read_prompt,
+    "completion": lambda plain, request: validated(Completions, plain),
+    "subscription": lambda plain, request: None,
+    "approval": _read_verdict,
+}
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
+    """Convert a message in a turn of a cassette to one of the person."""
+    from casual_llm.messages import AssistantMessage, SystemMessage, UserMessage
+
+    kinds: Mapping[str, Any] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
+    message: ChatMessage = kinds[plain["role"]].model_validate(plain)
+    return message
+
+
+def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
+    """Convert a message of a request to a model, without an id; an image becomes a note."""
+    from casual_llm.messages import ToolResultMessage, UserMessage
+
+    if plain["role"] == "assistant":
+        return _assistant(plain)
+    parts = plain.get("content", "")
+    text = parts if isinstance(parts, str) else "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
+    if plain["role"] == "tool":
+        return ToolResultMessage(name=str(plain["tool"]), tool_call_id="", content=text)
+    return UserMessage(content=text)
+
+
+def checked_message(plain: Any) -> dict[str, Plain]:
+    """Check that a message of a request is one.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: It is not.
+    """
+    if plain["role"] not in ("system", "user", "assistant", "tool"):
+        raise ValueError("Not a message.")
+    if plain["role"] != "system":
+        conversation_message(plain)
+    return dict(plain)
+
+
+def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
+    """Check that a turn's request is one.
+
+    Raises:
+        ValueError: It is not.
+    """
+    kinds: dict[str, Any] = {"after": int, "recorded": int, "selection": Mapping, "options": Mapping, "servers": list}
+    kinds |= {"model": str, "system": str, "tool_set": str}
+    if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):
+        raise ValueError("Not a turn.")
+    return request
+
+
+def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:
+    """Convert the person's request to plain values.
+
+    Args:
+        started: How the turn started.
+        system: The system prompt of this turn alone.
+    """
+    messages = [message.model_dump(mode="json", exclude_none=True) for message in started.messages]
+    request: dict[str, Plain] = {"messages": messages, "model": started.model}
+    if started.tool_set not in (None, "custom"):
+        request["tool_set"] = started.tool_set
+    return request | ({"system": system} if system is not None else {})
+
+
+def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:
+    """Convert a report of progress to an event of a cassette."""
+    fields = {"progress": progress, "total": total, "text": text}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def validated(kind: Any, fields: Any) -> Any:
+    """Build a value of a kind from its fields; unknown ones are left out."""
+    if not isinstance(fields, Mapping):
+        raise ValueError("Not an object.")
+    field_names = kind.__dataclass_fields__
+    return _adapter(kind).validate_python({name: value for name, value in fields.items() if name in field_names})
+
+
+def dumped(kind: Any, value: Any) -> dict[str, Plain]:
+    """Convert the fields of a value of a kind that are not the default to plain values."""
+    try:
+        fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
+    except ValueError:
+        # Nested deeper than pydantic writes.
+        fields = _adapter(kind).dump_python(bounded(value), mode="json", exclude_defaults=True)
+    return fields
+
+
+def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
+    """Convert a tool to plain values, without its server."""
+    fields = dumped(ToolSpec, tool)
+    return {name: value for name, value in fields.items() if name not in ("server", "wire_name")}
+
+
+def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
+    """Convert plain values to the tools of a server."""
+    return tuple(validated(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
+
+
+def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:
+    """Convert the tools of a server to plain values."""
+    return [plain_tool(tool) for tool in tools]

@@ -1,0 +1,386 @@
+"""Servers with a cassette: one that is recorded while it is used, and one that only the cassette has."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.mcp import (
+    Completions,
+    LogLine,
+    Messages,
+    PromptMessages,
+    Resource,
+    ResourceContents,
+    ServerLog,
+    ServerPrompt,
+    Subscription,
+)
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.cassettes.format import ServerEntry
+from casual_mcp_nb.cassettes.interaction import Plain, plain_offers, plain_parts, plain_result, progress_event, read_tools
+from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
+
+
+OnProgress = Callable[[float, float | None, str | None], None]
+MAX_LOG_LINES = 500
+
+
+class RecordedServer:
+    """A server whose answers are recorded. Requests that are not recorded are passed to the server itself.
+
+    Args:
+        server: The server.
+        recorder: Records them.
+    """
+
+    def __init__(self, server: Any, recorder: Recorder) -> None:
+        self._server = server
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "resources":
+            return RecordedResources(self._server.name, self._server.resources, self._recorder)
+        return getattr(self._server, name)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools as last listed."""
+        self._recorder.saw(self._server)
+        tools: tuple[ToolSpec, ...] = self._server.tools
+        return tools
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool, see `Connection.call`."""
+        self._recorder.saw(self._server)
+        request = {"server": self._server.name, "tool": name, "arguments": dict(arguments)}
+        recording = self._recorder.start("call", request)
+
+        def progressed(progress: float, total: float | None, text: str | None) -> None:
+            recording.event(progress_event(progress, total, text))
+            if on_progress is not None:
+                on_progress(progress, total, text)
+
+        try:
+            result: ToolResult = await self._server.call(name, arguments, on_progress=progressed, meta=meta)
+        except BaseException as error:
+            recording.failed(error)
+            raise
+        recording.done(plain_result(result))
+        return result
+
+
+class RecordedResources:
+    """The resources and prompts of a server, recorded while they are read.
+
+    Args:
+        server: The server's name.
+        resources: What reads them.
+        recorder: Records them.
+    """
+
+    def __init__(self, server: str, resources: Any, recorder: Recorder) -> None:
+        self._server = server
+        self._resources = resources
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resources, name)
+
+    async def _recorded(self, kind: Any, request: Mapping[str, Plain], ask: Any, plain: Callable[[Any], Plain]) -> Any:
+        recording = self._recorder.start(kind, {"server": self._server, **request})
+        try:
+            answer = await ask
+        except BaseException as error:
+            recording.failed(error)
+            raise
+        recording.done(plain(answer))
+        return answer
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """List its resources, see `ServerResources`."""
+        listed: tuple[Resource, ...] = await self._recorded("resources", {}, self._resources.resources(), plain_offers)
+        return listed
+
+    async def prompts(self) -> tuple[ServerPrompt, ...]:
+        """List its prompts."""
+        listed: tuple[ServerPrompt, ...] = await self._recorded("prompts", {}, self._resources.prompts(), plain_offers)
+        return listed
+
+    async def read(self, uri: str) -> ResourceContents:
+        """Read a resource."""
+        contents: ResourceContents = await self._recorded(
+            "read", {"uri": uri}, self._resources.read(uri), lambda contents: plain_parts(contents.parts)
+        )
+        return contents
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
+        """Fetch the messages of a prompt."""
+
+        def plain(given: PromptMessages) -> Plain:
+            messages = [{"role": each.role, "content": plain_parts([each.content])[0]} for each in given.messages]
+            return {"messages": messages} | ({"description": given.description} if given.description else {})
+
+        request = {"name": name, "arguments": dict(arguments)}
+        messages: PromptMessages = await self._recorded("prompt", request, self._resources.prompt(name, arguments), plain)
+        return messages
+
+    async def complete(
+        self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
+    ) -> Completions:
+        """Ask the server to suggest values for an argument."""
+
+        def plain(completions: Completions) -> Plain:
+            return {"values": list(completions.values), "total": completions.total, "more": completions.more}
+
+        answer = self._resources.complete(offer, argument, text, others)
+        completions: Completions = await self._recorded(
+            "completion", _completion_request(offer, argument, text, others), answer, plain
+        )
+        return completions
+
+    async def subscribe(self, uri: str) -> None:
+        """Have the server report the changes of a resource."""
+        await self._recorded("subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End `subscribe`."""
+        await self._recorded("subscription", {"uri": uri, "on": False}, self._resources.unsubscribe(uri), lambda _: True)
+
+
+def _completion_request(
+    offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
+) -> dict[str, Plain]:
+    of = {"uri": offer.uri} if isinstance(offer, Resource) else {"name": offer.name}
+    return {**of, "argument": argument, "text": text, "others": dict(others)}
+
+
+class ReplayedServer:
+    """A server of a cassette. It is used as a connection to a server is; see `connections.Connection` for the methods.
+
+    Args:
+        name: Its name.
+        entry: What the cassette has of it; None if it has nothing.
+        replayer: Answers its calls.
+        config: Its config in the session that replays; None for the settings that were recorded.
+
+    Attributes:
+        on_log: Called with server, level and text of each line that it logs.
+        on_change: Called when its tools change.
+        resources: Its resources and prompts.
+    """
+
+    settled = True
+
+    def __init__(self, name: str, entry: ServerEntry | None, replayer: Replayer, config: ServerConfig | None = None) -> None:
+        missing = f"it is not in {shown(replayer.name)}"
+        self._entry = entry or ServerEntry(error=missing)
+        self._replayer = replayer
+        self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self.name = name
+        self.config = config
+        self.tools = self._entry.tools
+        self.fresh = True
+        self.instructions = self._entry.instructions
+        self.resources = ReplayedResources(name, replayer)
+        self.on_log: Callable[[str, str, str], None] = lambda *_: None
+        self.on_notice: Callable[[str, str], None] = lambda *_: None
+        self.on_change: Callable[[], None] = lambda: None
+
+    @property
+    def tools_version(self) -> str:
+        """A hash of the tools."""
+        return hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
+
+    @property
+    def status(self) -> ServerStatus:
+        """The state of this server: ready, if the cassette has it."""
+        entry = self._entry
+        failed = entry.error is not None and not entry.tools
+        return ServerStatus(
+            self.name,
+            "failed" if failed else "ready",
+            entry.error,
+            tools=len(self.tools),
+            tokens=sum(tool.tokens for tool in self.tools),
+            seconds=0.0,
+            transport="cassette",
+            protocol_version=entry.protocol_version,
+            version=entry.version,
+            instructions=self.instructions,
+            capabilities=entry.capabilities,
+        )
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Play the recorded result of a call.
+
+        Raises:
+            CassetteMismatchError: It was not recorded.
+            ServerError: What was recorded in place of a result.
+        """
+
+        def happened(event: Plain) -> None:
+            if "progress" in event:
+                if on_progress is not None:
+                    on_progress(event["progress"], event.get("total"), event.get("text"))
+            elif "log" in event:
+                level, text = str(event["log"]), str(event.get("text", ""))
+                if text.strip():
+                    self._log.append(LogLine(time.time(), level, text))
+                self.on_log(self.name, level, text)
+            elif "notice" in event:
+                self.on_notice(self.name, str(event["notice"]))
+            elif "tools" in event:
+                self.tools, self.fresh = read_tools(self.name, event["tools"]), False
+                self.on_change()
+
+        request = {"server": self.name, "tool": name, "arguments": dict(arguments)}
+        result: ToolResult = await self._replayer.play("call", request, happened)
+        return result
+
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
+        """List the tools."""
+        self.fresh = True
+        return self.tools
+
+    async def ensure(self) -> None:
+        """Do nothing; a server that the cassette does not have cannot be connected."""
+        if self.status.state == "failed":
+            raise ConnectError(f"Server {shown(self.name)} cannot be used: {self._entry.error}.", server=self.name)
+
+    connect = reconnect = ensure
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+    def read_log(self) -> ServerLog:
+        """List the log messages that were replayed."""
+        return ServerLog(self.name, tuple(self._log))
+
+    def read_messages(self, tool: str | None = None) -> Messages:
+        """Return no messages: none were exchanged."""
+        return Messages(self.name)
+
+
+class _Subscriptions:
+    """The subscriptions of a server of a cassette; nothing changes in it."""
+
+    def __init__(self) -> None:
+        self.all: tuple[Subscription, ...] = ()
+
+
+class ReplayedResources:
+    """The resources and prompts of a server of a cassette; see `ServerResources` for the methods.
+
+    Args:
+        server: The server's name.
+        replayer: Answers.
+    """
+
+    def __init__(self, server: str, replayer: Replayer) -> None:
+        self.subscriptions = _Subscriptions()
+        self.known: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
+        self._server = server
+        self._replayer = replayer
+
+    async def _listed(self, kind: Any) -> Any:
+        try:
+            return await self._replayer.play(kind, {"server": self._server})
+        except CassetteMismatchError:
+            raise ResourceError(f"The {kind} of server {shown(self._server)} were not recorded.", server=self._server) from None
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """List its resources."""
+        listed: tuple[Resource, ...] = await self._listed("resources")
+        self.known = listed, self.known[1]
+        return listed
+
+    async def prompts(self) -> tuple[ServerPrompt, ...]:
+        """List its prompts."""
+        listed: tuple[ServerPrompt, ...] = await self._listed("prompts")
+        self.known = self.known[0], listed
+        return listed
+
+    async def read(self, uri: str) -> ResourceContents:
+        """Read a resource."""
+        parts = await self._replayer.play("read", {"server": self._server, "uri": uri})
+        return ResourceContents(self._server, uri, parts)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
+        """Play the messages of a prompt."""
+        request = {"server": self._server, "name": name, "arguments": dict(arguments)}
+        messages, description = await self._replayer.play("prompt", request)
+        return PromptMessages(self._server, name, dict(arguments), messages, description)
+
+    async def complete(
+        self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
+    ) -> Completions:
+        """Play the suggestions for an argument; none if they were not recorded."""
+        request = {"server": self._server, **_completion_request(offer, argument, text, others)}
+        interaction = self._replayer.find("completion", request)
+        completions: Completions = interaction.answer() if interaction else Completions()
+        return completions
+
+    async def subscribe(self, uri: str) -> None:
+        """Play the recorded subscription; no change is reported.
+
+        Raises:
+            ResourceError: It was not recorded, or the server refused it.
+        """
+        await self._follow(uri, on=True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End `subscribe`."""
+        await self._follow(uri, on=False)
+
+    async def _follow(self, uri: str, on: bool) -> None:
+        try:
+            await self._replayer.play("subscription", {"server": self._server, "uri": uri, "on": on})
+        except CassetteMismatchError:
+            text = f"Server {shown(self._server)} is replayed: its resources do not change."
+            raise ResourceError(text, server=self._server) from None
+        others = [each for each in self.subscriptions.all if each.uri != uri]
+        self.subscriptions.all = (*others, *([Subscription(self._server, uri)] if on else []))
+
+    def invalidate(self) -> None:
+        """Do nothing."""
+
+    def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
+        """Expand a template to the URI for the values of its parameters."""
+        from mcp.shared.uri_template import UriTemplate
+
+        texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}
+        return UriTemplate.parse(template.uri).expand(texts)
+
+    def matches(self, template: Resource, uri: str) -> bool:
+        """Check whether a URI is one of a template's."""
+        from mcp.shared.uri_template import UriTemplate
+
+        return UriTemplate.parse(template.uri).match(uri) is not None

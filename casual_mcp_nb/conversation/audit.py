@@ -1,0 +1,254 @@
+"""The audit list: a line for each call of a tool, without its arguments and its result."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
+from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.tool import Permission, ToolName
+from casual_mcp_nb.conversation.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallStatus,
+    Event,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
+from casual_mcp_nb.conversation.step import ToolCall
+
+Caller = Literal["model", "person", "tool", "server", "host"]
+"""Who made a call; a `tool` is a function of the notebook that calls another tool, a `server` asked the model
+for an answer, a `host` is another program that uses the session's tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord(Displayable):
+    """One call of a tool.
+
+    Args:
+        at: When it started, in seconds since 1970.
+        tool: Which tool; its server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's.
+        caller: Who made the call.
+        permission: Who decided whether it may run; None for a call that did not get that far, such as one of an unknown tool.
+        status: How it ended.
+        seconds: How long it took, without the time that it waited for approval; None if that is not known.
+        arguments_size: Length of the arguments as JSON, in characters.
+        result_size: Length of the result, in characters and bytes.
+    """
+
+    at: float
+    tool: ToolName
+    caller: Caller
+    permission: Permission | None
+    status: CallStatus
+    seconds: float | None
+    arguments_size: int
+    result_size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert the record to plain values, for JSON."""
+        permission = self.permission
+        return {
+            "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
+            "server": self.tool.server,
+            "tool": self.tool.tool,
+            "caller": self.caller,
+            "outcome": self.status,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "allowed": permission.allowed if permission else False,
+            "decided_by": permission.by if permission else None,
+            "scope": permission.scope if permission else "",
+            "policy": permission.policy if permission else "",
+            "reason": permission.reason if permission else "",
+            "definition": permission.definition if permission else "",
+            "arguments_size": self.arguments_size,
+            "result_size": self.result_size,
+        }
+
+
+@dataclass(frozen=True)
+class Audit(DisplayableList[AuditRecord]):
+    """The calls of a session, oldest first: by the model, by the person, and by other programs.
+
+    Args:
+        records: The calls.
+        dropped: How many earlier calls are no longer listed.
+    """
+
+    records: tuple[AuditRecord, ...] = field(default=(), repr=False)
+    dropped: int = 0
+
+    @property
+    def _items(self) -> tuple[AuditRecord, ...]:
+        return self.records
+
+    def to_jsonl(self) -> str:
+        """Format the list as JSON, one call per line."""
+        return "".join(f"{json.dumps(record.as_dict())}\n" for record in self.records)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the list to a file as JSON, one call per line.
+
+        Args:
+            path: The file, such as `audit.jsonl`.
+            overwrite: Replace a file that exists.
+
+        Returns:
+            The file; it is written whole or not at all.
+
+        Raises:
+            UsageError: The file exists, or it cannot be written.
+        """
+        file = Path(path).expanduser()
+        write_text(file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True.")
+        return file
+
+
+MAX_RECORDS = 10_000
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
+
+
+class AuditTrail:
+    """The last calls, bounded in number; for any thread.
+
+    Args:
+        secrets: Returns the values to mask in what people typed.
+    """
+
+    def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
+        self._secrets = secrets
+        self._lock = threading.Lock()
+        self._records: deque[AuditRecord] = deque(maxlen=MAX_RECORDS)
+        self._added = 0
+
+    def add(self, record: AuditRecord) -> None:
+        """Add a call that has ended."""
+        permission = record.permission
+        if permission and permission.reason:
+            record = replace(record, permission=replace(permission, reason=redacted(permission.reason, self._secrets())))
+        with self._lock:
+            self._records.append(record)
+            self._added += 1
+
+    @property
+    def count(self) -> int:
+        """How many calls there were, also those that are no longer listed."""
+        return self._added
+
+    def read(self) -> Audit:
+        """List the calls, oldest first."""
+        with self._lock:
+            return Audit(tuple(self._records), self._added - len(self._records))
+
+    def follow(self) -> Callable[[Event], None]:
+        """Build a listener that adds the calls of one turn; it is called with each event of the turn."""
+        return _Follower(self.add).on_event
+
+
+FOLLOWED = frozenset({ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished, TurnFinished})
+"""The events that become records."""
+
+
+class _Follower:
+    """Turns the events of one turn into records.
+
+    Args:
+        add: Called with each call that has ended.
+    """
+
+    def __init__(self, add: Callable[[AuditRecord], None]) -> None:
+        self._add = add
+        self._started: dict[str, tuple[float, ToolStarted]] = {}
+        self._waits: dict[str, float] = {}
+
+    def on_event(self, event: Event) -> None:
+        """Note when a call starts and waits; add it when it ends."""
+        match event:
+            case ToolStarted():
+                self._started[event.call_id] = time.time(), event
+            case ApprovalAsked():
+                self._waits[event.call_id] = self._waits.get(event.call_id, 0.0) - event.at
+            case ApprovalAnswered():
+                self._waits[event.call_id] = self._waits.get(event.call_id, 0.0) + event.at
+            case ToolFinished() if event.call_id in self._started:
+                at, start = self._started.pop(event.call_id)
+                waited = self._waits.pop(event.call_id, 0.0)
+                # Negative: it was stopped while it waited.
+                waited += event.at if waited < 0 else 0.0
+                content = event.result.content if event.result else ()
+                self._add(
+                    AuditRecord(
+                        at,
+                        event.tool,
+                        _caller(start),
+                        event.permission,
+                        event.status,
+                        event.at - start.at - waited,
+                        size_of_arguments(start.arguments),
+                        size_of_result(content, event.text),
+                    )
+                )
+            case TurnFinished():
+                for at, start in self._started.values():
+                    size = size_of_arguments(start.arguments)
+                    self._add(AuditRecord(at, start.tool, _caller(start), None, "unknown", None, size, 0))
+                self._started.clear()
+
+
+def _caller(start: ToolStarted) -> Caller:
+    return "model" if start.parent is None else "tool"
+
+
+def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
+    """Measure a call's arguments as JSON, in characters; 0 if they are not JSON, and so cannot be sent."""
+    try:
+        return len(arguments if isinstance(arguments, str) else _JSON.encode(arguments))
+    except (ValueError, RecursionError):
+        return 0
+
+
+def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
+    """Measure a result, in characters: its parts as they came, or its text where it has none."""
+    return sum([len(part.text) + len(part.data or b"") for part in content]) or len(text)
+
+
+@dataclass(frozen=True)
+class DirectCall(Displayable):
+    """One call made by the user.
+
+    Args:
+        id: Its number, from 1, as a string.
+        at: When it started, in seconds since 1970.
+        call: The call with its result; if the server failed, the result says how.
+    """
+
+    id: str
+    at: float
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class DirectCalls(DisplayableList[DirectCall]):
+    """The most recent of these calls, newest first.
+
+    Args:
+        calls: The calls.
+    """
+
+    calls: tuple[DirectCall, ...] = field(default=(), repr=False)
+
+    @property
+    def _items(self) -> tuple[DirectCall, ...]:
+        return self.calls

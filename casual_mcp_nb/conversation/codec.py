@@ -1,0 +1,454 @@
+"""Traces as JSON: the format of saved conversations, readable by people and later versions.
+
+A document has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its `events`.
+Events refer to messages and tools by spans of indices into those lists. Fields and events that this version does not know are
+preserved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
+
+from casual_mcp_nb.conversation.event import (
+    Event,
+    Request,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolProgress,
+    TurnStarted,
+    as_in_a_file,
+)
+from casual_mcp_nb.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+    from pydantic import BaseModel, TypeAdapter
+
+
+Span = list[int]
+"""A half-open range of numbers: from the first up to, but not including, the second."""
+
+
+class NumberedValues:
+    """Numbers values; equal values get the same number.
+
+    Args:
+        rows: Those that have a number already.
+
+    Attributes:
+        rows: The values as JSON objects, by number.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.rows: list[Mapping[str, Any]] = list(rows)
+        self._by_text = {_text(row): number for number, row in enumerate(self.rows)}
+        self._by_object: dict[int, int] = {}
+        # Keeps the objects alive, because ids are reused after collection.
+        self._values: list[Any] = []
+
+    def number(self, value: Any) -> int:
+        """Number a message or a definition; add it if it is new."""
+        number = self._by_object.get(id(value))
+        if number is None:
+            row = value if isinstance(value, Mapping) else value.model_dump(mode="json")
+            text = _text(row)
+            number = self._by_text.setdefault(text, len(self.rows))
+            if number == len(self.rows):
+                self.rows.append(row)
+            self._by_object[id(value)] = number
+            self._values.append(value)
+        return number
+
+    def spans(self, values: Iterable[Any]) -> list[Span]:
+        """Number values, as spans; even a long history needs only a few."""
+        spans: list[Span] = []
+        numbers = self._by_object
+        for value in values:
+            # Each request has all messages again.
+            number = numbers.get(id(value))
+            if number is None:
+                number = self.number(value)
+            if spans and spans[-1][1] == number:
+                spans[-1][1] += 1
+            else:
+                spans.append([number, number + 1])
+        return spans
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
+
+
+def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
+    """Yield the rows that spans refer to; inline rows, as in older files, are yielded unchanged.
+
+    Raises:
+        ValueError: A span refers to missing rows.
+    """
+    for span in spans:
+        if isinstance(span, Mapping):
+            yield span
+            continue
+        start, end = span
+        if not 0 <= start <= end <= len(rows):
+            raise ValueError("A span outside of its table.")
+        yield from rows[start:end]
+
+
+def read_message(row: Any) -> ChatMessage:
+    """Parse a message from a JSON object; unknown fields are kept on it.
+
+    Raises:
+        ValueError: It is not a message.
+    """
+    kinds = _kinds().get(row["role"], ())
+    kind = next((kind for kind in kinds if _required(kind) <= row.keys()), None)
+    if kind is None:
+        raise ValueError("Not a message.")
+    if not row.keys() <= _model_fields(kind):
+        kind = _open(kind)
+    message: Any = kind.model_validate(row)
+    return message  # type: ignore[no-any-return]
+
+
+@cache
+def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
+    """List the message classes by role, those with more required fields first."""
+    from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+
+    from casual_mcp_nb.conversation.messages import StatefulAssistantMessage, ToolOutcomeMessage
+
+    return {
+        "system": (SystemMessage,),
+        "user": (UserMessage,),
+        "assistant": (StatefulAssistantMessage, AssistantMessage),
+        "tool": (ToolOutcomeMessage, ToolResultMessage),
+    }
+
+
+@cache
+def _required(kind: type[BaseModel]) -> frozenset[str]:
+    return frozenset(name for name, field in kind.model_fields.items() if field.is_required())
+
+
+@cache
+def _model_fields(kind: type[BaseModel]) -> frozenset[str]:
+    return frozenset(kind.model_fields)
+
+
+@cache
+def _open(kind: type[BaseModel]) -> type[BaseModel]:
+    """Create a variant of a message class that keeps unknown fields."""
+    from pydantic import ConfigDict
+
+    return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})
+
+
+FORMAT = "casual-mcp-nb conversation"
+VERSION = 2
+MAX_DEPTH = 100
+"""Maximum nesting of lists and objects within an event; deeper values are written as text."""
+TOO_DEEP = "[nested too deeply]"
+
+_KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
+_PARTS = {"format", "version", "messages", "tools", "turns"}
+_SHARED: Mapping[type[Any], Any] = {
+    StepStarted: {"request": {"messages", "tools", "found"}},
+    TurnStarted: {"messages"},
+    StepFinished: {"message"},
+}
+"""The fields of events that are written as indices."""
+
+
+@dataclass
+class Unread:
+    """Parts of a saved turn that this version of the package does not know, preserved on saving.
+
+    Args:
+        events: Events of unknown kinds, by the index of the event that they precede.
+        event_fields: Unknown fields of events, by index of the event.
+        fields: Unknown fields of the turn.
+    """
+
+    events: dict[int, list[Any]] = field(default_factory=dict)
+    event_fields: dict[int, dict[str, Any]] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Recorded(Protocol):
+    """The part of a trace that saving and loading need."""
+
+    unread: Unread
+
+    def __iter__(self) -> Iterator[Event]: ...
+    def __len__(self) -> int: ...
+    def append(self, event: Event, /) -> None:
+        """Add the next event."""
+
+
+R = TypeVar("R", bound=Recorded)
+
+
+def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
+    """Format traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`.
+
+    Args:
+        traces: One for each turn.
+        more: Further fields of the document.
+    """
+    messages, tools = NumberedValues(), NumberedValues()
+    turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
+    document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
+    return _json({**document, "turns": turns}, indent=1)
+
+
+class EventWriter:
+    """Writes the events of one conversation one at a time, each as it is in a document of `dump_traces`.
+
+    Args:
+        messages: The messages that the document has already, as plain values.
+        tools: The definitions that it has already.
+    """
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)
+
+    def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
+        """Format an event as JSON, and the messages and definitions that are new in it, each with its number."""
+        tables = self._messages, self._tools
+        counts = [len(table.rows) for table in tables]
+        text = _json(_written(event, *tables))
+        messages, tools = (
+            [(number, _json(dict(row))) for number, row in enumerate(table.rows[start:], start)]
+            for table, start in zip(tables, counts, strict=True)
+        )
+        return text, messages, tools
+
+
+def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
+    """Build the document of `dump_traces` from its parts as JSON.
+
+    Args:
+        messages: The messages.
+        tools: The definitions.
+        turns: The events of each turn, and its further fields.
+    """
+    # "events" is the last field, and its list is still open.
+    rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
+    head = f'"format": {json.dumps(FORMAT)}, "version": {VERSION}'
+    return f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns": [{",".join(rows)}]}}'
+
+
+def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
+    """Load the traces written by `dump_traces`, and the document's other fields.
+
+    Args:
+        text: The document.
+        new_trace: Returns an empty trace.
+
+    Raises:
+        UsageError: It is not a saved conversation, or is damaged or from a later version.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError("This is not JSON.", hint=_HINT) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise UsageError("This is not a saved conversation.", hint=_HINT)
+    version = document.get("version")
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        text = f"This conversation has version {shown(str(version))}, and this package reads versions up to {VERSION}."
+        raise UsageError(text, hint=_NEWER)
+    try:
+        if _SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
+            # Half a character, which no provider takes.
+            document = _plain(document)
+        messages = [read_message(row) for row in document.get("messages", ())]
+        tools = [_checked(row, Mapping) for row in document.get("tools", ())]
+        traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
+    return traces, {name: value for name, value in document.items() if name not in _PARTS}
+
+
+_SURROGATE = re.compile(r"(?i)\\ud[89a-f]")
+_HINT = "Use a .json file written by session.export."
+_NEWER = "A later version of casual_mcp_nb wrote it: update the package."
+
+
+def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
+    unread = dict(trace.unread.events)
+    for index, event in enumerate(trace):
+        if index in unread:
+            yield from unread[index]
+        yield {**_written(event, messages, tools), **trace.unread.event_fields.get(index, {})}
+    yield from unread.get(len(trace), ())
+
+
+def _written(event: Event, messages: NumberedValues, tools: NumberedValues) -> dict[str, Any]:
+    fields = _fields(as_in_a_file(event))
+    match event:
+        case StepStarted(request=request):
+            fields["request"]["messages"] = messages.spans(request.messages)
+            fields["request"]["tools"] = tools.spans(request.tools)
+            fields["request"]["found"] = tools.spans(request.found)
+        case TurnStarted():
+            fields["messages"] = messages.spans(event.messages)
+        case StepFinished():
+            fields["message"] = messages.spans([event.message])
+    return {"event": type(event).__name__, **fields}
+
+
+_OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "text"}
+"""Fields of events that had another name in files of earlier versions."""
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    kind: Any = type(event)
+    adapter, shared = _adapter(kind), _SHARED.get(kind)
+    if kind is ToolFinished:
+        # They stay in the kernel.
+        shared = {"result": {"payload", "rows", "returned"}, "large": {"source"}}
+    exclude = {0: shared} if shared else None
+    try:
+        (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)
+    except ValueError:
+        # Nested deeper than pydantic writes.
+        (fields,) = adapter.dump_python((bounded(event),), mode="json", exclude=exclude)
+    return dict(fields)
+
+
+def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> R:
+    has_start = False
+    for raw in turn["events"]:
+        kind = _KINDS.get(raw["event"])
+        if kind is None:
+            trace.unread.events.setdefault(len(trace), []).append(raw)
+            continue
+        raw = {_OLD_NAMES.get((kind, name), name): value for name, value in raw.items()}
+        fields = {name: value for name, value in raw.items() if name in _dataclass_fields(kind)}
+        if len(fields) + 1 < len(raw):
+            more = {name: value for name, value in raw.items() if name not in fields and name != "event"}
+            trace.unread.event_fields[len(trace)] = more
+        trace.append(_read(kind, fields, messages, tools))
+        has_start = has_start or kind is TurnStarted
+    if not has_start:
+        raise ValueError("A turn without a start.")
+    trace.unread.fields.update({name: value for name, value in turn.items() if name != "events"})
+    return trace
+
+
+def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[Any]) -> Event:
+    if kind is StepStarted:
+        fields["request"] = _request(fields["request"], messages, tools)
+    elif kind is TurnStarted:
+        fields["messages"] = tuple(_messages(fields["messages"], messages))
+    elif kind is StepFinished:
+        written = fields["message"]
+        (message,) = _messages([written] if isinstance(written, Mapping) else written, messages)
+        if message.role != "assistant":
+            raise ValueError("The answer of a model that is another's message.")
+        fields["message"] = message
+    event: Event
+    (event,) = _adapter(kind).validate_python((fields,))
+    return event
+
+
+def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
+    request: Request
+    (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": (), "found": ()},))
+    # Inserted afterwards, because validating each would copy what all requests share.
+    return dataclasses.replace(
+        request,
+        messages=tuple(_messages(fields["messages"], messages)),
+        tools=tuple(spread(fields["tools"], tools)),
+        found=tuple(spread(fields.get("found", ()), tools)),
+    )
+
+
+def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
+    for span in spans:
+        if isinstance(span, Mapping):
+            yield read_message(span)
+        else:
+            yield from spread([span], messages)
+
+
+@cache
+def _dataclass_fields(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    # A TypeAdapter of a dataclass accepts no config, hence the tuple.
+    config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
+    adapter: TypeAdapter[Any] = TypeAdapter(tuple[kind], config=config)
+    # Messages are read and written through their table.
+    adapter.rebuild(_types_namespace={"AssistantMessage": Any, "ChatMessage": Any})
+    return adapter
+
+
+def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Convert anything in `value` that is nested deeper than `depth` to text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        return dataclasses.replace(value, **changed)
+    if isinstance(value, Mapping):
+        return {key: bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
+    if isinstance(value, list | tuple):
+        return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
+    return value
+
+
+def _checked(value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError("A value of another kind.")
+    return value
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Format a document, or a part of one, as JSON."""
+    from pydantic_core import to_json
+
+    # Ten times as fast as `json`, whose indenting encoder is in Python.
+    try:
+        text: bytes = to_json(value, indent=indent)
+        if not any(number in text for number in _NOT_JSON):
+            return text.decode()
+    except ValueError:
+        # Half a character, or nested deeper than pydantic writes, as what this version does not know can be.
+        pass
+    try:
+        return to_json(_plain(value), indent=indent).decode()
+    except ValueError:
+        return to_json(_plain(bounded(value)), indent=indent).decode()
+
+
+_NOT_JSON = (b"NaN", b"Infinity")
+"""What numbers that JSON lacks are written as."""
+
+
+def _plain(value: Any) -> Any:
+    """Reduce `value` to strings and numbers that UTF-8 JSON can represent."""
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,542 @@
+"""Typed events of a turn. The engine emits them; everything that is shown or counted is derived from them.
+
+All are frozen; `at` is seconds since the turn began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
+from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.failure import Failure
+from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import Permission, ToolName
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+
+CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "unknown"]
+TurnStatus = Literal["running", "done", "stopped", "failed"]
+
+SYNTHETIC = "_synthetic"
+"""The server name under which synthetic tools, such as the search tool, are counted."""
+
+SEARCH_TOOLS = "search_tools"
+"""The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""
+
+BROWSE_TOOLKIT = "browse_toolkit"
+LOAD_TOOLS = "load_tools"
+UNLOAD_TOOLS = "unload_tools"
+
+FINDING = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS})
+"""The names of the synthetic tools with which a model finds others."""
+
+READ_RESULT = "read_result"
+"""The name of the synthetic tool that reads on in a large result."""
+
+CALL_TOOL = "call_tool"
+"""The name under which a model calls the tools that it found, with the delivery `bridge`."""
+
+UNKNOWN = "_unknown"
+"""The server name under which calls of unknown tools are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRow:
+    """One tool returned by a search.
+
+    Args:
+        tool: Its name.
+        score: Its score; None if it was requested by name.
+        newly_loaded: Whether this search loaded it.
+        same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
+        words: The words of the query that it has, in the order of the query.
+    """
+
+    tool: ToolName
+    score: float | None
+    newly_loaded: bool
+    same_server: bool = False
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Displayable):
+    """The exact request of one model call.
+
+    Args:
+        messages: All messages, the system message first.
+        tools: The definitions offered, each with `name`, `description` and `parameters`.
+        tokens: Its size by part.
+        left_out: How many of the oldest messages of the conversation were left out to fit the context window.
+        options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
+        delivery: How the model gets the tools that searches found.
+        found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
+        reused: Estimated tokens at its beginning that are the same as in the request before, in whatever turn that was, and
+            that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
+            messages. None for the first request of a conversation.
+        reused_tools: How many of the tools are the same, from the first one on.
+        reused_messages: How many of the messages, from the first one on; 0 if the tools differ.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    tokens: TokenParts
+    left_out: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    delivery: Delivery = "definitions"
+    found: tuple[Mapping[str, Any], ...] = ()
+    reused: int | None = None
+    reused_tools: int = 0
+    reused_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted(Displayable):
+    """A turn started.
+
+    Args:
+        messages: The messages that the person added, usually one.
+        model: Name of the model; empty if the person added the turn without asking one.
+        tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
+        discovery: Whether deferred tools were hidden behind the search tool.
+        loaded: Number of tools loaded at the start, without the search tool.
+        deferred: Number of searchable tools.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for what discovery saves.
+        provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
+        price: The model's price in the user's price table, if it has one.
+        began: When it started, in seconds since 1970; None in older files. An event's time is that and its `at`.
+        recorded: How many of its first steps were taken over from another turn, without asking a model again.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    model: str
+    tool_set: str | None = None
+    discovery: bool = False
+    loaded: int = 0
+    deferred: int = 0
+    undeferred_tokens: int = 0
+    at: float = 0.0
+    provider: str | None = None
+    price: Price | None = None
+    began: float | None = None
+    recorded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdited(Displayable):
+    """The person edited a text that the model was about to read.
+
+    Args:
+        step: The step whose request contains it.
+        call_id: The call whose result it was; None for the person's message.
+        text: The new text.
+        before: The original text.
+    """
+
+    step: int
+    call_id: str | None
+    text: str
+    before: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEdited(Displayable):
+    """The person changed the system prompt or the tools, for the rest of the turn.
+
+    Args:
+        step: The first step whose request is changed.
+        system: The new system prompt; None if it stays as it is.
+        off: Tools that are not offered any more.
+        loaded: Deferred tools whose definitions are sent from now on.
+    """
+
+    step: int
+    system: str | None = None
+    off: tuple[ToolName, ...] = ()
+    loaded: tuple[ToolName, ...] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTrimmed(Displayable):
+    """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
+
+    Args:
+        step: The step.
+        messages: Number of messages left out, over the whole conversation.
+        exchanges: Number of exchanges left out: a message of the person, with everything that followed.
+        window: The context window in tokens.
+    """
+
+    step: int
+    messages: int
+    exchanges: int
+    window: int
+    at: float = 0.0
+
+
+PrefixCause = Literal[
+    "found",
+    "unloaded",
+    "definition",
+    "large_result",
+    "selection",
+    "delivery",
+    "tools",
+    "system",
+    "trimmed",
+    "messages",
+    "options",
+    "model",
+]
+"""What changed in a request that the one before had too.
+
+- `found`: a search added tools; `unloaded`: found tools were removed again.
+- `definition`: servers changed the definitions of tools; `tools`: other tools are offered.
+- `large_result`: the tool that reads on in a large result is offered from now on.
+- `selection`: the person chose other tools; `delivery`: found tools are delivered in another way.
+- `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier message differs.
+- `options`: an option that providers render before the messages; `model`: another model.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChanged(Displayable):
+    """A request no longer begins with the whole request before it: the part after the change is billed in full again.
+
+    Args:
+        step: The step of the request.
+        cause: What changed.
+        kept: Estimated tokens of the request before up to the change.
+        lost: Its estimated tokens after the change.
+        names: The tools that were added, removed or changed, by wire name; at most 12.
+    """
+
+    step: int
+    cause: PrefixCause
+    kept: int
+    lost: int
+    names: tuple[str, ...] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted(Displayable):
+    """A model call started. Steps count from 0 in each turn.
+
+    Args:
+        step: The step.
+        request: The request.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn started; else
+            None.
+    """
+
+    step: int
+    request: Request
+    at: float = 0.0
+    undeferred_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(Displayable):
+    """A chunk of the answer's text arrived."""
+
+    step: int
+    text: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCall:
+    """A call of a hosted tool: the provider ran it itself, without a server, an approval or a limit of this package.
+
+    Args:
+        name: The provider's name of the tool.
+        arguments: What the model requested, cut.
+        result: What the provider reports of the result, cut; the provider gets back all of it.
+        failed: Whether it reports an error.
+    """
+
+    name: str
+    arguments: str
+    result: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished(Displayable):
+    """The model answered.
+
+    Args:
+        step: The step.
+        message: The answer, with unique and non-empty ids on its calls.
+        usage: Tokens as reported by the provider; None if it did not.
+        finish_reason: The provider's reason for the end of the answer, if given.
+        truncated: Whether the answer was cut at a token limit.
+        hosted_calls: Calls of tools that the provider ran itself for this answer.
+        response_id: The provider's id of the response, if it gave one.
+        request_id: The provider's id of the request, from the headers of the response, if it gave one.
+    """
+
+    step: int
+    message: AssistantMessage
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
+    at: float = 0.0
+    truncated: bool = False
+    hosted_calls: tuple[HostedCall, ...] = ()
+    response_id: str | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRetry(Displayable):
+    """A model request failed and will be retried after a delay.
+
+    Args:
+        step: The step.
+        attempt: Number of attempts so far.
+        seconds: The delay.
+        reason: What went wrong, in short.
+    """
+
+    step: int
+    attempt: int
+    seconds: float
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWait(Displayable):
+    """A model request is delayed.
+
+    Args:
+        step: The step.
+        seconds: The delay; another one can follow.
+        reason: Why, in short: a limit of its client, or a pause that the provider requested.
+    """
+
+    step: int
+    seconds: float
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted(Displayable):
+    """A tool call started.
+
+    Args:
+        step: The step that made the call.
+        call_id: The call's id, unique in the conversation.
+        name: The tool's name as the model wrote it, limited to characters that providers accept.
+        tool: The tool; its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
+        arguments: The arguments, or the original text if it is not a usable JSON object.
+        wire_name: The tool's wire name, whatever spelling the model used; empty if there is no such tool.
+        parent: The id of the call whose function made this one; None for a call of the model.
+    """
+
+    step: int
+    call_id: str
+    name: str
+    tool: ToolName
+    arguments: dict[str, Any] | str
+    at: float = 0.0
+    wire_name: str = ""
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAsked(Displayable):
+    """A call started to wait for the person's approval."""
+
+    call_id: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswered(Displayable):
+    """The person approved or denied the call; its final status tells which."""
+
+    call_id: str
+    at: float = 0.0
+
+
+QuestionKind = Literal["step", "form", "link", "sampling"]
+"""What the person is asked: how to go on at a pause in step mode, or what a server wants to know, shows or requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked(Displayable):
+    """The turn started to wait for the person, for another reason than an approval.
+
+    Args:
+        id: Identifies the question in its turn.
+        kind: What the person is asked.
+        server: The server that asks; None for a pause before a model call.
+    """
+
+    id: str
+    kind: QuestionKind
+    server: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered(Displayable):
+    """The person answered, or nobody did in time."""
+
+    id: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress(Displayable):
+    """A running call reported progress.
+
+    Args:
+        call_id: The call's id.
+        progress: The progress so far.
+        total: The total, if the server reported one.
+        text: The server's message.
+    """
+
+    call_id: str
+    progress: float
+    total: float | None = None
+    text: str | None = None
+    at: float = 0.0
+
+    @property
+    def message(self) -> str | None:
+        """The older name of `text`."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished(Displayable):
+    """A call ended, successfully or not.
+
+    Args:
+        step: The step that made the call.
+        call_id: The call's id.
+        tool: Which tool.
+        status: How it ended.
+        text: The result as the model reads it.
+        permission: Who decided whether it may run; None for a call that did not get that far.
+        result: The original result, if there is one; the texts of a large one are cut.
+        large: What is known of a result that was too large for the model.
+    """
+
+    step: int
+    call_id: str
+    tool: ToolName
+    status: CallStatus
+    text: str
+    result: ToolResult | None = None
+    at: float = 0.0
+    permission: Permission | None = None
+    large: LargeResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsSearched(Displayable):
+    """The model searched the deferred tools, or loaded or unloaded some by name.
+
+    Args:
+        step: The step that made the call.
+        call_id: The search call's id.
+        query: The query, in words.
+        rows: The hits, best first.
+        offered: Number of tools offered from now on, without the search tool.
+        unloaded: Tools that are no longer offered.
+    """
+
+    step: int
+    call_id: str
+    query: str
+    rows: tuple[SearchRow, ...]
+    offered: int
+    at: float = 0.0
+    unloaded: tuple[ToolName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog(Displayable):
+    """A server sent a log message in this turn."""
+
+    server: str
+    level: str
+    text: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice(Displayable):
+    """A notice to the person: a missing server, a cut result, a refused request."""
+
+    text: str
+    server: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished(Displayable):
+    """The turn ended.
+
+    Args:
+        status: How.
+        error: Why, unless the status is `done`.
+        failure: If an error of this package ended it, the error's fields.
+    """
+
+    status: TurnStatus
+    error: str | None = None
+    at: float = 0.0
+    failure: Failure | None = None
+
+
+def as_in_a_file(event: Event) -> Event:
+    """Convert an event to the form for files: payloads and large results are only described."""
+    if not isinstance(event, ToolFinished):
+        return event
+    result = event.result
+    if event.large is None and (result is None or (result.payload is None and not result.returned)):
+        return event
+    if result is not None:
+        result = replace(result, payload=None, rows=None, returned=(), previews=tuple(map(in_a_file, result.previews)))
+    return replace(event, result=result, large=event.large and replace(event.large, source=None))
+
+
+Event = (
+    TurnStarted
+    | TextEdited
+    | RequestEdited
+    | ContextTrimmed
+    | PrefixChanged
+    | StepStarted
+    | TextDelta
+    | ModelRetry
+    | ModelWait
+    | StepFinished
+    | ToolStarted
+    | ApprovalAsked
+    | ApprovalAnswered
+    | QuestionAsked
+    | QuestionAnswered
+    | ToolProgress
+    | ToolFinished
+    | ToolsSearched
+    | ServerLog
+    | Notice
+    | TurnFinished
+)

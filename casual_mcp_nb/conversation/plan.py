@@ -1,0 +1,200 @@
+"""Planned calls: those a model would make, which a person reads, edits and runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.event import Event
+
+
+Check = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
+"""Returns what is wrong with the arguments of a tool."""
+
+
+@dataclass(eq=False)
+class PlannedCall(Displayable):
+    """A call that a model would make. Assign to `arguments` or to a part of them to change it.
+
+    Args:
+        id: The id of the model's call.
+        name: The tool's name as the model wrote it.
+        tool: The tool; None if there is none of that name.
+        arguments: The arguments, or the model's text if that is not a JSON object.
+        check: Checks the arguments.
+        skipped: Whether `PlannedCalls.run` leaves it out.
+        call: The call with its result; None before `PlannedCalls.run`.
+        ran: Whether its tool was called, which happens once; one that was denied, mocked or not sent was not.
+        events: What happened in the call.
+    """
+
+    id: str
+    name: str
+    tool: ToolSpec | None
+    arguments: dict[str, Any] | str
+    check: Check = field(repr=False)
+    skipped: bool = False
+    call: ToolCall | None = field(default=None, repr=False)
+    ran: bool = False
+    events: tuple[Event, ...] = field(default=(), repr=False)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems of its arguments as they are now, by the schema of the tool; empty if there are none."""
+        if self.tool is None:
+            return ("There is no such tool.",)
+        if isinstance(self.arguments, str):
+            return ("The arguments are not a JSON object.",)
+        return tuple(self.check(self.tool, self.arguments))
+
+    def skip(self) -> None:
+        """Leave it out when all calls are run; `skipped = False` includes it again."""
+        self.skipped = True
+
+
+class ToolCalls(DisplayableList[ToolCall]):
+    """Calls that were run.
+
+    Args:
+        calls: The calls, in order.
+    """
+
+    def __init__(self, calls: Iterable[ToolCall]) -> None:
+        self._calls = tuple(calls)
+
+    @property
+    def _items(self) -> tuple[ToolCall, ...]:
+        return self._calls
+
+    def __repr__(self) -> str:
+        return f"<ToolCalls: {len(self)}>"
+
+
+class PlannedCalls(DisplayableList[PlannedCall]):
+    """The calls that a model would make to answer a prompt; none of them was run, except searches for tools.
+
+    Args:
+        turn: The turn of planning: its searches, requests and tokens. It is not part of the conversation.
+        calls: The calls, in order.
+        run: Runs some of them and waits.
+        run_async: Runs some of them, to be awaited.
+        resume: Continues the conversation and waits; takes what a notebook shows live.
+        resume_async: Continues the conversation, to be awaited.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        calls: Iterable[PlannedCall],
+        run: Callable[[Sequence[PlannedCall]], ToolCalls],
+        run_async: Callable[[Sequence[PlannedCall]], Awaitable[ToolCalls]],
+        resume: Callable[[Any], Turn],
+        resume_async: Callable[[Any], Awaitable[Turn]],
+    ) -> None:
+        self.turn = turn
+        self._calls = tuple(calls)
+        self._run, self._run_async = run, run_async
+        self._resume, self._resume_async = resume, resume_async
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+
+    @property
+    def _items(self) -> tuple[PlannedCall, ...]:
+        return self._calls
+
+    @property
+    def answer(self) -> str:
+        """The model's text beside the calls, or instead of any."""
+        return self.turn.answer
+
+    def run(self, *indices: int) -> ToolCalls:
+        """Run the calls, at the same time, as a turn would: the person is asked where the policy says so.
+
+        The conversation does not change; `resume` gives the results to the model. The tool of each call is called once.
+
+        Args:
+            indices: Which of them, from 0; without any, all that were neither run yet nor skipped.
+
+        Returns:
+            The calls with their results.
+
+        Raises:
+            UsageError: There is no such index, a call was run already, or the definition of a tool has changed since the model
+                read it; the error says how. Nothing was run.
+        """
+        with self._chosen(indices) as calls:
+            return self._run(calls)
+
+    async def run_async(self, *indices: int) -> ToolCalls:
+        """Run the calls as `run` does; to be awaited."""
+        with self._chosen(indices) as calls:
+            return await self._run_async(calls)
+
+    def resume(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
+        """Continue the conversation: the model reads the results of the calls, and answers or calls more tools.
+
+        The planned turn becomes one of the conversation, with the arguments as they were run, and the model reads that a call
+        that you skipped was left out. It has the options that `Session.plan` was given.
+
+        Args:
+            echo: As of `Session.chat`.
+
+        Returns:
+            The turn, as of `Session.chat`.
+
+        Raises:
+            UsageError: A call was neither run nor skipped, the conversation is not the one of the plan any more, or a turn is
+                running.
+        """
+        self._check_complete()
+        return self._resume(echo)
+
+    async def resume_async(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
+        """Continue the conversation as `resume` does; to be awaited."""
+        self._check_complete()
+        return await self._resume_async(echo)
+
+    def _check_complete(self) -> None:
+        with self._lock:
+            waiting = [n for n, each in enumerate(self) if each.id in self._running or (each.call is None and not each.skipped)]
+        if waiting:
+            raise UsageError(
+                f"Planned call {waiting[0]} was neither run nor skipped.",
+                hint=f"Run it: plan.run({waiting[0]}). Or leave it out: plan[{waiting[0]}].skip().",
+            )
+
+    @contextmanager
+    def _chosen(self, indices: Sequence[int]) -> Iterator[list[PlannedCall]]:
+        """Choose the calls to run, which nobody else can run meanwhile."""
+        for index in indices:
+            if not -len(self) <= index < len(self):
+                raise UsageError(f"There is no planned call {index}.", hint=f"There are {len(self)}, from 0.")
+        numbers = list(dict.fromkeys(index % len(self) for index in indices))
+        with self._lock:
+            for number in numbers:
+                if self[number].ran or self[number].id in self._running:
+                    raise UsageError(
+                        f"Planned call {number} was run already, and is run once.",
+                        hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.call_tool(…).",
+                    )
+            free = [each for each in self if each.call is None and not each.skipped and each.id not in self._running]
+            chosen = [self[number] for number in numbers] if indices else free
+            self._running |= {each.id for each in chosen}
+        try:
+            yield chosen
+        finally:
+            with self._lock:
+                self._running -= {each.id for each in chosen}
+
+    def __repr__(self) -> str:
+        return f"<PlannedCalls: {', '.join(each.name for each in self) or 'none'}>"

@@ -1,0 +1,355 @@
+"""Statistics of a turn or a conversation, computed from traces. They can be added."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from casual_mcp_nb.base.displayable import Displayable, display
+from casual_mcp_nb.base.prices import Cost, Price, total_cost
+from casual_mcp_nb.base.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
+from casual_mcp_nb.base.tool import wire_name
+from casual_mcp_nb.conversation.event import (
+    FINDING,
+    SYNTHETIC,
+    UNKNOWN,
+    Event,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+    TurnStarted,
+)
+
+_MESSAGE_TOKENS = 4
+"""Token overhead of a message in addition to its text."""
+
+
+@dataclass(frozen=True)
+class TokenUsageStats:
+    """Tokens of several model calls.
+
+    `None` if no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` is `estimated` if any
+    of the counts is. `cached_tokens` are the part of the input that providers had cached, and `cache_write_tokens` the part
+    that they wrote to their caches.
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    unknown_calls: int = 0
+    origin: Origin = "reported"
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Input and output together, or None if one of them is unknown."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return self.prompt_tokens + self.completion_tokens
+
+    def model_dump(self) -> dict[str, int | None]:
+        """Convert the counts to a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""
+        return {name: getattr(self, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+
+    def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
+        return TokenUsageStats(
+            _add(self.prompt_tokens, other.prompt_tokens),
+            _add(self.completion_tokens, other.completion_tokens),
+            self.unknown_calls + other.unknown_calls,
+            _origin(self.origin, other.origin),
+            _add(self.cached_tokens, other.cached_tokens),
+            _add(self.cache_write_tokens, other.cache_write_tokens),
+        )
+
+
+@dataclass(frozen=True)
+class ToolCallStats:
+    """Calls by tool (its wire name, whatever spelling the model used) and by server.
+
+    Synthetic tools count under the server `_synthetic`; unknown names all count under `_unknown`, in both. `failed` is the
+    number of calls that ended in an error or at a limit. `hosted` are calls that the provider ran itself, which nothing else
+    counts.
+    """
+
+    by_tool: Mapping[str, int] = field(default_factory=dict)
+    by_server: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
+    hosted: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """The total number of calls."""
+        return sum(self.by_tool.values())
+
+    def model_dump(self) -> dict[str, Any]:
+        """Convert the counts to a dict, as casual-mcp does: `by_tool`, `by_server`, `total`."""
+        return {"by_tool": dict(self.by_tool), "by_server": dict(self.by_server), "total": self.total}
+
+    def __add__(self, other: ToolCallStats) -> ToolCallStats:
+        return ToolCallStats(
+            dict(Counter(self.by_tool) + Counter(other.by_tool)),
+            dict(Counter(self.by_server) + Counter(other.by_server)),
+            self.failed + other.failed,
+            dict(Counter(self.hosted) + Counter(other.hosted)),
+        )
+
+
+@dataclass(frozen=True)
+class DiscoveryStats:
+    """Number of searches, and of tools that they loaded.
+
+    `found` says for each tool how many searches returned it, and `called` how often each tool was called, by `server:tool`.
+    """
+
+    search_calls: int = 0
+    tools_discovered: int = 0
+    found: Mapping[str, int] = field(default_factory=dict)
+    called: Mapping[str, int] = field(default_factory=dict)
+
+    def model_dump(self) -> dict[str, int]:
+        """Convert the counts to a dict, as casual-mcp does: `tools_discovered`, `search_calls`."""
+        return {"tools_discovered": self.tools_discovered, "search_calls": self.search_calls}
+
+    def __add__(self, other: DiscoveryStats) -> DiscoveryStats:
+        return DiscoveryStats(
+            self.search_calls + other.search_calls,
+            self.tools_discovered + other.tools_discovered,
+            dict(Counter(self.found) + Counter(other.found)),
+            dict(Counter(self.called) + Counter(other.called)),
+        )
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Statistics of one model call.
+
+    Args:
+        turn: Its turn in the conversation, from 0.
+        step: Its number in that turn, from 0.
+        parts: The request's tokens by part.
+        undeferred_tokens: Tokens of the request if every tool had been loaded; 0 for a step that only searched, which would not
+            have been needed. Equal to the request's tokens if discovery was off.
+        completion_tokens: Tokens of the answer; None if unknown.
+        answer_origin: Who counted the answer.
+        seconds: Time that the model took; None if it did not answer.
+        tool_calls: Number of tool calls in the answer.
+        reused: The part of the request that is the same as in the request before, estimated; None for the first one.
+        cached_tokens: The part of the request that the provider had cached; None if unknown.
+        cache_write_tokens: The part that it wrote to its cache; None if unknown.
+        cost: Estimated cost by the user's price table; None if price or tokens are unknown.
+        cache_miss: Why the provider could not reuse its cache; None if it could, or did not say.
+    """
+
+    turn: int
+    step: int
+    parts: TokenParts
+    undeferred_tokens: int
+    completion_tokens: int | None = None
+    answer_origin: Origin = "reported"
+    seconds: float | None = None
+    tool_calls: int = 0
+    reused: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: Cost | None = None
+    cache_miss: CacheMiss | None = None
+
+
+@dataclass(frozen=True)
+class ChatStats(Displayable):
+    """Statistics of a turn or a conversation.
+
+    Args:
+        tokens: The token counts; `origin` says who counted.
+        tool_calls: Calls by tool and server.
+        llm_calls: Number of answered model calls.
+        discovery: Searches; None if discovery was off.
+        steps: Statistics of each model call, in order, including unanswered ones.
+    """
+
+    tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
+    tool_calls: ToolCallStats = field(default_factory=ToolCallStats)
+    llm_calls: int = 0
+    discovery: DiscoveryStats | None = None
+    steps: tuple[StepStats, ...] = ()
+
+    @property
+    def parts(self) -> TokenParts:
+        """Tokens by part of all requests together: reported where known, estimated otherwise."""
+        return sum((step.parts for step in self.steps[1:]), self.steps[0].parts) if self.steps else TokenParts()
+
+    @property
+    def sent_tokens(self) -> int:
+        """The size of all requests."""
+        return sum(step.parts.total for step in self.steps)
+
+    @property
+    def reused_tokens(self) -> int:
+        """Estimated tokens that the requests repeat from the one before each of them: a provider's cache can hold those."""
+        return sum(step.reused or 0 for step in self.steps)
+
+    @property
+    def undeferred_tokens(self) -> int:
+        """The size of all requests if every tool had been loaded: all definitions in each, and no searches."""
+        return sum(step.undeferred_tokens for step in self.steps)
+
+    @property
+    def cost(self) -> Cost | None:
+        """Estimated cost of the answered model calls by the user's price table.
+
+        None if none has a price and a token count, or if their currencies differ.
+        """
+        return total_cost([step.cost for step in self.steps if step.seconds is not None])
+
+    def model_dump(self) -> dict[str, Any]:
+        """Convert the counts to a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`, `discovery`."""
+        return {
+            "tokens": self.tokens.model_dump(),
+            "tool_calls": self.tool_calls.model_dump(),
+            "llm_calls": self.llm_calls,
+            "discovery": self.discovery.model_dump() if self.discovery else None,
+        }
+
+    def to_frame(self) -> Any:
+        """Build a pandas DataFrame with one row per model call.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        return display().frame_of(self)
+
+    def plot(self) -> Any:
+        """Plot each request's tokens by part, as stacked bars of a matplotlib figure.
+
+        Raises:
+            MissingDependencyError: matplotlib is not installed.
+        """
+        return display().figure_of(self)
+
+    def __add__(self, other: ChatStats) -> ChatStats:
+        both = [stats for stats in (self.discovery, other.discovery) if stats is not None]
+        return ChatStats(
+            self.tokens + other.tokens,
+            self.tool_calls + other.tool_calls,
+            self.llm_calls + other.llm_calls,
+            sum(both[1:], both[0]) if both else None,
+            self.steps + _after(self.steps, other.steps),
+        )
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> ChatStats:
+        """Compute the stats of a turn from its events."""
+        events = list(events)
+        usages = [event.usage for event in events if isinstance(event, StepFinished)]
+        started = [event for event in events if isinstance(event, ToolStarted)]
+        searches = [event for event in events if isinstance(event, ToolsSearched) and not event.unloaded]
+        discovery = any(event.discovery for event in events if isinstance(event, TurnStarted))
+        return cls(
+            tokens=sum((_usage_stats(usage) for usage in usages), TokenUsageStats()),
+            tool_calls=ToolCallStats(
+                dict(Counter(map(_tool_key, started))),
+                dict(Counter(event.tool.server for event in started)),
+                sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
+                dict(Counter(call.name for event in events if isinstance(event, StepFinished) for call in event.hosted_calls)),
+            ),
+            llm_calls=len(usages),
+            discovery=_discovery(searches, started) if discovery else None,
+            steps=tuple(_steps(events)),
+        )
+
+
+def _discovery(searches: Iterable[ToolsSearched], started: Iterable[ToolStarted]) -> DiscoveryStats:
+    results = [event.rows for event in searches]
+    rows = [row for result in results for row in result]
+    return DiscoveryStats(
+        len(results),
+        sum(row.newly_loaded for row in rows),
+        dict(Counter(str(row.tool) for row in rows)),
+        dict(Counter(str(event.tool) for event in started if event.tool.server not in (SYNTHETIC, UNKNOWN))),
+    )
+
+
+def _tool_key(event: ToolStarted) -> str:
+    if event.tool.server in (SYNTHETIC, UNKNOWN):
+        return event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN
+    return event.wire_name or wire_name(event.tool)
+
+
+def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
+    """Renumber the turns of `later` to follow those of `steps`."""
+    turns = steps[-1].turn + 1 if steps else 0
+    return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
+
+
+def _steps(events: list[Event]) -> Iterator[StepStats]:
+    """Compute the stats of each step. `undeferred_tokens` excludes the tools that searches added to later requests."""
+    started = next((event for event in events if isinstance(event, TurnStarted)), None)
+    answers = {event.step: event for event in events if isinstance(event, StepFinished)}
+    calls: dict[int, list[ToolFinished]] = {}
+    for event in events:
+        if isinstance(event, ToolFinished):
+            calls.setdefault(event.step, []).append(event)
+    of_searches = 0
+    for event in events:
+        if not isinstance(event, StepStarted):
+            continue
+        answer, calls_made = answers.get(event.step), calls.get(event.step, [])
+        searches = [call for call in calls_made if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
+        only_searched = bool(calls_made) and len(searches) == len(calls_made)
+        parts = event.request.tokens.as_counted(answer.usage if answer else None)
+        without = parts.total
+        if started is not None and started.discovery:
+            all_tools = started.undeferred_tokens if event.undeferred_tokens is None else event.undeferred_tokens
+            size = event.request.tokens.total - event.request.tokens.definitions - of_searches + all_tools
+            without = 0 if only_searched else round(size * parts.total / max(event.request.tokens.total, 1))
+        of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
+        if only_searched and answer:
+            model_calls = answer.message.tool_calls or ()
+            of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in model_calls)
+        yield _step_stats(event, answer, parts, without, started.price if started else None)
+
+
+def _step_stats(
+    event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int, price: Price | None
+) -> StepStats:
+    usage, reused = answer.usage if answer else None, event.request.reused
+    return StepStats(
+        turn=0,
+        step=event.step,
+        parts=parts,
+        undeferred_tokens=without,
+        completion_tokens=usage.completion_tokens if usage else None,
+        answer_origin=usage.origin if usage else "reported",
+        seconds=answer.at - event.at if answer else None,
+        tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
+        reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
+        cached_tokens=usage.cached_tokens if usage else None,
+        cache_write_tokens=usage.cache_write_tokens if usage else None,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        cache_miss=usage.cache_miss if usage else None,
+    )
+
+
+def _origin(*origins: Origin) -> Origin:
+    return "estimated" if "estimated" in origins else "reported"
+
+
+def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:
+    if usage is None:
+        return TokenUsageStats(unknown_calls=1)
+    return TokenUsageStats(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        origin=usage.origin,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b

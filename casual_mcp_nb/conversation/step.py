@@ -1,0 +1,466 @@
+"""A model call and its tool calls, as views of a trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, value_of
+from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.prices import Cost, Price
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallStatus,
+    Event,
+    HostedCall,
+    QuestionAnswered,
+    QuestionAsked,
+    Request,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextEdited,
+    ToolFinished,
+    ToolProgress,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+)
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
+
+
+@dataclass(frozen=True)
+class PersonWaits:
+    """When a turn waited for the person.
+
+    Args:
+        spans: From when to when neither the model nor a tool was running; the last one is endless if the turn still waits.
+        calls: For each call that waited, how long, up to the last event.
+        waiting: The calls that wait now, by id.
+        open_questions: The questions that wait for an answer now.
+    """
+
+    spans: tuple[tuple[float, float], ...] = ()
+    calls: Mapping[str, float] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
+    open_questions: tuple[ApprovalAsked | QuestionAsked, ...] = ()
+
+    @property
+    def approvals(self) -> frozenset[str]:
+        """The calls that wait for an approval now, by id."""
+        return frozenset(each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked))
+
+    def within(self, start: float, end: float) -> float:
+        """Compute how long the turn waited between two times, in seconds since it began."""
+        return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self.spans)
+
+    def taken(self, start: float, end: float) -> float:
+        """Compute how long something took from `start` to `end`: without the time in which it waited for the person."""
+        return max(0.0, end - start - self.within(start, end))
+
+
+def person_waits(events: Iterable[Event]) -> PersonWaits:
+    """Compute when a turn waited for the person.
+
+    Args:
+        events: Its events, in order.
+    """
+    state = _State()
+    for event in events:
+        state.add(event)
+    return state.result()
+
+
+class _State:
+    """The running work and the open question at the time of the last event."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._model = False
+        self._calls: dict[str, ToolStarted] = {}
+        self._open: dict[str, ApprovalAsked | QuestionAsked] = {}
+        self._spans: list[tuple[float, float]] = []
+        self._waited: dict[str, float] = {}
+
+    def add(self, event: Event) -> None:
+        """Move on to the next event."""
+        if self._open and event.at > self._at:
+            for name in self._waiting():
+                self._waited[name] = self._waited.get(name, 0.0) + event.at - self._at
+            if self._waits():
+                self._spans.append((self._at, event.at))
+        self._at = max(self._at, event.at)
+        match event:
+            case StepStarted():
+                self._model = True
+            case StepFinished():
+                self._model = False
+            case ToolStarted():
+                self._calls[event.call_id] = event
+            case ToolFinished():
+                self._calls.pop(event.call_id, None)
+                self._open.pop(event.call_id, None)
+            case ApprovalAsked():
+                self._open[event.call_id] = event
+            case ApprovalAnswered():
+                self._open.pop(event.call_id, None)
+            case QuestionAsked():
+                self._open[event.id] = event
+            case QuestionAnswered():
+                self._open.pop(event.id, None)
+            case TurnFinished():
+                self._model = False
+                self._calls.clear()
+                self._open.clear()
+
+    def result(self) -> PersonWaits:
+        """Compute the times in which it waited."""
+        spans = [*self._spans, *([(self._at, math.inf)] if self._waits() else [])]
+        waiting = frozenset(self._waiting()) if self._open else frozenset()
+        return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))
+
+    def _waiting(self) -> list[str]:
+        # A server does not say during which of its calls it asks.
+        servers = {question.server for question in self._open.values() if isinstance(question, QuestionAsked)}
+        waiting: list[str] = []
+        # Backwards, because nested calls start after the one that makes them, which waits while all of them do.
+        nested: dict[str | None, list[bool]] = {}
+        for name, call in reversed(self._calls.items()):
+            waits = name in self._open or call.tool.server in servers or (name in nested and all(nested[name]))
+            nested.setdefault(call.parent, []).append(waits)
+            if waits:
+                waiting.append(name)
+        return waiting
+
+    def _waits(self) -> bool:
+        if not self._open or self._model:
+            return False
+        waiting = set(self._waiting())
+        return all(name in waiting for name, call in self._calls.items() if call.parent not in self._calls)
+
+
+UNANSWERED = "Error: this call was stopped before it had a result."
+"""What the model reads as the result of a call without one."""
+
+_NONE: Mapping[str, Any] = {}
+
+EMPTY_RESULT = "[No content returned]"
+"""What the model reads as the result of a successful call that returned nothing, because providers refuse an empty string."""
+
+
+@dataclass(frozen=True)
+class ToolCall(Displayable):
+    """One tool call.
+
+    Args:
+        id: The call's id.
+        name: The tool's name as the model wrote it.
+        tool: Which tool.
+        arguments: The arguments, or the original text if it is not a usable JSON object.
+        status: `running`, or how it ended; `unknown` if its turn ended without recording that.
+        result: The result as the model read it; empty while it runs.
+        content: The result's parts as they came; the texts of a large result are cut.
+        structured: Structured content, if the tool returned any and the result is not large.
+        seconds: How long it took, without `waited`; None while it runs.
+        progress: The last progress report.
+        search: The search, if it was one.
+        at: When it started, in seconds since its turn started.
+        unedited: The result before the person edited it, if they did.
+        needs_approval: Whether it is waiting for the person's approval.
+        waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
+        waited: Seconds that it waited for the person.
+        payload: What a function of the notebook returned for the person; None in a saved conversation.
+        mocked: Whether a stub answered in place of the tool, see `Session.mock`.
+        nested: The calls that its function made, see `ToolContext.call_tool`.
+        planned: Whether the person ran it from a plan, see `Session.plan`.
+        previews: What displays show of the payload.
+        large: What is known of a result of which the model read only the head; `value` is the whole.
+        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools and in a saved
+            conversation.
+    """
+
+    id: str
+    name: str
+    tool: ToolName
+    arguments: dict[str, Any] | str
+    status: CallStatus = "running"
+    result: str = ""
+    content: tuple[ContentPart, ...] = ()
+    structured: Any = None
+    seconds: float | None = None
+    progress: ToolProgress | None = None
+    search: ToolsSearched | None = None
+    at: float = 0.0
+    unedited: str | None = None
+    needs_approval: bool = False
+    waiting: bool = False
+    waited: float = 0.0
+    payload: Any = dataclasses.field(default=None, repr=False, compare=False)
+    mocked: bool = False
+    nested: tuple[ToolCall, ...] = ()
+    planned: bool = False
+    previews: tuple[PayloadPreview, ...] = ()
+    large: LargeResult | None = None
+    returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<ToolCall: {self.tool}, {self.status}>"
+
+    @property
+    def edited(self) -> bool:
+        """Whether the person edited the result before the model read it; `unedited` is the original."""
+        # A search's result is changed when what it found is unloaded.
+        return self.unedited is not None and self.search is None
+
+    @property
+    def value(self) -> Any:
+        """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
+
+        Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
+        generator the list of what it yielded. Of another tool, made at each access: a pandas DataFrame for a table (a list of
+        dicts without pandas), else a dict, a list or a text.
+
+        Raises:
+            UsageError: It was large, and is not in this process any more.
+        """
+        if self.returned:
+            return self.returned[0]
+        if self.large is not None:
+            return self.large.value
+        if self.structured is not None:
+            return value_of(json.dumps(self.structured, default=str))
+        texts = [part.text for part in self.content if part.kind == "text"]
+        return value_of("\n".join(texts)) if texts else self.result
+
+
+def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
+    """Yield each call, followed by the calls nested in it."""
+    for call in calls:
+        yield call
+        yield from with_nested(call.nested)
+
+
+@dataclass(frozen=True)
+class StepDiff(Displayable):
+    """The changes in a request since the previous one.
+
+    Args:
+        index: The step's number in its turn, from 0.
+        messages_added: New messages at the end.
+        tools_added: Names of tools that are now offered.
+        tools_removed: Names of tools that are no longer offered.
+        tokens_before: Tokens by part of the previous request; None for the first step.
+        tokens: Tokens by part of this one.
+        messages_left_out: How many messages at the beginning are no longer sent.
+    """
+
+    index: int
+    messages_added: tuple[ChatMessage, ...]
+    tools_added: tuple[str, ...]
+    tools_removed: tuple[str, ...]
+    tokens_before: TokenParts | None
+    tokens: TokenParts
+    messages_left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Step(Displayable):
+    """One model call with its tool calls.
+
+    Args:
+        index: Its number in the turn, from 0.
+        request: The exact request; its tokens by part are scaled to the provider's count, if there is one.
+        response: The answer; None while it runs, or if it failed.
+        text: The answer's text so far.
+        tool_calls: The tool calls in the answer, in order.
+        usage: Tokens as reported by the provider, or None.
+        finish_reason: The provider's reason for the end of the answer.
+        seconds: Time that the model took; None while it runs.
+        first_token_seconds: Time until the first chunk of text; None if nothing was streamed.
+        previous: The request of the previous step.
+        cost: Estimated cost by the user's price table; None if price or tokens are unknown.
+        truncated: Whether the answer was cut at a token limit.
+        hosted_calls: Calls of tools that the provider ran itself for this answer.
+        request_id: The provider's id of the request, which its support asks for, if it gave one.
+    """
+
+    index: int
+    request: Request
+    response: AssistantMessage | None = None
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
+    seconds: float | None = None
+    first_token_seconds: float | None = None
+    previous: Request | None = dataclasses.field(default=None, repr=False)
+    cost: Cost | None = None
+    truncated: bool = False
+    hosted_calls: tuple[HostedCall, ...] = ()
+    request_id: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Step: {count(len(self.request.messages), 'message')} in the request, {count(len(self.tool_calls), 'tool call')}>"
+        )
+
+    def diff(self, since: Request | None = None) -> StepDiff:
+        """Compare this request with an earlier one.
+
+        Args:
+            since: The earlier request; None for the previous step's, if there is one, or else everything is new.
+        """
+        before = since or self.previous
+        old = [tool["name"] for tool in (*before.tools, *before.found)] if before else []
+        new = [tool["name"] for tool in (*self.request.tools, *self.request.found)]
+        return StepDiff(
+            index=self.index,
+            messages_added=_added(before, self.request) if before else self.request.messages,
+            tools_added=tuple(name for name in new if name not in old),
+            tools_removed=tuple(name for name in old if name not in new),
+            tokens_before=before.tokens if before else None,
+            tokens=self.request.tokens,
+            messages_left_out=self.request.left_out - before.left_out if before else 0,
+        )
+
+
+def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
+    """List the messages from the first one that differs from the earlier request, and the system prompt if it changed."""
+    system, messages = _parts(request)
+    old_system, old = _parts(before)
+    old = old[max(request.left_out - before.left_out, 0) :]
+    pairs = enumerate(zip(old, messages, strict=False))
+    same = next((index for index, (one, two) in pairs if one is not two and one != two), len(old))
+    return (*(system if system != old_system else ()), *messages[same:])
+
+
+def _parts(request: Request) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
+    system = [message for message in request.messages[:1] if message.role == "system"]
+    return request.messages[: len(system)], request.messages[len(system) :]
+
+
+def step_of(
+    event: StepStarted,
+    answer: StepFinished | None,
+    deltas: list[TextDelta],
+    calls: tuple[ToolCall, ...],
+    previous: Request | None,
+    price: Price | None = None,
+) -> Step:
+    """Build a step of a turn from its events."""
+    usage = answer.usage if answer else None
+    request = event.request
+    counted = request.tokens.as_counted(usage)
+    if counted is not request.tokens:
+        reused = None if request.reused is None else request.reused * counted.total // max(request.tokens.total, 1)
+        request = dataclasses.replace(request, tokens=counted, reused=reused)
+    return Step(
+        index=event.step,
+        request=request,
+        response=answer.message if answer else None,
+        text=text_of(answer.message.content) if answer else "".join(delta.text for delta in deltas),
+        tool_calls=calls,
+        usage=usage,
+        finish_reason=answer.finish_reason if answer else None,
+        request_id=answer.request_id if answer else None,
+        seconds=answer.at - event.at if answer else None,
+        first_token_seconds=deltas[0].at - event.at if deltas else None,
+        previous=previous,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        truncated=answer.truncated if answer else False,
+        hosted_calls=answer.hosted_calls if answer else (),
+    )
+
+
+def call_of(
+    event: ToolStarted,
+    end: ToolFinished | None,
+    edits: Sequence[TextEdited],
+    progress: ToolProgress | None,
+    search: ToolsSearched | None,
+    waits: PersonWaits,
+    running: bool = True,
+    nested: tuple[ToolCall, ...] = (),
+) -> ToolCall:
+    """Build a tool call from its events."""
+    call = (event.call_id, event.name, event.tool, event.arguments)
+    waited = waits.calls.get(event.call_id, 0.0)
+    if end is None:
+        status: CallStatus = "running" if running else "unknown"
+        return ToolCall(
+            *call,
+            status,
+            progress=progress,
+            search=search,
+            at=event.at,
+            needs_approval=running and event.call_id in waits.approvals,
+            waiting=running and event.call_id in waits.waiting,
+            waited=waited,
+            nested=nested,
+        )
+    return ToolCall(
+        *call,
+        status=end.status,
+        result=edits[-1].text if edits else end.text,
+        unedited=edits[0].before if edits else None,
+        content=end.result.content if end.result else (),
+        structured=end.result.structured if end.result else None,
+        seconds=end.at - event.at - waited,
+        progress=progress,
+        search=search,
+        at=event.at,
+        waited=waited,
+        payload=end.result.payload if end.result else None,
+        mocked=end.result.mocked if end.result else False,
+        nested=nested,
+        previews=end.result.previews if end.result else (),
+        large=end.large,
+        returned=end.result.returned if end.result else (),
+    )
+
+
+def messages_of(
+    answer: AssistantMessage,
+    ended: Mapping[str, ToolFinished],
+    edited: Mapping[str, str],
+    sent: Mapping[str, ChatMessage] = _NONE,
+) -> list[ChatMessage]:
+    """Convert an answer and the results of its calls to messages of the conversation.
+
+    Args:
+        answer: The answer.
+        ended: How its calls ended, by their ids.
+        edited: The texts that the person has put in place of results.
+        sent: The messages with results that were made already.
+    """
+    tool_calls = answer.tool_calls or []
+    if not tool_calls and not text_of(answer.content):
+        return []
+    return [answer, *[_result_of(call, ended.get(call.id), edited.get(call.id), sent.get(call.id)) for call in tool_calls]]
+
+
+def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None, sent: ChatMessage | None) -> ChatMessage:
+    if sent is not None and end is not None and edited is None and sent.content == end.text:
+        return sent
+    from casual_mcp_nb.conversation.messages import result_message
+
+    if end is None:
+        return result_message(call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True)
+    text = (end.text if edited is None else edited) or EMPTY_RESULT
+    return result_message(call.function.name, call.id, text, failed=end.status != "ok", result=end.result)
+
+
+def text_of(content: Any) -> str:
+    """Extract the text of a message's content, which is a string, a list of parts, or None."""
+    if isinstance(content, list):
+        return "\n".join(part.text for part in content if part.type == "text")
+    return content or ""

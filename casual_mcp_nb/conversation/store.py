@@ -1,0 +1,683 @@
+"""The saved conversations of a person, in one file that several processes can use at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import logging
+import os
+import secrets
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.conversation.codec import EventWriter, document_of
+from casual_mcp_nb.conversation.conversation import (
+    Conversation,
+    ConversationHead,
+    ForkedFrom,
+    StoredConversation,
+    StoredConversations,
+    StoredStatus,
+)
+from casual_mcp_nb.conversation.event import TurnFinished
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+
+VERSION = 1
+BUSY_SECONDS = 10.0
+"""How long to wait for another process that is writing."""
+
+_SCHEMA = """
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, title TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'active',
+    created TEXT NOT NULL, changed TEXT NOT NULL, changed_at REAL NOT NULL, head TEXT NOT NULL,
+    writes INTEGER NOT NULL DEFAULT 0,
+    turns INTEGER NOT NULL DEFAULT 0, tokens INTEGER, estimated INTEGER, cost REAL, currency TEXT
+);
+CREATE INDEX by_change ON conversations (status, changed_at DESC);
+CREATE TABLE parts (
+    conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    kind TEXT NOT NULL, number INTEGER NOT NULL, json TEXT NOT NULL,
+    PRIMARY KEY (conversation, kind, number)
+) WITHOUT ROWID;
+CREATE TABLE events (
+    conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    turn INTEGER NOT NULL, number INTEGER NOT NULL, json TEXT NOT NULL,
+    PRIMARY KEY (conversation, turn, number)
+) WITHOUT ROWID;
+CREATE TABLE turns (
+    conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    number INTEGER NOT NULL, tokens INTEGER, estimated INTEGER, cost REAL, currency TEXT, fields TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (conversation, number)
+) WITHOUT ROWID;
+"""
+
+_MIGRATIONS: dict[int, str] = {0: _SCHEMA}
+"""What brings a file of a version to the next one."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file, create it where it does not exist, and bring it to this version.
+
+    Raises:
+        UsageError: It is not a file of saved conversations, or one of a later version.
+        sqlite3.Error: It cannot be opened or written.
+        OSError: Its folder cannot be created.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Created first, because SQLite would let others read it.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        _check(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A commit survives the end of the process without waiting for the disk.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)
+    if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise UsageError(f"{shown(path)} is another program's database.", hint="Give another path as store.")
+    if version > VERSION:
+        raise UsageError(
+            f"{shown(path)} has version {version}, and this package reads versions up to {VERSION}.",
+            hint="A later version of casual_mcp_nb wrote it: update the package, or give another path as store.",
+        )
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _version(connection) == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it meanwhile.
+        while (version := _version(connection)) < VERSION:
+            for statement in _MIGRATIONS[version].split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+logger = logging.getLogger(__name__)
+
+MAX_TITLE = 80
+MAX_LISTED = 200
+UNTITLED = "Untitled"
+FLUSH_SECONDS = 10.0
+GATHER_SECONDS = 0.005
+"""How long events are gathered, so that those that nobody waits for are one write: what a killed process can lose of calls
+while others of the same step still run. Before a model is asked, everything is written."""
+AHEAD_SECONDS = 1.0
+"""How long a model is not asked because what came before is not on file yet: another process may be writing."""
+CHECKPOINT_SECONDS = 0.5
+"""How long closing waits for other processes that read."""
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 8
+_COLUMNS = "id, title, status, created, changed, head, turns, tokens, estimated, cost, currency"
+
+
+def store_path() -> Path:
+    """Find the file in which conversations are saved by default: in the user's data folder."""
+    from platformdirs import user_data_path
+
+    return user_data_path("casual_mcp_nb", appauthor=False) / "conversations.db"
+
+
+@dataclass
+class _WrittenTurn:
+    """A turn as far as it is saved: how many events of its trace are, and the number of the next one."""
+
+    turn: Turn
+    count: int = 0
+    next_number: int = 0
+
+
+@dataclass(eq=False)
+class SavedTurns:
+    """Saves the turns of one conversation, event by event, while they run.
+
+    Args:
+        store: Where they are saved.
+        head: Returns what the conversation is set up with now.
+        forked_from: Where it was forked from.
+
+    Attributes:
+        id: The id of the conversation; None until there is something to save.
+    """
+
+    store: ConversationStore
+    head: Callable[[], ConversationHead]
+    forked_from: ForkedFrom | None = None
+    id: str | None = None
+    _turns: Sequence[Turn] = ()
+    _written: list[_WrittenTurn] = field(default_factory=list)
+    _writer: EventWriter = field(default_factory=EventWriter)
+    _writes: int | None = None
+    _head: ConversationHead | None = None
+    _stale: bool = False
+    _deleted: bool = False
+
+    def save(self, turns: Sequence[Turn]) -> None:
+        """Have the turns saved as they are now; does not wait.
+
+        Args:
+            turns: All turns of the conversation; those that are saved already and are not among them are deleted.
+        """
+        self._turns = tuple(turns)
+        if self._turns and self.id is None and not self._deleted:
+            # Known before it is written, so that nobody has to wait for that.
+            self.id = _new_id()
+        self.store.request(self)
+
+    def write(self, connection: sqlite3.Connection) -> int | None:
+        """Write the unsaved part, in the transaction of a connection.
+
+        Returns:
+            The count of writes of the conversation, for `written` after the commit; None if there was nothing to write.
+        """
+        turns = self._turns
+        if self._deleted or (self.id is None and not turns):
+            return None
+        self._find(connection, turns)
+        if self._deleted:
+            return None
+        unchanged = 0
+        while unchanged < min(len(turns), len(self._written)) and self._written[unchanged].turn is turns[unchanged]:
+            unchanged += 1
+        summed = unchanged < len(self._written)
+        if summed:
+            for table, column in (("events", "turn"), ("turns", "number")):
+                connection.execute(f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?", (self.id, unchanged))
+            del self._written[unchanged:]
+        self._written += [_WrittenTurn(turn) for turn in turns[unchanged:]]
+        for number, written in enumerate(self._written):
+            if written.count < len(written.turn.trace):
+                summed = self._write_turn(connection, number, written) or summed
+        return self._write_head(connection, summed)
+
+    def written(self, writes: int | None) -> None:
+        """Take note that the data `write` wrote is on file."""
+        self._writes, self._stale = writes if writes is not None else self._writes, False
+
+    def rolled_back(self) -> None:
+        """Write everything again with the next save, because the last one failed."""
+        self._written, self._writer, self._stale, self._head = [], EventWriter(), True, None
+
+    def adopt(self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter) -> None:
+        """Continue a conversation that was loaded; see `ConversationStore.open`."""
+        self.id, self._writes, self._writer = id, writes, writer
+        self._written = [_WrittenTurn(*each) for each in turns]
+        self._turns = tuple(turn for turn, *_ in turns)
+
+    def _find(self, connection: sqlite3.Connection, turns: Sequence[Turn]) -> None:
+        """Make sure that there is a row for this conversation that only we write."""
+        if self.id is not None:
+            row = connection.execute("SELECT writes FROM conversations WHERE id = ?", (self.id,)).fetchone()
+            if row is None and self._writes is not None:
+                # Deleted, here or in another process: it does not come back.
+                self._deleted = True
+                return
+            if row is not None and row[0] == self._writes:
+                if self._stale:
+                    for table in ("parts", "events", "turns"):
+                        connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (self.id,))
+                return
+            if row is not None:
+                # Another process continues it: ours becomes a separate one.
+                self._written, self._writer, self.id, self._head = [], EventWriter(), _new_id(), None
+        self.id, now = self.id or _new_id(), _now()
+        title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
+        connection.execute(
+            "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?, ?, ?, ?, ?, '{}')",
+            (self.id, title, now, now, time.time()),
+        )
+
+    def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> bool:
+        """Write the new events of a turn; return whether its sums were written too, as they are at its beginning and end."""
+        events: list[tuple[str | None, int, int, str]] = []
+        parts: list[tuple[str | None, str, int, str]] = []
+        ended = False
+        for event in written.turn.trace.since(written.count):
+            text, messages, tools = self._writer.write(event)
+            parts += [(self.id, kind, *row) for kind, rows in (("message", messages), ("tool", tools)) for row in rows]
+            events.append((self.id, number, written.next_number + len(events), text))
+            ended = ended or isinstance(event, TurnFinished)
+        connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events)
+        begun = written.next_number == 0
+        written.count += len(events)
+        written.next_number += len(events)
+        if not (begun or ended):
+            return False
+        # Nothing was sent in a turn that was only added.
+        stats = written.turn.stats if ended and not written.turn.added else None
+        cost = stats.cost if stats else None
+        connection.execute(
+            "INSERT OR REPLACE INTO turns (conversation, number, tokens, estimated, cost, currency) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                self.id,
+                number,
+                stats and stats.sent_tokens,
+                stats and stats.parts.origin == "estimated",
+                cost and cost.amount,
+                cost and cost.currency,
+            ),
+        )
+        return True
+
+    def _write_head(self, connection: sqlite3.Connection, summed: bool) -> int:
+        """Write the changes beside the turns, and count the writes.
+
+        Args:
+            connection: The connection.
+            summed: Whether sums of turns have changed.
+        """
+        head = self.head()
+        if head != self._head or summed:
+            self._write_changed_head(connection, head)
+        self._head = head
+        ((writes,),) = connection.execute(
+            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ? RETURNING writes",
+            (_now(), time.time(), self.id),
+        ).fetchall()
+        return int(writes)
+
+    def _write_changed_head(self, connection: sqlite3.Connection, current: ConversationHead) -> None:
+        fields = {name: value for name, value in vars(current).items() if name != "forked_from"}
+        if self.forked_from is not None:
+            fields["forked_from"] = asdict(self.forked_from)
+        # What this version does not know stays in it.
+        ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
+        head = json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str)
+        connection.execute(
+            "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
+            "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
+            "WHERE conversation = conversations.id) WHERE id = ?",
+            (head, self.id),
+        )
+
+
+class ConversationStore:
+    """Saved conversations in an SQLite file. A separate thread writes them; all else blocks shortly.
+
+    Use it as a context manager, or call `close`; it opens again where it is used after that. A session closes the one that it
+    uses, and the end of the process those that are left.
+
+    Args:
+        path: The file; created with the first conversation.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self._begin()
+        _stores.add(self)
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._requests: SimpleQueue[SavedTurns | Callable[[], object]] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def at(cls, path: str | Path) -> ConversationStore:
+        """Open the store of a file, the same one for each session of this process."""
+        file = Path(path).expanduser().absolute()
+        with _opening:
+            return _open.setdefault(file, cls(file))
+
+    def close(self) -> None:
+        """Write the remaining data, and close the file: it is then complete by itself, unless another process has it open."""
+        self.flush()
+        if self._pid != os.getpid():
+            return
+        with self._starting:
+            if self._thread is not None:
+                self._requests.put(_end)
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(sqlite3.Error):
+                    connection.execute(f"PRAGMA busy_timeout = {CHECKPOINT_SECONDS * 1_000:.0f}")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
+    def request(self, saved: SavedTurns) -> None:
+        """Have a conversation written soon."""
+        self._check_process()
+        with self._starting:
+            self._requests.put(saved)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="casual-mcp-store", daemon=True)
+                self._thread.start()
+
+    def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
+        """Wait until everything requested so far is written; return whether it is."""
+        if self._thread is None or self._pid != os.getpid():
+            return True
+        done = threading.Event()
+        self._requests.put(done.set)
+        return done.wait(seconds) and not self.problem
+
+    async def written(self) -> None:
+        """Wait until everything requested so far is written, or cannot be for a second."""
+        if self._thread is None or self._pid != os.getpid():
+            return
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        self._requests.put(lambda: loop.call_soon_threadsafe(done.set))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
+
+    def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
+        """Find saved conversations, the last changed ones first.
+
+        Args:
+            words: A text in the title, the messages or the results; empty for all.
+            status: `active`, `archived`, or None for both.
+            limit: How many.
+        """
+        self.flush()
+        if not self.path.exists():
+            return StoredConversations((), str(self.path), self.problem)
+        conditions = ["turns > 0"]
+        values: list[str] = []
+        if status is not None:
+            conditions.append("status = ?")
+            values.append(status)
+        if words.strip():
+            pattern = _like(words.strip())
+            within = "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
+            conditions.append(f"(title LIKE ? ESCAPE '\\' OR id IN ({within}))")
+            values += [pattern, _like(json.dumps(words.strip(), ensure_ascii=False)[1:-1])]
+        where = " AND ".join(conditions)
+        with self._reading() as connection:
+            # One scan for all of them, since that takes most of the time, and the whole rows only of those that are returned.
+            ids = connection.execute(f"SELECT id FROM conversations WHERE {where} ORDER BY changed_at DESC", values).fetchall()
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM conversations WHERE id IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
+                (json.dumps([id for (id,) in ids[:limit]]),),
+            ).fetchall()
+        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
+
+    def get(self, id: str) -> StoredConversation:
+        """Look up the summary of a saved conversation.
+
+        Args:
+            id: Its id, or the beginning of it.
+
+        Raises:
+            UnknownNameError: There is none, or there are several.
+        """
+        self.flush()
+        with self._reading() as connection:
+            query = f"SELECT {_COLUMNS} FROM conversations WHERE id LIKE ? ESCAPE '\\' ORDER BY changed_at DESC LIMIT 2"
+            rows = connection.execute(query, (_like(id, before=""),)).fetchall() if id else []
+            if len(rows) != 1:
+                recent = connection.execute("SELECT id FROM conversations ORDER BY changed_at DESC LIMIT 20").fetchall()
+                raise UnknownNameError("saved conversation", id, [each for (each,) in recent])
+        return _stored(rows[0])
+
+    def load(self, id: str) -> Conversation:
+        """Load a saved conversation, repaired where that is needed; see `Conversation.from_json`.
+
+        Raises:
+            UnknownNameError: There is none of that id.
+            UsageError: It is damaged.
+        """
+        return self._read(self.get(id).id)[0]
+
+    def open(self, id: str, saved: SavedTurns) -> Conversation:
+        """Load a saved conversation as `load` does, and have its next turns saved with it.
+
+        Args:
+            id: Its id, or the beginning of it.
+            saved: Saves the next turns.
+        """
+        whole = self.get(id).id
+        conversation, writes, numbers, writer = self._read(whole)
+        turns = [(turn, count, number) for turn, (count, number) in zip(conversation, numbers, strict=True)]
+        saved.adopt(whole, writes, turns, writer)
+        return conversation
+
+    def add(self, conversation: Conversation, head: ConversationHead | None = None) -> StoredConversation:
+        """Save a conversation, such as one loaded from a file, under a new id.
+
+        Raises:
+            UsageError: It has no turns, or cannot be written.
+        """
+        if not conversation:
+            raise UsageError("This conversation has no turns.")
+        saved = SavedTurns(self, lambda: head or ConversationHead(conversation[-1].started.model or None))
+        saved.save(conversation)
+        if not self.flush() or saved.id is None:
+            raise UsageError(f"It could not be saved: {self.problem or 'another process is writing'}.")
+        return self.get(saved.id)
+
+    def rename(self, id: str, title: str) -> StoredConversation:
+        """Give a saved conversation another title.
+
+        Raises:
+            UnknownNameError: There is none of that id.
+            UsageError: The title is empty.
+        """
+        if not (title := _title(title)):
+            raise UsageError("A title cannot be empty.")
+        return self._change(id, "title", title)
+
+    def archive(self, id: str) -> StoredConversation:
+        """Leave a conversation out of lists; `restore` ends it, and so does continuing it.
+
+        Raises:
+            UnknownNameError: There is none of that id.
+        """
+        return self._change(id, "status", "archived")
+
+    def restore(self, id: str) -> StoredConversation:
+        """End `archive`.
+
+        Raises:
+            UnknownNameError: There is none of that id.
+        """
+        return self._change(id, "status", "active")
+
+    def delete(self, id: str) -> StoredConversation:
+        """Delete a saved conversation; a session that has it open keeps its turns, and does not save it again.
+
+        Returns:
+            What was deleted.
+
+        Raises:
+            UnknownNameError: There is none of that id.
+        """
+        stored = self.get(id)
+        with self._writing() as connection:
+            connection.execute("DELETE FROM conversations WHERE id = ?", (stored.id,))
+        return stored
+
+    def _change(self, id: str, column: str, value: str) -> StoredConversation:
+        whole = self.get(id).id
+        with self._writing() as connection:
+            connection.execute(f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, whole))
+        return self.get(whole)
+
+    def _read(self, id: str) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
+        """Read a conversation with the data that saving needs: writes, saved events and next number of each turn, a writer."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                (writes,) = connection.execute("SELECT writes FROM conversations WHERE id = ?", (id,)).fetchone()
+                query = "SELECT json FROM parts WHERE conversation = ? AND kind = ? ORDER BY number"
+                messages, tools = ([text for (text,) in connection.execute(query, (id, kind))] for kind in ("message", "tool"))
+                events = connection.execute(
+                    "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn, number", (id,)
+                ).fetchall()
+                fields = dict(connection.execute("SELECT number, fields FROM turns WHERE conversation = ?", (id,)).fetchall())
+            finally:
+                connection.execute("COMMIT")
+        turns: dict[int, list[str]] = {}
+        last: dict[int, int] = {}
+        for turn, number, text in events:
+            turns.setdefault(turn, []).append(text)
+            last[turn] = number
+        document = document_of(messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns])
+        conversation = Conversation.from_json(document)
+        # Events of an unknown kind are not in the trace, and the end that an unfinished turn gets is not in the file.
+        unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
+        counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
+        writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
+        return conversation, writes, [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)], writer
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        self._check_process()
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = connect(self.path)
+                yield self._connection
+            except (sqlite3.Error, OSError) as error:
+                reason = f"{shown(self.path)} cannot be used: {_reason(error)}."
+                raise UsageError(reason, hint="Give another path as store, or store=None to save nothing.") from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    def _work(self) -> None:
+        while True:
+            requests = [self._requests.get()]
+            deadline = time.monotonic() + GATHER_SECONDS
+            with suppress(Empty):
+                while isinstance(requests[-1], SavedTurns):
+                    requests.append(self._requests.get(timeout=max(0, deadline - time.monotonic())))
+            # Several requests for one conversation are one.
+            self._write(list(dict.fromkeys(each for each in requests if isinstance(each, SavedTurns))))
+            last = requests[-1]
+            if last is _end:
+                with self._starting:
+                    if self._requests.empty():
+                        self._thread = None
+                        return
+            elif not isinstance(last, SavedTurns):
+                with suppress(RuntimeError):
+                    # The loop that waits for it may be closed by now.
+                    last()
+
+    def _write(self, conversations: list[SavedTurns]) -> None:
+        for saved in conversations:
+            try:
+                with self._writing() as connection:
+                    writes = saved.write(connection)
+                saved.written(writes)
+                self.problem = ""
+            except Exception as error:
+                # What is not saved now is saved with the next event.
+                saved.rolled_back()
+                if not self.problem:
+                    logger.warning("A conversation is not saved: %s", error)
+                self.problem = str(error)
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            # A forked child: thread, lock and connection are the parent's, and closing the latter would harm it.
+            _inherited.append(self._connection)
+            self._begin()
+
+
+def _end() -> None:
+    """End the thread that writes."""
+
+
+_opening = threading.Lock()
+_open: dict[Path, ConversationStore] = {}
+_stores: weakref.WeakSet[ConversationStore] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection | None] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    for store in list(_stores):
+        store.close()
+
+
+def _stored(row: Sequence[Any]) -> StoredConversation:
+    id, title, status, created, changed, head, turns, tokens, estimated, cost, currency = row
+    head_fields = {name: value for name, value in json.loads(head).items() if name in ConversationHead.__dataclass_fields__}
+    times = datetime.fromisoformat(created), datetime.fromisoformat(changed)
+    if head_fields.get("forked_from"):
+        head_fields["forked_from"] = ForkedFrom(
+            **{name: head_fields["forked_from"].get(name) for name in ("id", "turn", "step")}
+        )
+    total = Cost(cost, currency) if cost is not None and currency else None
+    origin: Origin = "estimated" if estimated else "reported"
+    return StoredConversation(id, title, status, *times, ConversationHead(**head_fields), turns, tokens, origin, total)
+
+
+def _new_id() -> str:
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _title(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+
+
+def _like(text: str, before: str = "%") -> str:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"{before}{escaped}%"
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).rstrip(".")

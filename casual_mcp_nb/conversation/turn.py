@@ -1,0 +1,374 @@
+"""The trace of a turn, and `Turn`, a view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.failure import Failure
+from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.conversation.codec import Unread, dump_traces, load_traces
+from casual_mcp_nb.conversation.event import (
+    ApprovalAsked,
+    ContextTrimmed,
+    Event,
+    ModelRetry,
+    ModelWait,
+    Notice,
+    PrefixChanged,
+    QuestionAsked,
+    Request,
+    RequestEdited,
+    ServerLog,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextEdited,
+    ToolFinished,
+    ToolProgress,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    TurnStatus,
+)
+from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.step import PersonWaits, Step, ToolCall, call_of, messages_of, person_waits, step_of, text_of
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+
+E = TypeVar("E")
+
+MAX_UNFINISHED = 100_000
+"""How many characters of an incomplete answer stay in the conversation; the trace has all of it."""
+
+
+class Trace:
+    """The append-only record of one turn's events.
+
+    Attributes:
+        unread: Unknown parts of the file that it was loaded from.
+        results: The messages with results that the turn has sent, by the id of the call; none in a trace that was loaded.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.unread = Unread()
+        self.results: dict[str, ChatMessage] = {}
+        self._events: list[Event] = []
+        self._by_kind: dict[type[Any], list[Any]] = {}
+        for event in events:
+            self.append(event)
+
+    def append(self, event: Event) -> None:
+        """Add the next event."""
+        self._events.append(event)
+        self._by_kind.setdefault(type(event), []).append(event)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(tuple(self._events))
+
+    def since(self, count: int) -> list[Event]:
+        """List the events after the first `count`."""
+        return self._events[count:]
+
+    @property
+    def last_at(self) -> float:
+        """When the last event happened, in seconds since the turn began."""
+        return max((event.at for event in self._events), default=0.0)
+
+    def all_of(self, kind: type[E]) -> Sequence[E]:
+        """List the events of one kind, in order, without a copy: it grows with the trace."""
+        return self._by_kind.get(kind, ())
+
+    def of(self, kind: type[E]) -> list[E]:
+        """List the events of one kind, in order."""
+        return list(self._by_kind.get(kind, ()))
+
+    def to_json(self) -> str:
+        """Format all events as JSON that `from_json` can load."""
+        return dump_traces([self])
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Trace:
+        """Load a trace from `to_json`.
+
+        Raises:
+            UsageError: It is not a saved conversation, or contains more than one turn.
+        """
+        traces, _ = load_traces(text, cls)
+        if len(traces) != 1:
+            raise UsageError(f"This holds {len(traces)} turns, and a trace is one.", hint="Use Conversation.from_json.")
+        return traces[0]
+
+    def __repr__(self) -> str:
+        return f"<Trace: {count(len(self), 'event')}>"
+
+
+class Turn(Displayable):
+    """One message of the person and everything that followed, up to the final answer. A view of its trace.
+
+    Args:
+        trace: The turn's events.
+
+    Attributes:
+        exception: The error that ended the turn, if it failed in this process.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.exception: Exception | None = None
+        self._messages: tuple[int, list[ChatMessage]] = (0, [])
+
+    @property
+    def started(self) -> TurnStarted:
+        """The start of the turn: the messages added, the model, the toolset, the tools offered."""
+        return self.trace.of(TurnStarted)[0]
+
+    @property
+    def _finished(self) -> TurnFinished | None:
+        finished = self.trace.of(TurnFinished)
+        return finished[-1] if finished else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the turn has not ended yet."""
+        return self._finished is None
+
+    @property
+    def status(self) -> TurnStatus:
+        """`running`, or how it ended."""
+        return self._finished.status if self._finished else "running"
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed or was stopped, or None."""
+        return self._finished.error if self._finished else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The fields of the error that ended it: status, request id, delay. None if none of this package's did."""
+        return self._finished.failure if self._finished else None
+
+    def raise_for_status(self) -> None:
+        """Raise the error that ended the turn; do nothing if it did not fail."""
+        if self.exception is not None:
+            raise self.exception
+
+    @property
+    def seconds(self) -> float:
+        """The time it has taken so far, without `waited`."""
+        return self.person_waits.taken(0.0, self.trace.last_at)
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which it waited for the person and for nothing else: approvals, pauses, and questions of servers."""
+        return self.person_waits.within(0.0, self.trace.last_at)
+
+    @property
+    def person_waits(self) -> PersonWaits:
+        """The times in which it waited for the person, and the open question."""
+        has_waited = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
+        return person_waits(self.trace) if has_waited else PersonWaits()
+
+    @property
+    def prompt(self) -> str:
+        """The text of the person's last message in this turn, as the model read it."""
+        return next((text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), "")
+
+    @property
+    def last_request(self) -> Request | None:
+        """The last request, with its tokens as they were estimated; None if there is none."""
+        started = self.trace.of(StepStarted)
+        return started[-1].request if started else None
+
+    @property
+    def last_response_id(self) -> str | None:
+        """The provider's id of its last response, if it gave one."""
+        finished = self.trace.of(StepFinished)
+        return finished[-1].response_id if finished else None
+
+    @property
+    def prompt_messages(self) -> list[ChatMessage]:
+        """The messages that the person added, as the model read them."""
+        messages: list[ChatMessage] = list(self.started.messages)
+        if not self.trace.all_of(TextEdited):
+            return messages
+        edit = next((edit for edit in reversed(self.edits) if edit.call_id is None), None)
+        index = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
+        if edit is not None and index is not None:
+            messages[index] = messages[index].model_copy(update={"content": edit.text})
+        return messages
+
+    @property
+    def edits(self) -> list[TextEdited]:
+        """The edits that the person made before the model read the texts."""
+        return self.trace.of(TextEdited)
+
+    @property
+    def request_edits(self) -> list[RequestEdited]:
+        """The changes that the person made to the system prompt and the tools while it ran."""
+        return self.trace.of(RequestEdited)
+
+    @property
+    def added(self) -> bool:
+        """Whether the person added it without asking a model, see `Session.add_messages`."""
+        started = self.trace.of(TurnStarted)
+        return bool(started) and not started[0].model
+
+    @property
+    def answer(self) -> str:
+        """The text of the last step, or of the last message of a turn that was added; empty if there is none."""
+        if self.added:
+            last = self.started.messages[-1]
+            return text_of(last.content) if last.role == "assistant" else ""
+        steps = self.steps
+        return steps[-1].text if steps else ""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether any answer of the model in this turn was cut at a token limit."""
+        return any(event.truncated for event in self.trace.of(StepFinished))
+
+    @property
+    def steps(self) -> list[Step]:
+        """The model calls, in order."""
+        answers = {event.step: event for event in self.trace.of(StepFinished)}
+        deltas: dict[int, list[TextDelta]] = {}
+        for delta in self.trace.of(TextDelta):
+            deltas.setdefault(delta.step, []).append(delta)
+        calls = self._calls_by_step()
+        steps: list[Step] = []
+        for event in self.trace.of(StepStarted):
+            previous = steps[-1].request if steps else None
+            steps.append(
+                step_of(
+                    event,
+                    answers.get(event.step),
+                    deltas.get(event.step, []),
+                    calls.get(event.step, ()),
+                    previous,
+                    self.started.price,
+                )
+            )
+        return steps
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """All tool calls of the model, in order, including searches; the calls that they made are `nested` in them."""
+        return [call for calls in self._calls_by_step().values() for call in calls]
+
+    @property
+    def payloads(self) -> list[Any]:
+        """The values that functions of the notebook returned for the person, in order; empty in a saved conversation."""
+        return [call.payload for call in self.tool_calls if call.payload is not None]
+
+    @property
+    def searches(self) -> list[ToolsSearched]:
+        """All searches of the model, in order."""
+        return self.trace.of(ToolsSearched)
+
+    @property
+    def retries(self) -> list[ModelRetry]:
+        """The model requests that failed and were retried."""
+        return self.trace.of(ModelRetry)
+
+    @property
+    def waits(self) -> list[ModelWait]:
+        """The delays of requests for the limits of their client."""
+        return self.trace.of(ModelWait)
+
+    @property
+    def trimmings(self) -> list[ContextTrimmed]:
+        """The points at which more of the conversation was left out to fit the context window."""
+        return self.trace.of(ContextTrimmed)
+
+    @property
+    def prefix_changes(self) -> list[PrefixChanged]:
+        """The requests that no longer began with the whole request before them, each with the change."""
+        return self.trace.of(PrefixChanged)
+
+    @property
+    def notices(self) -> list[Notice]:
+        """The notices of this turn."""
+        return self.trace.of(Notice)
+
+    @property
+    def server_logs(self) -> list[ServerLog]:
+        """Log messages of servers during this turn."""
+        return self.trace.of(ServerLog)
+
+    @property
+    def stats(self) -> ChatStats:
+        """The stats of the turn."""
+        return ChatStats.of(self.trace)
+
+    @property
+    def cost(self) -> Cost | None:
+        """Estimated cost by the user's price table; None if price or tokens are unknown."""
+        return self.stats.cost
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        """The messages that this turn adds to the conversation. Always valid: each call is followed by exactly one result."""
+        events = len(self.trace)
+        if events != self._messages[0]:
+            self._messages = events, self._read_messages()
+        return self._messages[1].copy()
+
+    def _read_messages(self) -> list[ChatMessage]:
+        messages, all_of = self.prompt_messages, self.trace.all_of
+        answers = {event.step: event.message for event in all_of(StepFinished)}
+        ended = {event.call_id: event for event in all_of(ToolFinished)}
+        edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
+        for event in all_of(StepStarted):
+            answer = answers.get(event.step)
+            messages += messages_of(answer, ended, edited, self.trace.results) if answer else self._unfinished(event.step)
+        return messages
+
+    def _unfinished(self, step: int) -> list[ChatMessage]:
+        from casual_llm.messages import AssistantMessage
+
+        text = "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
+        if len(text) > MAX_UNFINISHED:
+            text = f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters are kept …]"
+        return [AssistantMessage(content=text)] if text else []
+
+    def _calls_by_step(self) -> dict[int, tuple[ToolCall, ...]]:
+        ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
+        progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
+        searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
+        edits: dict[str | None, list[TextEdited]] = {}
+        for edit in self.edits:
+            edits.setdefault(edit.call_id, []).append(edit)
+        waits, running = self.person_waits, self.running
+        started = self.trace.of(ToolStarted)
+        ids = {event.call_id for event in started}
+        calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
+        nested: dict[str, list[ToolCall]] = {}
+        # Backwards, because nested calls start after the one that makes them.
+        for event in reversed(started):
+            name = event.call_id
+            call = call_of(
+                event,
+                ended.get(name),
+                edits.get(name, ()),
+                progress.get(name),
+                searches.get(name),
+                waits,
+                running,
+                tuple(reversed(nested.get(name, ()))),
+            )
+            (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
+        return {step: tuple(reversed(items)) for step, items in calls.items()}
+
+    def __repr__(self) -> str:
+        cut = ", cut at a limit of tokens" if self.truncated else ""
+        steps, calls = count(len(self.trace.of(StepStarted)), "step"), count(len(self.tool_calls), "tool call")
+        return f"<Turn: {self.status}{cut}, {steps}, {calls}>"

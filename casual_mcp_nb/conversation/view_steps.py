@@ -1,0 +1,443 @@
+"""Views of single events: one line in words, with its few details."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ContextTrimmed,
+    Event,
+    ModelRetry,
+    ModelWait,
+    Notice,
+    PrefixCause,
+    PrefixChanged,
+    QuestionAnswered,
+    QuestionAsked,
+    Request,
+    RequestEdited,
+    SearchRow,
+    ServerLog,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextEdited,
+    ToolFinished,
+    ToolProgress,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from casual_mcp_nb.conversation.step import PersonWaits, Step, text_of, with_nested
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.view_calls import (
+    ImageBudget,
+    call_section,
+    call_spans,
+    hosted_section,
+    outcome_of,
+    status_of,
+    tool_words,
+)
+from casual_mcp_nb.conversation.view_request import change_blocks, miss_words, request_blocks, request_words
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Phrase,
+    Section,
+    Span,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+    pretty,
+)
+from casual_mcp_nb.display.words import first
+
+CUT = Status("✂ cut at the token limit", "bad")
+EDITED = Status("✎ edited by hand", "busy")
+_ASIDE = (Notice, ServerLog, TextEdited, QuestionAsked, QuestionAnswered)
+_FIRST_STEPS = 3
+_FIRST_CALLS = 2
+_NAMED_CALLS = 3
+_NAMED_TOOLS = 12
+_EDIT = 60
+_REQUEST_TEXT = 800
+
+
+@dataclass(frozen=True)
+class TurnDetail:
+    """How much of a turn is shown.
+
+    Args:
+        requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
+            definitions of its tools; None for nothing of it.
+        now: Seconds since the turn began, for a running one; None for the time of its last event.
+        since: The request before that of the first step, where the reader has seen it; without it the first one is whole.
+    """
+
+    requests: Literal["new", "whole"] | None = None
+    now: float | None = None
+    since: Request | None = None
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """The shared data for drawing the steps of a turn: the time and events of each, and the space available."""
+
+    limits: DisplayLimits
+    detail: TurnDetail
+    images: ImageBudget
+    running: bool
+    now: float
+    last: int
+    waits: PersonWaits
+    times: dict[int, tuple[float, float]]
+    remarks: dict[int, list[Event]]
+    calls: int
+    share: int
+
+
+def step_sections(
+    turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
+) -> list[Section]:
+    """Show a line for each step; of many steps the first ones and the last ones."""
+    visible = steps
+    if len(steps) > limits.rows:
+        visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
+    # Of a long turn each step keeps its line, and only the first and the last ones what unfolds below it.
+    last = len(steps) - max(_FIRST_STEPS, limits.rows // 4)
+    whole = [step for step in visible if step.index < _FIRST_STEPS or step.index >= last]
+    calls = max(_FIRST_CALLS, 2 * limits.rows // max(1, len(whole)))
+    drawn = sum(min(calls, len(step.tool_calls)) for step in whole)
+    times, remarks = events_by_step(turn)
+    timeline = _Timeline(
+        limits=limits,
+        detail=detail,
+        images=images,
+        running=turn.running,
+        now=detail.now if detail.now is not None else turn.trace.last_at,
+        last=len(steps) - 1,
+        waits=turn.person_waits,
+        times=times,
+        remarks=remarks,
+        calls=calls,
+        share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
+    )
+    shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
+    first_call, sections = 0, []
+    for step in steps:
+        if step.index in shown:
+            more: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
+            blocks = _step_blocks(step, first_call, timeline) if step.index in unfolding else more
+            sections.append(_section(step, blocks, timeline))
+        first_call += len(step.tool_calls)
+    if len(visible) < len(steps):
+        sections.insert(_FIRST_STEPS, Section(f"{len(steps) - len(visible):,} more steps", ()))
+    return sections
+
+
+def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
+    """Collect for each step its start and end, the edits before it, and the notices, retries, waits and logs in it."""
+    times: dict[int, tuple[float, float]] = {}
+    remarks: dict[int, list[Event]] = {}
+    current, searches = 0, {search.call_id for search in turn.searches}
+    for event in turn.trace:
+        match event:
+            case StepStarted():
+                current = event.step
+                times[current] = (event.at, event.at)
+            case Notice() | ServerLog():
+                remarks.setdefault(current, []).append(event)
+            case TextEdited() if event.call_id in searches:
+                pass
+            case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged() | TextEdited() | RequestEdited():
+                remarks.setdefault(event.step, []).append(event)
+        # What is asked and edited before the next step is not part of this one.
+        is_part = getattr(event, "step", current) == current and not isinstance(event, _ASIDE)
+        if current in times and is_part:
+            times[current] = (times[current][0], max(times[current][1], event.at))
+    return times, remarks
+
+
+def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
+    blocks: list[Block] = []
+    if step.text and step.tool_calls:
+        blocks.append(TextBlock(step.text, limit=timeline.share, prose=True))
+    now = timeline.now if timeline.running else None
+    blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
+    for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
+        fold = len(step.tool_calls) > 1
+        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
+    if len(step.tool_calls) > timeline.calls:
+        blocks.append(TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
+    blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
+    blocks += _model_line(step)
+    if timeline.detail.requests:
+        blocks.append(_request(step, timeline.detail, timeline.limits))
+    return blocks
+
+
+def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
+    current = timeline.running and step.index == timeline.last
+    began, ended = timeline.times[step.index]
+    seconds = timeline.waits.taken(began, timeline.now if current else ended)
+    parts = step.request.tokens
+    title = str(step.index + 1)
+    return Section(
+        Phrase((Span(title, "number"), *_spans(step, timeline.running))),
+        tuple(blocks),
+        mark=_mark(step, timeline.remarks.get(step.index, [])),
+        fold="open" if current else "closed",
+        figures=(f"{words.tokens(parts.total, parts.origin)} in", words.seconds(seconds)),
+        look="step",
+        data=(("key", f"step-{title}"), ("step", title)),
+    )
+
+
+def _spans(step: Step, running: bool) -> tuple[Span, ...]:
+    if len(step.tool_calls) == 1:
+        return call_spans(step.tool_calls[0])
+    if step.tool_calls:
+        names = Counter("search" if call.search else tool_words(call) for call in step.tool_calls)
+        named = [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
+        spans = [Span(f"{words.count(len(step.tool_calls), 'call')}:"), *(Span(name, "code") for name in named[:_NAMED_CALLS])]
+        return (*spans, *([Span(f"and {len(named) - _NAMED_CALLS:,} more")] if len(named) > _NAMED_CALLS else []))
+    if step.response is not None:
+        hosted = Counter(call.name for call in step.hosted_calls)
+        ran = [Span(f"{name} ({count:,})" if count > 1 else name, "code") for name, count in hosted.items()]
+        return (Span("Answered"), *([Span("after"), *ran[:_NAMED_CALLS]] if ran else []))
+    if running:
+        return (Span("Answering …" if step.text else "Waiting for the model …"),)
+    return (Span("The answer is not complete" if step.text else "The model did not answer"),)
+
+
+def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
+    calls = step.tool_calls
+    running = [call for call in with_nested(calls) if call.waiting or call.status == "running"]
+    if running:
+        return status_of(next((call for call in running if call.waiting), running[0]))
+    failed = [call for call in calls if call.status != "ok"]
+    if failed:
+        mark = status_of(failed[0])
+        return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
+    marked = next((call for call in with_nested(calls) if call.mocked or call.edited), None)
+    if marked is not None:
+        return status_of(marked)
+    if step.truncated:
+        return CUT
+    return EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
+
+
+def _model_line(step: Step) -> list[Block]:
+    shown = model_figures(step)
+    return [Line(None, shown)] if shown else []
+
+
+def model_figures(step: Step) -> tuple[str, ...]:
+    """Describe the usage of a model's answer; unknown figures are left out."""
+    if step.response is None:
+        return ()
+    usage = step.usage
+    figures = [f"Model {words.seconds(step.seconds)}" if step.tool_calls and step.seconds is not None else ""]
+    if step.first_token_seconds is not None:
+        figures.append(f"first text after {words.seconds(step.first_token_seconds)}")
+    if usage and usage.completion_tokens is not None:
+        figures.append(f"{words.tokens(usage.completion_tokens, usage.origin)} out")
+    if usage and usage.cached_tokens:
+        figures.append(f"{words.number(usage.cached_tokens)} read from the cache")
+    if usage and usage.cache_write_tokens:
+        figures.append(f"{words.number(usage.cache_write_tokens)} written to it")
+    if usage and usage.cache_miss:
+        figures.append(f"cache missed: {miss_words(usage.cache_miss)}")
+    figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
+    return tuple(filter(None, figures))
+
+
+def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
+    before = step.previous or detail.since
+    if detail.requests == "new":
+        limits = replace(limits, text=min(limits.text, _REQUEST_TEXT))
+    data = (("key", f"request-{step.index + 1}"),)
+    if before is None:
+        blocks = request_blocks(step.request, limits, definitions=detail.requests == "whole")
+        return Section("Request", blocks, note=request_words(step.request), fold="closed", data=data, brief=True)
+    return Section(
+        "Request: what is new",
+        change_blocks(step.diff(before), limits),
+        note=request_words(step.request),
+        fold="closed",
+        data=data,
+        brief=True,
+    )
+
+
+def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block]:
+    blocks: list[Block] = [Line(remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)]
+    logs = [event for event in events if isinstance(event, ServerLog)]
+    if logs:
+        lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
+        note = words.count(len(logs), "message")
+        blocks.append(Section("Server logs", (TextBlock(lines, code=True),), note=note, fold="closed"))
+    return blocks
+
+
+def remark(event: Event) -> Status:
+    """Describe the other events of a step."""
+    match event:
+        case Notice():
+            return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")
+        case ModelRetry():
+            return Status(
+                f"↻ Request {event.attempt} failed: {event.reason} Retry after {words.seconds(event.seconds)}.", "busy"
+            )
+        case ModelWait():
+            return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")
+        case TextEdited():
+            what = "Your message" if event.call_id is None else "A result"
+            before, after = (words.quoted(first(text, _EDIT)) for text in (event.before, event.text))
+            return Status(f"✎ {what} was edited by hand: {before} → {after}", "busy")
+        case RequestEdited():
+            return Status(f"✎ Edited by hand, for the rest of the turn: {_changes(event)}", "busy")
+        case ContextTrimmed():
+            left = f"the oldest {words.count(event.exchanges, 'exchange')} of the conversation"
+            window = words.count(event.window, "token")
+            return Status(f"! Not sent from here on: {left}. The model can read {window}.", "busy")
+        case PrefixChanged():
+            again = f"{words.tokens(event.lost, 'estimated')} of the request before are sent in full again"
+            return Status(f"↺ {again}: {_cause(event)}.", "quiet")
+        case _:
+            return Status("")
+
+
+def _changes(event: RequestEdited) -> str:
+    changes = [
+        f"the system prompt is now {words.quoted(first(event.system, _EDIT))}" if event.system else "",
+        "there is no system prompt" if event.system == "" else "",
+        f"without {words.listed(map(str, event.off), _NAMED_TOOLS)}" if event.off else "",
+        f"with {words.listed(map(str, event.loaded), _NAMED_TOOLS)}" if event.loaded else "",
+    ]
+    return ", ".join(filter(None, changes))
+
+
+_CAUSES: Mapping[PrefixCause, str] = {
+    "found": "a search added",
+    "unloaded": "no longer loaded:",
+    "definition": "servers changed",
+    "large_result": "the tool that reads on in a large result was added",
+    "selection": "you changed the selection",
+    "delivery": "found tools are delivered in another way",
+    "tools": "other tools are offered:",
+    "system": "the system prompt changed",
+    "trimmed": "the oldest messages are no longer sent",
+    "messages": "an earlier message changed",
+    "options": "the options changed",
+    "model": "another model answers",
+}
+
+
+def _cause(event: PrefixChanged) -> str:
+    cause = _CAUSES[event.cause]
+    if event.cause in ("found", "unloaded", "definition", "tools") and event.names:
+        return f"{cause} {words.listed(event.names, _NAMED_CALLS)}"
+    return cause.removesuffix(":")
+
+
+EVENTS = get_args(Event)
+"""The classes of all events."""
+
+
+def event_view(event: Event, limits: DisplayLimits) -> View:
+    """Show an event with its name, its time and a description."""
+    step = getattr(event, "step", None)
+    note = " · ".join(filter(None, (f"step {step + 1}" if step is not None else "", f"at {words.seconds(event.at)}")))
+    return View("event", _title(type(event).__name__), tuple(_event_blocks(event, limits)), note=note)
+
+
+def _title(name: str) -> str:
+    """Split the name of a class into words: `ToolsSearched` into `Tools searched`."""
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spaced.strip().capitalize()
+
+
+def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
+    match event:
+        case TurnStarted():
+            prompt = "\n".join(text_of(message.content) for message in event.messages)
+            tools = f"{event.loaded:,} loaded, {event.deferred:,} searchable" if event.discovery else f"{event.loaded:,} loaded"
+            rows = (("Model", event.model), ("Toolset", event.tool_set or "all tools"), ("Tools", tools))
+            return [TextBlock(prompt), KeyValues(tuple((name, value) for name, value in rows if value))]
+        case StepStarted():
+            return [Line(None, (request_words(event.request),))]
+        case TextDelta():
+            return [TextBlock(event.text)]
+        case StepFinished():
+            calls = [call.function.name for call in event.message.tool_calls or ()]
+            text = text_of(event.message.content)
+            figures = (f"calls {words.listed(calls, limits.rows)}" if calls else "", words.ending(event.finish_reason))
+            return [*([TextBlock(text)] if text else []), Line(None, tuple(filter(None, figures)))]
+        case ToolStarted():
+            arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
+            return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
+        case ToolFinished():
+            return [
+                KeyValues((("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))),
+                TextBlock(event.text),
+            ]
+        case ToolProgress():
+            total = f" of {event.total:g}" if event.total is not None else ""
+            return [Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))]
+        case ToolsSearched():
+            return _search(event, limits)
+        case ApprovalAsked() | ApprovalAnswered():
+            return [KeyValues((("Call", Name(event.call_id)),))]
+        case QuestionAsked():
+            who = (("Server", Name(event.server)),) if event.server else ()
+            return [KeyValues((("Question", event.kind), *who))]
+        case QuestionAnswered():
+            return [KeyValues((("Question", Name(event.id)),))]
+        case ServerLog():
+            return [TextBlock(f"{event.server} {event.level}: {event.text}", code=True)]
+        case TurnFinished():
+            return [Line(None, (event.status,)), *([TextBlock(event.error)] if event.error else [])]
+        case _:
+            return [Line(remark(event))]
+
+
+def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
+    rows = tuple(_row(row) for row in event.rows[: limits.rows])
+    table = Table(columns("Tool", "Score #", "", "Matching words"), rows, len(event.rows) - len(rows))
+    new = sum(row.newly_loaded for row in event.rows)
+    figures = [
+        words.quoted(event.query),
+        f"{words.count(len(event.rows), 'tool')} found, {new:,} of them loaded by this search",
+    ]
+    if event.unloaded:
+        figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
+    return [Line(None, (*figures, f"{words.count(event.offered, 'tool')} loaded now")), *([table] if rows else [])]
+
+
+def _row(row: SearchRow) -> tuple[Cell, ...]:
+    state = "same server" if row.same_server else "by name" if row.score is None else ""
+    loaded = "" if row.newly_loaded else "already loaded"
+    score = "" if row.score is None else words.score(row.score)
+    return Name(str(row.tool)), score, ", ".join(filter(None, (state, loaded))), ", ".join(row.words)
+
+
+def _tool(tool: ToolName) -> str:
+    return tool.tool if tool.server in (SYNTHETIC, UNKNOWN) else str(tool)

@@ -1,0 +1,502 @@
+"""Views of saved conversations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.tool import ToolName, wire_name
+from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
+from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ApprovalAsked, QuestionAsked, StepStarted, TurnStatus
+from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
+from casual_mcp_nb.conversation.step import Step, text_of, with_nested
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.view_calls import ImageBudget, payload_sections, picture_blocks, tool_words
+from casual_mcp_nb.conversation.view_request import deferral_rows, make_up_table, message_blocks, step_table
+from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+    fraction,
+    unfolded,
+)
+from casual_mcp_nb.display.words import first
+from casual_mcp_nb.errors import UsageError
+
+PLANNER = "Offline demo planner (not an LLM)"
+
+_STATUS: dict[TurnStatus, Status] = {
+    "running": Status("▸ running", "busy"),
+    "done": Status("✓ done", "good"),
+    "stopped": Status("■ stopped", "quiet"),
+    "failed": Status("✗ failed", "bad"),
+}
+_WAITING = Status("… waiting for you", "busy")
+_NOT_STARTED = Status("… not started", "quiet")
+_CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
+_MAX_PAYLOADS = 10
+_NAME = 60
+_QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for an answer of the model"}
+_ADDED = Status("+ Added without asking a model", "quiet")
+_NO_TEXT = Status("○ The model returned no text.", "quiet")
+
+
+def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
+    """Show the answer, the line of figures, the steps, and the details: prompt, model, tools and tokens.
+
+    Args:
+        turn: The turn.
+        limits: How much is shown.
+        now: Seconds since it began, for one that runs.
+    """
+    requests = limits.requests and not turn.running
+    return View("turn", "", turn_blocks(turn, limits, TurnDetail("new" if requests else None, now)))
+
+
+def line_only(view: View) -> View:
+    """Show only the line of figures of a turn, for a text form that is drawn often."""
+    return replace(view, blocks=tuple(block for block in view.blocks if isinstance(block, Line)))
+
+
+def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
+    """Show everything of a turn, unfolded, with the request of each step."""
+    return unfolded(View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now))))
+
+
+def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
+    """Show the part below the prompt of a chat, without the requests, which the chat offers itself."""
+    return View("transcript", "", turn_blocks(turn, limits, TurnDetail(now=now)))
+
+
+def answer_view(turn: Turn, limits: DisplayLimits) -> View:
+    """Show only the answer so far, or the reason why there is none."""
+    return View("answer", "", (answer_section(turn, turn.steps, limits),) if len(turn.trace) else (Line(_NOT_STARTED),))
+
+
+def turn_mark(turn: Turn) -> Status:
+    """Describe the status of a turn with its symbol."""
+    if len(turn.trace) and turn.added:
+        return _ADDED
+    if turn.running and turn.person_waits.open_questions:
+        return _WAITING
+    return _STATUS[turn.status] if len(turn.trace) else _NOT_STARTED
+
+
+def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[Block, ...]:
+    """Show everything after the prompt of a turn, answer first."""
+    if not len(turn.trace):
+        return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
+    steps, images = turn.steps, ImageBudget(limits.images)
+    if turn.added:
+        return (answer_section(turn, steps, limits), figures_line(turn), added_section(turn, limits))
+    return (
+        answer_section(turn, steps, limits),
+        figures_line(turn, detail.now),
+        *_payloads(turn, images),
+        *step_sections(turn, steps, limits, detail, images),
+        *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
+    )
+
+
+def added_section(turn: Turn, limits: DisplayLimits) -> Section:
+    """Show the messages of a turn that was added."""
+    messages = turn.started.messages
+    note = words.count(len(messages), "message")
+    return Section("Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True)
+
+
+def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
+    """Show the payloads that functions of the notebook returned for the person, each under its tool."""
+    sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.spend)]
+    more = len(sections) - _MAX_PAYLOADS
+    return [*sections[:_MAX_PAYLOADS], *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else [])]
+
+
+def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
+    """Show the answer; if it is missing or incomplete, a line before it explains why and suggests a remedy."""
+    last = steps[-1] if steps else None
+    text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
+    blocks: list[Block] = []
+    mark = instead_of_answer(turn, last, text)
+    if mark is not None:
+        blocks.append(Line(mark))
+    if text:
+        blocks.append(TextBlock(text, limit=limit or limits.document // 2, prose=True))
+    return Section("", tuple(blocks), look="answer", data=(("part", "answer"),))
+
+
+def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None:
+    """Explain why the answer of a turn is missing or incomplete."""
+    match turn.status:
+        case "failed":
+            return Status(f"✗ {turn.error or 'The turn failed.'}", "bad")
+        case "stopped":
+            return Status(f"■ {turn.error or 'Stopped.'}", "quiet")
+        case "running":
+            return None if text else doing(turn, last)
+    if turn.added:
+        return None
+    if last is not None and last.truncated:
+        return _CUT
+    return None if text else _NO_TEXT
+
+
+def doing(turn: Turn, step: Step | None) -> Status:
+    """Describe the current activity of a running turn, or the event that it waits for.
+
+    Args:
+        turn: The turn.
+        step: Its last step, if there is one.
+    """
+    calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
+    match next(iter(turn.person_waits.open_questions), None):
+        case ApprovalAsked(call_id=call_id):
+            names = [tool_words(call) for call in calls if call.id == call_id]
+            return Status(f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy")
+        case QuestionAsked(kind="step"):
+            return Status(f"Waiting for you, before step {step.index + 2 if step else 1} …", "busy")
+        case QuestionAsked(server=server, kind=kind):
+            return Status(f"Waiting for you: server {first(server or '', _NAME)} {_QUESTIONS[kind]} …", "busy")
+    return Status(f"Running {words.listed(map(tool_words, calls), 2)} …" if calls else "Waiting for the model …", "quiet")
+
+
+def figures_line(turn: Turn, now: float | None = None) -> Line:
+    """Summarize the whole turn in one line: its status and its usage; unknown and zero figures are left out.
+
+    Args:
+        turn: The turn.
+        now: Seconds since it began, for one that runs.
+    """
+    stats, calls = turn.stats, list(with_nested(turn.tool_calls))
+    searches = sum(call.search is not None for call in calls)
+    failed = sum(call.status in ("error", "timeout") for call in calls)
+    seconds = turn.person_waits.taken(0.0, now) if now is not None and turn.running else turn.seconds
+    edited = bool(turn.request_edits) or any(edit.call_id is None for edit in turn.edits) or any(call.edited for call in calls)
+    counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
+    recorded = turn.started.recorded
+    figures = [
+        *(words.count(number, unit) for unit, number in counts.items() if number),
+        f"{recorded:,} taken over" if recorded else "",
+        f"{failed:,} failed" if failed else "",
+        _token_words(stats),
+        str(stats.cost) if stats.cost else "",
+        words.seconds(seconds) if not turn.added else "",
+        "edited by hand" if edited else "",
+        words.count(len(turn.notices), "notice") if turn.notices else "",
+    ]
+    return Line(turn_mark(turn), tuple(filter(None, figures)), data=(("part", "figures"),))
+
+
+def _token_words(stats: ChatStats) -> str:
+    """Describe the tokens of all requests of a turn, and the difference from every tool loaded."""
+    if not stats.sent_tokens:
+        return ""
+    taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"
+    other = words.difference(stats.sent_tokens, stats.undeferred_tokens) if stats.discovery else ""
+    return f"{taken}, {other} than with every tool loaded" if other else taken
+
+
+def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool) -> Section:
+    """Show model, tools and tokens; `whole` with the prompt and the tokens of each step, which a file has elsewhere."""
+    started, stats = turn.started, turn.stats
+    model, tools = model_words(started.model, started.provider), _tool_words(turn)
+    rows: list[tuple[str, Cell]] = [("Model", model), ("Toolset", tool_set_words(started.tool_set)), ("Tools", tools)]
+    output = stats.tokens.completion_tokens
+    if output is not None:
+        rows.append(("Output", words.tokens(output, stats.tokens.origin)))
+    blocks: list[Block] = [KeyValues((*rows, *(deferral_rows(stats) if stats.discovery and stats.steps else ())))]
+    if whole:
+        blocks.insert(0, Section("Prompt", prompt_blocks(turn, images), data=(("part", "prompt"),)))
+    if whole and stats.steps:
+        blocks.append(Section("Tokens by step", (step_table(stats.steps, limits),)))
+    return Section(
+        "Details",
+        tuple(blocks),
+        note=f"{model} · {tools}",
+        fold="closed",
+        look="details",
+        data=(("key", "details"),),
+        brief=True,
+    )
+
+
+def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
+    """Show the person's message with its attachments and images, and its text before it was edited by hand."""
+    users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
+    # What was attached is a message before the person's own.
+    attached = [Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
+    before = [TextBlock(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
+    prompt = TextBlock(turn.prompt, label="Edited by hand" if before else "", limit=limit)
+    return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.prompt_messages), "the prompt", images))
+
+
+def _tool_words(turn: Turn) -> str:
+    started, searches = turn.started, turn.searches
+    offered = searches[-1].offered if searches else started.loaded
+    loaded = f"{words.count(offered, 'tool')} loaded"
+    new = offered - started.loaded
+    return f"{loaded} ({started.loaded:,} at start, {new:,} found by search)" if new > 0 else loaded
+
+
+def model_words(name: str | None, provider: str | None = None) -> str:
+    """Format a model's name with its provider; the offline planner by its description."""
+    if name is None:
+        return "none"
+    if "offline" in (provider, name):
+        return PLANNER
+    return f"{name} ({provider})" if provider else name
+
+
+def tool_set_words(name: str | None) -> str:
+    """Name a toolset; `all tools` for none."""
+    return "all tools" if name is None else name
+
+
+_MAX_REASONS = 8
+
+
+def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
+    """Show tokens with their breakdown, the saving by deferring, tokens of each step, searches, calls by tool and by server."""
+    blocks: list[Block] = [
+        Section("Tokens", (KeyValues(_token_facts(stats)),)),
+        *_make_up(stats, limits),
+        Section("Discovery", _discovery(stats, limits)),
+        _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
+        _calls("Calls by server", "Server", {_server(name): count for name, count in stats.tool_calls.by_server.items()}),
+    ]
+    if stats.tool_calls.hosted:
+        blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
+    note = words.count(stats.tool_calls.total, "tool call")
+    if stats.sent_tokens:
+        note = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in, {note}"
+    return View("stats", "Stats", tuple(blocks), note=note)
+
+
+def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+    tokens = stats.tokens
+    facts: list[tuple[str, Cell]] = [
+        ("Model calls", words.number(stats.llm_calls)),
+        *(
+            (label, words.tokens(value, tokens.origin))
+            for label, value in (
+                ("Input", tokens.prompt_tokens),
+                ("Read from the cache", tokens.cached_tokens),
+                ("Written to the cache", tokens.cache_write_tokens or None),
+                ("Output", tokens.completion_tokens),
+                ("Total", tokens.total_tokens),
+            )
+            if value is not None
+        ),
+    ]
+    if stats.reused_tokens:
+        share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
+        facts.append(
+            ("Same as in the request before", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
+        )
+    facts += [("Not read from the cache", miss) for miss in _misses(stats)]
+    if tokens.unknown_calls:
+        facts.append(("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"))
+    return (*facts, *_cost(stats.cost))
+
+
+def _misses(stats: ChatStats) -> tuple[str, ...]:
+    """Show why providers did not read their caches, in their own words, with the number of times each reason was given."""
+    reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
+    return tuple(f"{reason} ({words.count(times, 'model call')})" for reason, times in reasons.most_common(_MAX_REASONS))
+
+
+def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
+    if cost is None:
+        return ()
+    missing = f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
+    facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
+    if cost.hosted:
+        facts.append(("Of it hosted tools", str(Cost(cost.hosted, cost.currency))))
+    if cost.unknown_calls:
+        facts.append(("Not in the cost", missing))
+    if cost.unknown_hosted:
+        facts.append(("Not in the cost", f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"))
+    return tuple(facts)
+
+
+def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
+    if not stats.steps:
+        return ()
+    note = words.tokens(stats.sent_tokens, stats.parts.origin)
+    return (
+        Section("Tokens by part", (make_up_table(stats.parts),), note=note),
+        Section("Tokens by step", (step_table(stats.steps, limits),), fold="open"),
+    )
+
+
+def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
+    if stats.discovery is None and not stats.llm_calls:
+        return (TextBlock("No turns yet."),)
+    if stats.discovery is None:
+        return (KeyValues((("Searches", "discovery was off"),)),)
+    counts = KeyValues(
+        (
+            ("Searches", words.number(stats.discovery.search_calls)),
+            ("Tools discovered", words.number(stats.discovery.tools_discovered)),
+        )
+    )
+    savings = (KeyValues(deferral_rows(stats)),) if stats.steps else ()
+    return (counts, *savings, *_search_outcomes(stats.discovery, limits))
+
+
+def _search_outcomes(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
+    """Show how often each tool that searches returned was found and called; those that were never called come last."""
+    if not discovery.found:
+        return ()
+    called = discovery.called
+    ranked = sorted(discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0]))
+    rows = tuple((Name(name), words.number(times), words.number(called.get(name, 0))) for name, times in ranked[: limits.rows])
+    unused = sum(name not in called for name in discovery.found)
+    note = f"{unused:,} never called" if unused else ""
+    table = Table(columns("Tool", "Found #", "Calls #"), rows, len(ranked) - len(rows))
+    return (Section("Tools found", (table,), note=note, fold="closed"),)
+
+
+def _by_tool(calls: ToolCallStats) -> dict[str, int]:
+    """Replace the wire names in counts by `server:tool`."""
+    prefixes = {wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)}
+    names: dict[str, int] = {}
+    for name, count in calls.by_tool.items():
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+        names[f"{prefixes[prefix]}:{name.removeprefix(prefix)}" if prefix else _server(name)] = count
+    return names
+
+
+def _server(name: str) -> str:
+    return {SYNTHETIC: "built-in", UNKNOWN: "no such tool"}.get(name, name)
+
+
+def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
+    most = max(counts.values(), default=0)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rows = tuple((Name(name), Bar(words.number(number), fraction(number, most))) for name, number in ranked)
+    return Section(title, (Table(columns(heading, "Calls"), rows) if rows else TextBlock("None."),))
+
+
+_EMPTY = "No turns yet."
+
+
+def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
+    """Show each turn with its prompt and its answer, and the total usage; of a long conversation the last turns."""
+    if not len(conversation):
+        return View("conversation", "Conversation", (TextBlock(_EMPTY),))
+    stats = conversation.stats
+    visible = list(enumerate(conversation, 1))[-limits.rows :]
+    earlier = len(conversation) - len(visible)
+    tokens: tuple[Block, ...] = (
+        KeyValues(deferral_rows(stats)),
+        Section("Tokens by part", (make_up_table(stats.parts),)),
+        Section("Tokens by step", (step_table(stats.steps, limits),)),
+    )
+    blocks: list[Block] = [
+        *_repairs(conversation),
+        *([TextBlock(f"{words.count(earlier, 'earlier turn')} not shown")] if earlier else []),
+        *(_turn(number, turn, limits, len(visible)) for number, turn in visible),
+        Section("Tokens", tokens, note=words.tokens(stats.sent_tokens, stats.parts.origin), fold="closed"),
+    ]
+    return View("conversation", "Conversation", tuple(blocks), note=_note(conversation))
+
+
+def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
+    """Show all of a conversation: every turn, the new part of each request, and the total usage."""
+    turns, last = [], None
+    for number, turn in enumerate(conversation, 1):
+        blocks = turn_blocks(turn, limits, TurnDetail(requests="whole", since=last))
+        turns.append(Section(f"Turn {number}", (_prompt(turn, limits, None), *blocks), look="turn"))
+        sent = turn.trace.of(StepStarted)
+        last = sent[-1].request if sent else last
+    if not turns:
+        return View("conversation", "Conversation", (TextBlock(_EMPTY),), note=_note(conversation))
+    stats = stats_view(conversation.stats, limits)
+    blocks = (*_repairs(conversation), *turns, Section("Stats", stats.blocks, note=stats.note, fold="closed"))
+    return View("conversation", "Conversation", blocks, note=_note(conversation))
+
+
+def _turn(number: int, turn: Turn, limits: DisplayLimits, turns: int) -> Section:
+    share = max(80, min(limits.text, 8 * limits.text // turns))
+    steps = turn.steps
+    few = DisplayLimits(max(2, limits.rows // turns), limits.cell, share // 2, limits.document, 0)
+    lines = step_sections(turn, steps, few, TurnDetail(), ImageBudget(0))
+    blocks = (
+        _prompt(turn, limits, share),
+        answer_section(turn, steps, limits, share),
+        figures_line(turn),
+        added_section(turn, few)
+        if turn.added
+        else Section("Steps", tuple(lines), note=words.count(len(steps), "step"), fold="closed", brief=True),
+    )
+    return Section(f"Turn {number}", blocks, look="turn", data=(("key", f"turn-{number}"),))
+
+
+def _prompt(turn: Turn, limits: DisplayLimits, limit: int | None) -> Section:
+    return Section("Prompt", prompt_blocks(turn, ImageBudget(limits.images), limit), look="prompt", data=(("part", "prompt"),))
+
+
+def _repairs(conversation: Conversation) -> tuple[Section, ...]:
+    if not conversation.repairs:
+        return ()
+    return (Section("Repaired when it was loaded", (TextBlock("\n".join(conversation.repairs)),)),)
+
+
+def _note(conversation: Conversation) -> str:
+    return words.count(len(conversation), "turn")
+
+
+def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
+    """Show saved conversations, the last changed one first."""
+    try:
+        stored = stored.read()
+    except UsageError as error:
+        stored = StoredConversations(problem=str(error))
+    visible = stored.conversations[: limits.rows]
+    rows = tuple(
+        (
+            Name(each.id),
+            each.title if each.status == "active" else f"{each.title} (archived)",
+            _when(each.changed),
+            words.number(each.turns),
+            words.about(each.tokens, each.origin),
+            str(each.cost or ""),
+        )
+        for each in visible
+    )
+    table = Table(
+        columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, max(len(stored), stored.total) - len(rows)
+    )
+    problem = (TextBlock(stored.problem),) if stored.problem else ()
+    note = words.count(max(len(stored), stored.total), "conversation")
+    return View("stored-conversations", "Saved conversations", (*problem, table if rows else TextBlock("None.")), note=note)
+
+
+def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
+    """Show the known details of one saved conversation."""
+    view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
+    if origin is None:
+        return view
+    position = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
+    return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
+
+
+def _when(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,487 @@
+"""Score every tool for a query: the arithmetic of the ranking.
+
+A score is a sum of parts that an explanation can name: the terms of the query, how much of the tool's name the query contains,
+the part of the request that the tool matches best, the topic of the tool's server, a name that the query mentions, and the
+meaning if there is an embedding.
+
+The constants here and the field weights were tuned only on the dev cases of the benchmark's data sets; nearby values do about
+as well.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rank_bm25 import BM25Plus
+
+from casual_mcp_nb.discovery.text import (
+    FIELDS,
+    IndexField,
+    chunk_terms,
+    clauses,
+    emphasis,
+    joined,
+    readable,
+    synonyms,
+    terms,
+    topics,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+K1 = 1.8
+"""BM25's k1: how quickly repetitions of a term stop adding to the score."""
+
+NAME, DESCRIPTION = 0, 2
+
+
+class Postings:
+    """For each term, the documents that contain it, in order, each with a value.
+
+    Args:
+        term_of: The term of each entry, sorted.
+        documents: The document of each entry, sorted within a term.
+        values: The value of each entry.
+        terms: How many terms there are.
+    """
+
+    def __init__(self, term_of: Ints, documents: Ints, values: Floats, terms: int) -> None:
+        self.starts: list[int] = np.searchsorted(term_of, np.arange(terms + 1)).tolist()
+        self.documents = documents
+        self.values = values
+
+    def of(self, term: int) -> tuple[Ints, Floats]:
+        """Look up the documents and values of a term."""
+        entries = slice(self.starts[term], self.starts[term + 1])
+        return self.documents[entries], self.values[entries]
+
+    def value(self, term: int, document: int) -> float:
+        """Look up the value of a term in one document, 0 where it does not occur."""
+        documents, values = self.of(term)
+        at = int(np.searchsorted(documents, document))
+        return float(values[at]) if at < len(documents) and documents[at] == document else 0.0
+
+
+def _numbers() -> defaultdict[str, int]:
+    """Create a dictionary that numbers strings from 0 in order of first lookup."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    return numbers
+
+
+class FieldedBM25(BM25Plus):  # type: ignore[misc]
+    """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
+
+    The constructor, the use of document frequencies and the idf are rank-bm25's; with one field of weight 1, `get_scores`
+    returns what its `BM25Plus` returns. Term counts per document are not stored, so `get_batch_scores` is not supported.
+
+    Args:
+        corpus: For each document, its text in each field. At least one document.
+        fields: The fields.
+    """
+
+    vocabulary: Mapping[str, int]
+    postings: Postings
+    """What each term adds to the score of a document that contains it."""
+    in_name: Postings
+    """The idf of each term for the documents that have it in their name."""
+    name_idf: Floats
+    """For each document, the total idf of the terms of its name."""
+    average: Floats
+    """Mean number of terms of each field."""
+
+    def __init__(self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS) -> None:
+        self._fields = fields
+        super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
+
+    def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
+        """Count the terms of all documents together; return how many documents contain each term."""
+        self._read(corpus)
+        documents, fields, terms, counts = self._counted()
+        b = np.array([field.b for field in self._fields])
+        norms = (1 - b + b * self._lengths / self.average)[documents, fields]
+        weight = np.array([field.weight for field in self._fields])[fields]
+        self._entries = _summed(terms, documents, weight * counts / norms)
+        self._named = terms[fields == NAME], documents[fields == NAME]
+        frequencies = np.bincount(self._entries[0], minlength=len(self.vocabulary))
+        return dict(zip(self.vocabulary, frequencies.tolist(), strict=True))
+
+    def _read(self, corpus: Sequence[Sequence[str]]) -> None:
+        """Convert all terms of all texts to numbers in one array. Repeated pieces of text are split only once."""
+        pieces, vocabulary = _numbers(), _numbers()
+        piece_of: list[int] = []
+        seen = [0]
+        for text in chain.from_iterable(corpus):
+            piece_of.extend(map(pieces.__getitem__, text.split()))
+            seen.append(len(piece_of))
+        terms = [chunk_terms(piece) for piece in pieces]
+        self._flat, counts = _expanded(
+            np.fromiter(map(vocabulary.__getitem__, chain.from_iterable(terms)), dtype=np.intp),
+            np.fromiter(map(len, terms), dtype=np.intp, count=len(terms)),
+            np.array(piece_of, dtype=np.intp),
+        )
+        vocabulary.default_factory = None
+        self.vocabulary = vocabulary
+        self._ends = np.concatenate(([0], np.cumsum(counts)))[seen]
+        self._lengths = np.diff(self._ends).reshape(len(corpus), len(self._fields)).astype(np.float64)
+        self.corpus_size = len(corpus)
+        self.average = np.maximum(self._lengths.mean(axis=0), 1e-9)
+
+    def text_terms(self, document: int, field: int) -> Ints:
+        """Split one text into its terms, as numbers, in order."""
+        text = document * len(self._fields) + field
+        return self._flat[self._ends[text] : self._ends[text + 1]]
+
+    def _counted(self) -> tuple[Ints, Ints, Ints, Floats]:
+        """Count each (term, field, document), ordered by term and document."""
+        cell = np.repeat(np.arange(self._lengths.size), self._lengths.astype(np.intp).ravel())
+        keys = np.sort(self._flat * self._lengths.size + cell)
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.diff(first, append=len(keys)).astype(np.float64)
+        terms, cells = np.divmod(keys[first], self._lengths.size)
+        documents, fields = np.divmod(cells, len(self._fields))
+        return documents, fields, terms, counts
+
+    def _calc_idf(self, nd: dict[str, int]) -> None:
+        """Compute each term's idf with rank-bm25, and its contribution to each document."""
+        super()._calc_idf(nd)
+        idf = np.fromiter(self.idf.values(), dtype=np.float64)
+        terms, documents, frequency = self._entries
+        self.postings = Postings(terms, documents, idf[terms] * frequency * (self.k1 + 1) / (self.k1 + frequency), len(idf))
+        terms, documents = self._named
+        self.in_name = Postings(terms, documents, idf[terms], len(idf))
+        self.name_idf = np.bincount(documents, idf[terms], minlength=self.corpus_size).astype(np.float64)
+        del self._lengths, self._entries, self._named
+
+    def get_scores(self, query: Sequence[str]) -> Floats:
+        """Compute the scores of all documents for a list of terms."""
+        scores = np.zeros(self.corpus_size)
+        for term in query:
+            if (number := self.vocabulary.get(term)) is not None:
+                documents, values = self.postings.of(number)
+                scores[documents] += values
+        return scores
+
+
+def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
+    """Split a sequence of pieces into terms, and count the terms of each piece.
+
+    Args:
+        terms: The terms of all distinct pieces, concatenated.
+        counts: The number of terms of each distinct piece.
+        pieces: The sequence, as indices of distinct pieces.
+    """
+    lengths = counts[pieces]
+    shift = (np.cumsum(counts) - counts)[pieces] - (np.cumsum(lengths) - lengths)
+    return terms[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths
+
+
+def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
+    """Sum over the fields of each (term, document). The entries are sorted."""
+    new = (np.diff(terms, prepend=-1) != 0) | (np.diff(documents, prepend=-1) != 0)
+    first = np.flatnonzero(new)
+    total: Any = np.add.reduceat(values, first) if len(first) else values
+    return terms[first], documents[first], total
+
+
+def query_weight(count: int) -> float:
+    """Compute the weight of a term that occurs in the query so many times."""
+    return 1 + math.log(count)
+
+
+RELATED = 0.45
+"""Weight of a synonym, or of a look-alike for a word that no tool contains."""
+SAME_TOPIC = 0.3
+"""Weight of a word of the same topic."""
+LIKE = 0.6
+"""Fraction of two words that must be a common prefix for them to count as look-alikes."""
+_MAX_REMEMBERED = 4_000_000
+
+Entries = tuple[Ints, Floats]
+"""Numbers, in order, each with a value."""
+_NO_NUMBERS, _NO_VALUES = np.zeros(0, np.intp), np.zeros(0)
+
+
+def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
+    """Add up the weighted values of each number, in one pass: a long query has many entries."""
+    entries = list(weighted)
+    numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
+    values = np.concatenate([_NO_VALUES, *(values if weight == 1 else weight * values for (_, values), weight in entries)])
+    totals: Floats = np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
+    return totals
+
+
+class TermCache:
+    """Cache of lookups by term, cleared when it grows too large.
+
+    Args:
+        limit: Maximum number of entries; each term counts as one more.
+    """
+
+    def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._cache: dict[str, Entries] = {}
+        self._size = 0
+
+    def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
+        """Look up the value for a term, and cache it."""
+        cached = self._cache.get(term)
+        if cached is None:
+            cached = find(term)
+            self._size += len(cached[0]) + 1
+            if self._size > self._limit:
+                self._cache.clear()
+                self._size = len(cached[0]) + 1
+            self._cache[term] = cached
+        return cached
+
+
+class Lookup:
+    """Finds the documents for a term, with a cache.
+
+    Args:
+        bm25: The corpus.
+    """
+
+    def __init__(self, bm25: FieldedBM25) -> None:
+        self._bm25 = bm25
+        self.idf: Mapping[str, float] = bm25.idf
+        self._memory = TermCache()
+
+    def sum(self, weights: Mapping[str, float]) -> Floats:
+        """Add up the score of each document for weighted terms."""
+        return added(((self.entries(term), weight) for term, weight in weights.items()), self._bm25.corpus_size)
+
+    def entries(self, term: str) -> Entries:
+        """Find the documents that contain a term or one of its expansions, each with the best value among them."""
+        return self._memory.of(term, self._looked_up)
+
+    def best(self, query_term: str, document: int) -> tuple[str, float]:
+        """Find the indexed term by which a document best matches a term, and its value."""
+        best, worth = query_term, 0.0
+        for term, weight in self.expansions(query_term):
+            value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
+            if value > worth:
+                best, worth = term, value
+        return best, worth
+
+    def expansions(self, term: str) -> list[tuple[str, float]]:
+        """List the indexed terms to look up for a query term, each with its weight; the term itself comes first."""
+        idf = self.idf
+        others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
+        others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
+        if term not in idf:
+            return list((others | dict.fromkeys(self._alike(term), RELATED)).items())
+        own = idf[term]
+        return [(term, 1.0), *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items())]
+
+    def _looked_up(self, term: str) -> Entries:
+        standing = [(self._bm25.vocabulary[other], weight) for other, weight in self.expansions(term)]
+        if len(standing) == 1 and standing[0][1] == 1:
+            return self._bm25.postings.of(standing[0][0])
+        best = np.zeros(self._bm25.corpus_size)
+        for other, weight in standing:
+            documents, values = self._bm25.postings.of(other)
+            best[documents] = np.maximum(best[documents], weight * values)
+        documents = np.flatnonzero(best)
+        return documents, best[documents]
+
+    def _alike(self, term: str) -> list[str]:
+        """Find terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
+        if len(term) < 5 or not term.isascii() or not term.isalpha():
+            return []
+        beginning = term[: max(4, math.ceil(len(term) * LIKE))]
+        places = range(bisect_left(self._sorted, beginning), len(self._sorted))
+        others = takewhile(lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places))
+        return [other for other in others if len(beginning) >= LIKE * len(other)]
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._bm25.idf)
+
+
+SERVER = 0.4
+"""What a server's match adds to its tools, as a fraction of their own score."""
+SERVER_K1 = 3.0
+"""How quickly further matching tools of a server stop adding to its score."""
+SERVER_B = 0.75
+"""How much the number of a server's tools matters."""
+
+
+class ServerRanker:
+    """Scores servers for a request: BM25 over servers, with the number of tools that mention a term as its frequency.
+
+    A server is ranked by the document frequencies of its tools, as in CORI: Callan, Lu and Croft, Searching Distributed
+    Collections with Inference Networks (SIGIR 1995).
+
+    Args:
+        lookup: Find the tools for a term.
+        server_of: The number of each tool's server.
+        count: How many servers there are.
+    """
+
+    def __init__(self, lookup: Lookup, server_of: Ints, count: int) -> None:
+        self._lookup = lookup
+        self._server_of = server_of
+        self._count = count
+        sizes = np.bincount(server_of, minlength=count)
+        self._norms: Floats = 1 - SERVER_B + SERVER_B * sizes / sizes.mean()
+        self._memory = TermCache()
+
+    def evidence(self, weights: Mapping[str, float]) -> Floats:
+        """Compute the contribution of each tool's server, as a fraction of the tool's own score.
+
+        Args:
+            weights: The terms of the request.
+        """
+        fit = added(((self._memory.of(term, self._entries), weight) for term, weight in weights.items()), self._count)
+        best = float(fit.max())
+        part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]
+        return part
+
+    def _entries(self, term: str) -> Entries:
+        """Find the servers whose tools mention a term, each with its score."""
+        tools, values = self._lookup.entries(term)
+        spoken = np.bincount(self._server_of[tools], values, minlength=self._count)
+        servers = np.flatnonzero(spoken)
+        rarity = self._lookup.idf.get(term, 1.0)
+        frequency = spoken[servers] / rarity / self._norms[servers]
+        return servers, rarity * frequency * (SERVER_K1 + 1) / (frequency + SERVER_K1)
+
+
+NAME_COVERED = 0.4
+"""Weight of the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
+CLAUSE = 0.25
+"""What a part of the request adds to the tool that matches it best, as a fraction of the best score."""
+CLAUSE_POWER = 8
+"""How fast that falls off for tools that match the part less well; a power of two."""
+MEANING = 0.6
+"""What the tool closest in meaning gets, as a fraction of the best score."""
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A part of the request: its text, its terms, and their best score."""
+
+    text: str
+    weights: Mapping[str, float]
+    best: float
+
+
+@dataclass
+class Scored:
+    """The scores of a query for each document.
+
+    Args:
+        scores: The scores; 0 for a document that does not match.
+        weights: The terms of the query.
+        best: The best score from terms and names.
+        clauses: The parts of the request, if there are several.
+        servers: What each document's server adds, as a fraction of the above.
+        called: Documents that the query mentions by name.
+        bonus: What a mentioned name adds.
+        meaning: What the embedding adds, if there is one.
+    """
+
+    scores: Floats
+    weights: Mapping[str, float]
+    best: float = 0.0
+    clauses: Sequence[Clause] = ()
+    servers: Floats | None = field(default=None, repr=False)
+    called: Collection[int] = ()
+    bonus: float = 0.0
+    meaning: Floats | None = field(default=None, repr=False)
+
+
+class Scorer:
+    """Scores queries against a corpus.
+
+    Args:
+        bm25: The corpus, documents in the order in which equal scores are ranked.
+        server_of: The number of each document's server.
+    """
+
+    def __init__(self, bm25: FieldedBM25, server_of: Ints) -> None:
+        self.bm25 = bm25
+        self.lookup = Lookup(bm25)
+        servers = len(np.unique(server_of))
+        self._servers = ServerRanker(self.lookup, server_of, servers) if servers > 1 else None
+
+    def score(
+        self, query: str, allowed: Floats | None = None, called: Sequence[int] = (), meaning: Floats | None = None
+    ) -> Scored:
+        """Score all documents.
+
+        Args:
+            query: The request.
+            allowed: 1 for each document that may be returned and 0 for the others; None for all.
+            called: Documents that the query mentions by name.
+            meaning: How close each document is in meaning, from 0 to 1.
+        """
+        text = readable(query)
+        weights = self._weights(text)
+        scores = self.lookup.sum(weights) + self._names(weights)
+        if allowed is not None:
+            scores *= allowed
+        scored = Scored(scores, weights, best=float(scores.max()))
+        parts = clauses(text)
+        if len(parts) > 1 and scored.best > 0:
+            self._add_clauses(scored, parts, allowed)
+        if self._servers is not None and scored.best > 0:
+            scored.servers = self._servers.evidence(weights)
+            scored.scores = scored.scores * (1 + scored.servers)
+        if meaning is not None:
+            scored.meaning = meaning * (MEANING * scored.best or 1.0) * (1.0 if allowed is None else allowed)
+            scored.scores = scored.scores + scored.meaning
+        scored.called = {document for document in called if allowed is None or allowed[document]}
+        if scored.called:
+            scored.bonus = 1.0 + float(scored.scores.max())
+            scored.scores[list(scored.called)] += scored.bonus
+        return scored
+
+    def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
+        fit = np.zeros_like(scored.scores)
+        clauses = []
+        for weights, part in {tuple(sorted(self._weights(part).items())): part for part in parts}.items():
+            scores = self.lookup.sum(dict(weights))
+            if allowed is not None:
+                scores *= allowed
+            clause = Clause(part, dict(weights), float(scores.max()))
+            if clause.best > 0:
+                clauses.append(clause)
+                np.maximum(fit, scores / clause.best, out=fit)
+        scored.clauses = clauses
+        scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
+
+    def _weights(self, text: str) -> dict[str, float]:
+        """Weight the terms of a text."""
+        weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
+        return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
+
+    def _names(self, weights: Mapping[str, float]) -> Floats:
+        covered = np.zeros(self.bm25.corpus_size)
+        for term in weights:
+            if (number := self.bm25.vocabulary.get(term)) is not None:
+                documents, values = self.bm25.in_name.of(number)
+                covered[documents] += values
+        return NAME_COVERED * covered * covered / self._name_idf
+
+    @cached_property
+    def _name_idf(self) -> Floats:
+        return np.where(self.bm25.name_idf > 0, self.bm25.name_idf, 1.0)
+
+
+def _power(fit: Floats) -> Floats:
+    for _ in range(CLAUSE_POWER.bit_length() - 1):
+        fit = fit * fit
+    return fit

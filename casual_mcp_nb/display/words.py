@@ -1,0 +1,192 @@
+"""Tool calls as Python code."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from casual_mcp_nb.base.displayable import count as count
+from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.tool import ToolName
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_SPACES = re.compile(r"[ \t\n]+")
+_PICTURE_OF_DELETE = "␡"
+
+
+def clean(text: str) -> str:
+    """Replace each character that acts on a terminal or hides by a visible mark.
+
+    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay; the
+    result can always be encoded.
+    """
+    return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
+
+
+def _mark(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return _PICTURE_OF_DELETE if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+def one_line(text: str) -> str:
+    """Clean a text, and make each run of spaces and line ends one space."""
+    return _SPACES.sub(" ", clean(text)).strip()
+
+
+def cut(text: str, limit: int, lines: int | None = None) -> str:
+    """Cut a text to its first `limit` characters and first `lines` lines; a cut is stated with the full size."""
+    short = text[:limit]
+    if lines is not None and short.count("\n") >= lines:
+        short = "\n".join(short.split("\n", lines)[:lines])
+    return text if len(short) == len(text) else f"{short.rstrip()}… {len(text):,} characters in all"
+
+
+def first(text: str, limit: int) -> str:
+    """Cut a text to `limit` characters on one line, for a cell whose whole text is shown elsewhere."""
+    short = one_line(text[: 4 * limit])
+    return short if len(short) <= limit and len(text) <= 4 * limit else f"{short[:limit].rstrip()}…"
+
+
+_ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
+_CALLED = ("tool_calls", "tool_use", "function_call")
+UNKNOWN = "\N{EN DASH}"
+"""What a table shows for a number that is not known; elsewhere it is left out."""
+
+SUMMARY = 80
+"""Characters of a description in a table."""
+
+
+def number(value: float | None) -> str:
+    """Format a number: `1,234`, `0.25`, or a dash for None, infinity and NaN."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def about(value: int | None, origin: Origin) -> str:
+    """Format a number that was counted or estimated: `1,234` or `≈ 1,234`."""
+    return f"≈ {number(value)}" if value is not None and origin == "estimated" else number(value)
+
+
+def tokens(value: int | None, origin: Origin) -> str:
+    """Format tokens: `1,234 tokens` where the provider counted, `≈ 1,234 tokens` where they are estimated."""
+    return UNKNOWN if value is None else f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
+
+
+def seconds(value: float | None) -> str:
+    """Format a duration: `12 ms`, `0.82 s`, `3.4 s`, `2 min 5 s`, or a dash."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value < 0.1:
+        return f"{value * 1000:.0f} ms"
+    if value < 60:
+        return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+    minutes, seconds_left = divmod(round(value), 60)
+    return f"{minutes:,} min {seconds_left} s"
+
+
+def score(value: float | None) -> str:
+    """Format a search score with one decimal; `named` for a tool that was named and not ranked."""
+    return "named" if value is None else f"{value:.1f}"
+
+
+def percent(part: float) -> str:
+    """Format a share: `25%` for 0.25."""
+    return f"{part * 100:.0f}%"
+
+
+def change(value: int) -> str:
+    """Format a change: `+1,234`, `-5`, `0`."""
+    return f"{value:+,}" if value else "0"
+
+
+def size(value: int) -> str:
+    """Format a size: `2,048 bytes`."""
+    return count(value, "byte")
+
+
+def difference(price: int, without: int) -> str:
+    """Format how two prices differ: `63% less`, `94% more`; empty where they do not."""
+    if without <= 0 or price == without:
+        return ""
+    return f"{percent(abs(without - price) / without)} {'less' if price < without else 'more'}"
+
+
+def ending(reason: str | None) -> str:
+    """Describe why a model stopped; empty where it had answered or nothing is known."""
+    if reason in _ANSWERED:
+        return ""
+    return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
+
+
+def listed(items: Iterable[str], most: int) -> str:
+    """Join the first items with commas, and count the others."""
+    items = list(items)
+    return ", ".join(items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"])
+
+
+def quoted(text: str) -> str:
+    """Put a text in quotation marks."""
+    return f"“{text}”"
+
+
+def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
+    """Write a tool call as Python code: `session.call_tool("math:add", a=1, b=2)`.
+
+    Args:
+        tool: The tool.
+        arguments: Its arguments, as JSON values.
+    """
+    plain = {name: value for name, value in arguments.items() if _is_plain(name)}
+    others = {name: value for name, value in arguments.items() if name not in plain}
+    parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]
+    return f"session.call_tool({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
+
+
+def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
+    """Write the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
+
+    Args:
+        uri: The URI or the URI template.
+        server: Its server.
+        parameters: The parameters of a template: their values, or only their names, to be filled in.
+    """
+    return f"session.read({', '.join([_code(uri), f'server={_code(server)}', *_values(parameters)])})"
+
+
+def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
+    """Write a prompt as Python code: `session.prompt("demo:greet", name="Ada")`; for arguments see `read_code`."""
+    return f"session.prompt({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
+
+
+def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
+    given = parameters if isinstance(parameters, Mapping) else {}
+    return [f"{name}={_code(given[name]) if name in given else '…'}" for name in parameters if _is_plain(name)]
+
+
+def _is_plain(name: str) -> bool:
+    # Python normalises identifiers (`ﬁ` becomes `fi`), so only ASCII round-trips.
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _code(value: Any) -> str:
+    match value:
+        case str():
+            # Double quotes where possible, as in most examples.
+            return f'"{value}"' if value.isprintable() and not set(value) & {'"', "\\"} else repr(value)
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case dict():
+            return f"{{{', '.join(f'{_code(key)}: {_code(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_code, value))}]"
+    return repr(value)

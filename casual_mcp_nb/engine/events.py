@@ -1,0 +1,295 @@
+"""The events of a turn as an asynchronous iterator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from casual_mcp_nb.base.selection import Listeners
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import Event, Notice, ServerLog
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.turn import Trace
+    from casual_mcp_nb.engine.tool_view import ToolView
+
+
+class Observers:
+    """The listeners of one session.
+
+    Attributes:
+        events: Called with a turn of the conversation and each of its events.
+        served: The same for the turns of clients, which are not part of it, see `Session.serve`.
+        changes: Called after each change: of a server, the tools, the turns, the model, a question.
+        closing: Called once, when the session closes.
+    """
+
+    def __init__(self) -> None:
+        self.events = Listeners[[Turn, Event]]()
+        self.served = Listeners[[Turn, Event]]()
+        self.changes = Listeners[[]]()
+        self.closing = Listeners[[]]()
+
+    def clear(self) -> None:
+        """Remove all listeners, without notifying them."""
+        for listeners in (self.events, self.served, self.changes, self.closing):
+            listeners.clear()
+
+
+class Observation:
+    """A subscription to the events of a session.
+
+    Args:
+        *ends: Called in this order when it ends; each may be called twice.
+    """
+
+    def __init__(self, *ends: Callable[[], object]) -> None:
+        self._ends = ends
+
+    def close(self) -> None:
+        """End the subscription. Closing twice is harmless."""
+        for end in self._ends:
+            end()
+
+    __call__ = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+MAX_LOGS = 1_000
+"""How many log messages of servers a turn keeps."""
+MAX_LOG_CHARACTERS = 500_000
+"""Their maximum total length in characters."""
+_MAX_NAMES = 12
+
+
+class NoticeHistory:
+    """The notices given in this conversation, so that none is repeated."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+        self._missing: tuple[Notice, ...] = ()
+
+    def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
+        """Filter out the texts that were given before, and remember the new ones.
+
+        Args:
+            texts: The notices.
+            first: Whether a conversation begins.
+        """
+        if first:
+            self._texts = set()
+        if not texts:
+            return []
+        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
+        self._texts.update(new)
+        return new
+
+    def changed(self, missing: tuple[Notice, ...], *, first: bool) -> tuple[Notice, ...]:
+        """Filter out the notices on missing tools if they are those of the turn before.
+
+        Args:
+            missing: The notices.
+            first: Whether a conversation begins: then all of them are returned.
+        """
+        before, self._missing = self._missing, missing
+        return missing if first or missing != before else ()
+
+
+class ServerLogs:
+    """The log messages that servers send during a turn, up to a limit.
+
+    Args:
+        emit: Called with each event.
+        now: Returns the seconds since the turn began.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+        self._emit = emit
+        self._now = now
+        self._count = 0
+        self._characters = 0
+        self._full = False
+
+    def add(self, server: str, level: str, text: str) -> None:
+        """Emit a log message, unless there were too many already."""
+        self._count += 1
+        self._characters += len(text)
+        if self._count <= MAX_LOGS and self._characters <= MAX_LOG_CHARACTERS:
+            self._emit(ServerLog(server, level, text, self._now()))
+        elif not self._full:
+            self._full = True
+            limit = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
+            self._emit(Notice(f"There were more than {limit}; the others are left out.", server, self._now()))
+
+
+def view_changes(before: ToolView, after: ToolView) -> list[Notice]:
+    """Build a notice for each server that offers more or fewer tools in one view than in the other."""
+    old, new = _names(before), _names(after)
+    return [*_by_server("now offers {count} more", new - old), *_by_server("no longer offers {count}", old - new)]
+
+
+def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
+    """Filter out the notices whose server and text are those of a notice that was seen."""
+    texts = {(notice.server, notice.text) for notice in seen}
+    return [notice for notice in notices if (notice.server, notice.text) not in texts]
+
+
+def _names(view: ToolView) -> set[ToolName]:
+    return {tool.tool_name for tool in (*view.loaded, *view.deferred)}
+
+
+def _by_server(change: str, names: set[ToolName]) -> list[Notice]:
+    by_server: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        by_server[name.server].append(name.tool)
+    return [Notice(_sentence(server, change, tools), server=server) for server, tools in by_server.items()]
+
+
+def _sentence(server: str, change: str, tools: list[str]) -> str:
+    count = "1 tool" if len(tools) == 1 else f"{len(tools):,} tools"
+    more = f" and {len(tools) - _MAX_NAMES:,} more" if len(tools) > _MAX_NAMES else ""
+    return f"Server {shown(server)} {change.format(count=count)}: {', '.join(map(shown, tools[:_MAX_NAMES]))}{more}."
+
+
+Report = tuple[float, float | None, str | None]
+
+REPORT_SECONDS = 0.1
+REPORTS_AT_FULL_RATE = 100
+"""After this many reports, and after each further as many, the time between two of them doubles."""
+MAX_MESSAGE = 1_000
+
+
+class LoopThrottle:
+    """Calls a function as soon as it is requested and enough time has passed since the last call.
+
+    Args:
+        function: Is called; requests in between count as one.
+        interval: The seconds to wait after a call, by the number of calls so far.
+
+    Attributes:
+        calls: How often the function was called.
+    """
+
+    def __init__(self, function: Callable[[], None], interval: Callable[[int], float]) -> None:
+        self._function = function
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._next = 0.0
+        self._requested = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.calls = 0
+
+    def request(self, immediately: bool = False) -> None:
+        """Request a call.
+
+        Args:
+            immediately: Do not wait for the interval.
+        """
+        self._requested = True
+        if immediately or self._loop.time() >= self._next:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._next, self.flush)
+
+    def flush(self) -> None:
+        """Make the requested call, if it is still pending."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._requested:
+            return
+        self._requested = False
+        self.calls += 1
+        self._next = self._loop.time() + self._interval(self.calls)
+        self._function()
+
+
+class ProgressThrottle:
+    """Passes on the first and the last report of a call's progress, and as many of the others as a person can follow.
+
+    A call of ten minutes passes on about 600 reports, one of a day about 1,300.
+
+    Args:
+        emit: Called with each report that is passed on.
+
+    Attributes:
+        received: How many reports there were.
+    """
+
+    def __init__(self, emit: Callable[[Report], None]) -> None:
+        self._emit = emit
+        self._last: Report = (0.0, None, None)
+        self._throttle: LoopThrottle | None = None
+        self.received = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many reports were dropped."""
+        return self.received - (self._throttle.calls if self._throttle else 0)
+
+    def add(self, progress: float, total: float | None, message: str | None) -> None:
+        """Add the next report."""
+        self.received += 1
+        self._last = (progress, total, message[:MAX_MESSAGE] if message else message)
+        if self._throttle is None:
+            # Few calls report anything.
+            self._throttle = LoopThrottle(lambda: self._emit(self._last), _report_interval)
+        self._throttle.request()
+
+    def close(self) -> None:
+        """Emit the last report, if it is still pending."""
+        if self._throttle is not None:
+            self._throttle.flush()
+
+
+def _report_interval(reports: int) -> float:
+    return float(REPORT_SECONDS * 2 ** ((reports - 1) // REPORTS_AT_FULL_RATE))
+
+
+class Follower:
+    """Iterates over the events of a trace as they arrive; unread events wait in the trace, which stores them anyway.
+
+    It belongs to the event loop on which it was created.
+
+    Args:
+        trace: The trace; events may be added on another thread.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._ended = False
+
+    def on_event(self, event: Event) -> None:
+        """Wake the iterator; called for each event, on whatever thread adds it."""
+        # One wake-up is enough for whatever came since the last one.
+        if not self._wake.is_set() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def on_end(self, _: object) -> None:
+        """Let the iterator end after the last event; called on the follower's own loop."""
+        self._ended = True
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        count = 0
+        while True:
+            self._wake.clear()
+            ended = self._ended
+            for event in self._trace.since(count):
+                count += 1
+                yield event
+            if ended:
+                return
+            if not self._ended and count == len(self._trace):
+                await self._wake.wait()

@@ -1,0 +1,209 @@
+"""Plan a turn: record the calls a model would make, run some of them later without the model, and continue the turn."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.tool import ToolChange, ToolName
+from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
+    SYNTHETIC,
+    UNKNOWN,
+    Event,
+    Notice,
+    StepFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
+from casual_mcp_nb.conversation.messages import read_call
+from casual_mcp_nb.conversation.plan import PlannedCall
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.discovery.synthetic import BUILT_IN
+from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
+from casual_mcp_nb.engine.calls import Calls
+from casual_mcp_nb.engine.dispatch import problems
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.isolation.worker import Worker
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, AssistantToolCall
+
+    from casual_mcp_nb.base.tool import Catalog, ToolSpec
+
+
+LEFT_OUT = "Error: this call was not run: the person left it out."
+"""What the model reads as the result of a planned call that was not run."""
+_MAX_DIFF_LINES = 60
+
+
+def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
+    """List the calls of a turn's last answer that were not run.
+
+    Args:
+        turn: The turn.
+        catalog: All tools of servers.
+        own: The person's own synthetic tools.
+        worker: Checks their arguments.
+    """
+    answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
+    calls = (answers[-1].message.tool_calls or ()) if answers else ()
+
+    by_name = {tool.name: tool for tool in own}
+
+    def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
+        errors = problems(tool, arguments, worker)
+        return ("The arguments could not be checked.",) if errors is None else errors
+
+    def plan(call: AssistantToolCall) -> PlannedCall:
+        name, arguments, _ = read_call(call.function.name, call.function.arguments)
+        tool = by_name.get(name) or catalog.get(name)
+        return PlannedCall(call.id, name, tool, arguments, check)
+
+    return [plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN]
+
+
+async def run_planned(
+    chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, step: int, on_event: Callable[[Event], None]
+) -> list[ToolCall]:
+    """Run planned calls as those of one answer of a model.
+
+    Args:
+        chat: The chat.
+        calls: The calls as they are now.
+        options: The options of the turn that was planned.
+        step: The step that made the calls.
+        on_event: Called with each event.
+
+    Returns:
+        The calls with their results, in order.
+
+    Raises:
+        UsageError: The definition of a tool is not the one that the model read; nothing was run.
+    """
+    from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
+
+    with chat.toolbox.injecting(options.given.get("context") or ()):
+        view = await chat.tools.connected_view(options.applied_to(chat.selection))
+        _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
+        tools = (call.tool.wire_name for call in calls if call.tool is not None)
+        # A search while planning has loaded them.
+        discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
+        dispatcher = build_dispatcher(chat, view, discovered, options)
+        trace, start = Trace(), time.monotonic()
+
+        def now() -> float:
+            return time.monotonic() - start
+
+        def emit(event: Event) -> None:
+            trace.append(event)
+            on_event(event)
+
+        dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
+        runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
+        to_run = []
+        for call in calls:
+            arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+            function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
+            to_run.append(AssistantToolCall(id=call.id, function=function))
+        try:
+            await runner.run(step, to_run, {})
+        finally:
+            # Also when it is interrupted: what was run is not to be run again.
+            trace.append(TurnFinished("done", at=now()))
+            run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
+            allowed = {end.call_id for end in trace.of(ToolFinished) if end.permission is not None and end.permission.allowed}
+            for call in calls:
+                call.call = run.get(call.id, call.call)
+                call.ran = call.id in allowed and not run[call.id].mocked
+                call.events = tuple(_of_call(trace, call.id))
+        return [run[call.id] for call in calls]
+
+
+def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
+    """Convert a planned turn with the results of its calls to the steps with which the turn of the conversation begins.
+
+    Args:
+        turn: The turn of planning.
+        calls: Its calls: the model reads that those without a result were left out.
+    """
+    events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
+    last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
+    answer = events[last] if last is not None else None
+    if isinstance(answer, StepFinished) and (model_calls := answer.message.tool_calls):
+        message, edited = _as_run(answer.message, calls)
+        events[last or 0] = replace(answer, message=message)
+        trace, now = Trace(events), turn.seconds
+        for name in edited:
+            trace.append(Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now))
+        named = {call.id: call for call in calls}
+        for each in model_calls:
+            call = named.get(each.id)
+            if call is None or not call.events:
+                _leave_out(trace, answer.step, each, call, now)
+                continue
+            for event in call.events:
+                trace.append(replace(event, at=now + event.at))
+        return Turn(trace)
+    return Turn(Trace(events))
+
+
+def _leave_out(trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float) -> None:
+    name, arguments, _ = read_call(model_call.function.name, model_call.function.arguments)
+    planned_tool = call.tool if call is not None else None
+    tool = planned_tool.tool_name if planned_tool else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
+    trace.append(ToolStarted(step, model_call.id, name, tool, arguments, at, planned_tool.wire_name if planned_tool else ""))
+    trace.append(ToolFinished(step, model_call.id, tool, "denied", LEFT_OUT, at=at))
+
+
+def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
+    """Edit a model's answer to the arguments that were run, and list the tools whose arguments were edited."""
+    from casual_llm.messages import AssistantMessage
+
+    by_id = {call.id: call for call in calls if call.events}
+    calls_run, edited = [], []
+    for each in message.tool_calls or ():
+        call = by_id.get(each.id)
+        name, arguments, bridged = read_call(each.function.name, each.function.arguments)
+        if call is not None and call.call is not None and call.call.arguments != arguments:
+            run = call.call.arguments
+            text = run if isinstance(run, str) else json.dumps({"name": name, "arguments": run} if bridged else run)
+            function = each.function.model_copy(update={"name": CALL_TOOL if bridged else name, "arguments": text})
+            each = each.model_copy(update={"function": function})
+            edited.append(call.name)
+        calls_run.append(each)
+    # What a provider has signed would have the old arguments in it.
+    return (AssistantMessage(content=message.content, tool_calls=calls_run), edited) if edited else (message, [])
+
+
+def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
+    """Yield the events of a call and of the calls that its function made."""
+    ids = {call_id}
+    for event in trace:
+        if isinstance(event, ToolStarted) and event.parent in ids:
+            ids.add(event.call_id)
+        if getattr(event, "call_id", None) in ids:
+            yield event
+
+
+def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, ToolSpec]) -> None:
+    for call in calls:
+        now = tools.get(call.tool.tool_name) if call.tool is not None else None
+        if call.tool is None or now is None or now.as_listed == call.tool.as_listed:
+            # A tool that is gone cannot be run; its call says so.
+            continue
+        lines = ToolChange(call.tool, now).diff.splitlines()
+        more = [f"… {len(lines) - _MAX_DIFF_LINES:,} more lines"] if len(lines) > _MAX_DIFF_LINES else []
+        difference = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
+        raise UsageError(
+            f"Tool {shown(str(now.tool_name))} has changed since the model planned its call. Nothing was run:\n{difference}\n",
+            hint="Read what has changed, and plan again: session.plan(…).",
+            server=now.server,
+            tool=now.wire_name,
+        )

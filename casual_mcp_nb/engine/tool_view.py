@@ -1,0 +1,520 @@
+"""The model's view of the tools: compiled from the catalog and the selection, and cached until one of them changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import Delivery, ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, SYNTHETIC, Notice
+from casual_mcp_nb.discovery.browse import browse_tools
+from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, SyntheticTool, SyntheticToolResult, with_loaded
+from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+
+MAX_CONTENT = 12_000
+"""How many characters of its result a model reads."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+OnLog = Callable[[str, str, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTool:
+    """A person's own synthetic tool.
+
+    Args:
+        tool: The tool.
+        on_log: Called with the name of the tool, a level and a text that the person should know.
+
+    Attributes:
+        spec: What a model reads of it.
+
+    Raises:
+        UsageError: It is not a synthetic tool, or has a name that a tool of this package has.
+    """
+
+    tool: SyntheticTool
+    on_log: OnLog
+    spec: ToolSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        name, definition = getattr(self.tool, "name", None), _plain(getattr(self.tool, "definition", None))
+        if not isinstance(definition, Mapping) or not callable(getattr(self.tool, "execute", None)):
+            raise UsageError(
+                f"A {type(self.tool).__name__} is not a synthetic tool.",
+                hint="It needs a name, a definition (name, description, parameters) and an async execute(args).",
+            )
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or definition.get("name", name) != name:
+            raise UsageError(f"{shown(str(name))} cannot be the name of a tool.", hint="Use up to 64 letters, digits, _ and -.")
+        if name in BUILT_IN or name == CALL_TOOL:
+            raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
+        parameters = definition.get("parameters") or {"type": "object", "properties": {}}
+        schema = checked_schema(parameters, name)
+        spec = ToolSpec(SYNTHETIC, name, str(definition.get("description", "")), schema, wire_name=name)
+        object.__setattr__(self, "spec", spec)
+
+    def check(self, catalog: Catalog) -> None:
+        """Raise an error if a server has a tool of this name.
+
+        Raises:
+            UsageError: One has.
+        """
+        if clashing := catalog.by_wire_name.get(self.spec.name):
+            raise UsageError(
+                f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls {clashing.tool_name}.",
+                hint="Give it another name.",
+            )
+
+
+def _plain(definition: Any) -> Any:
+    """Convert a definition to a mapping, where it is casual-llm's `Tool`."""
+    if isinstance(getattr(definition, "input_schema", None), dict):
+        return {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
+    return definition
+
+
+class GuardedTool:
+    """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits.
+
+    Args:
+        own: The tool.
+        deferred: The tools that it can load.
+        loaded: Those that the conversation has loaded already.
+        delivery: How the model gets what it loads.
+    """
+
+    def __init__(
+        self,
+        own: OwnTool,
+        deferred: Collection[ToolSpec],
+        loaded: Collection[ToolName],
+        delivery: Delivery = "definitions",
+    ) -> None:
+        self._own = own
+        # Only the results of the built-in tools tell a provider what was found.
+        self._delivery: Delivery = "bridge" if delivery == "bridge" else "definitions"
+        self._deferred = deferred
+        self._loaded = set(loaded)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._own.spec.name
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition that the model reads."""
+        return dict(self._own.spec.definition)
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Run the tool."""
+        try:
+            result = await self._own.tool.execute(args)
+            content, tools = str(result.content), [self._tool_name(tool) for tool in result.newly_loaded_tools]
+        except Exception as error:
+            self._log("error", short_traceback(error))
+            return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
+        if len(content) > MAX_CONTENT:
+            content = f"{content[:MAX_CONTENT]}\n[… cut: {MAX_CONTENT:,} of {len(content):,} characters …]"
+        permitted = {tool.tool_name: tool for tool in self._deferred}
+        if outside := [str(name) for name in dict.fromkeys(tools) if name not in permitted]:
+            listed = ", ".join(map(shown, outside[:5]))
+            self._log("warning", f"Not loaded, because they are not deferred tools of this turn: {listed}.")
+        new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self._loaded]
+        content, inside = with_loaded(content, new, self._delivery)
+        self._loaded.update(tool.tool_name for tool in inside)
+        return SyntheticToolResult(content, list(inside), None)
+
+    def _tool_name(self, tool: Any) -> ToolName:
+        """Identify a tool: one of ours, or one of the MCP SDK's, which knows only its name."""
+        if isinstance(tool, ToolSpec):
+            return tool.tool_name
+        named = (each.tool_name for each in self._deferred if tool.name == each.wire_name or tool.name in each.aliases)
+        return next(named, ToolName("", tool.name))
+
+    def _log(self, level: str, text: str) -> None:
+        self._own.on_log(self.name, level, text)
+
+
+DEFINITION: Mapping[str, Any] = {
+    "name": CALL_TOOL,
+    "description": "Call a tool that was found.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "The tool"},
+            "arguments": {"type": "object", "description": "By its schema"},
+        },
+        "required": ["name", "arguments"],
+    },
+}
+
+_USAGE = f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…", "arguments": {{…}}}}'
+_MAX_PROBLEM = 500
+
+
+class CallTool:
+    """Offers `call_tool`. Its calls are run as those of the tools that they name; this answers those that name none."""
+
+    name = CALL_TOOL
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition sent to the model: `name`, `description` and `parameters`. It never changes."""
+        return dict(DEFINITION)
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Build an error that explains how to use the tool."""
+        return SyntheticToolResult(f"Error: {_USAGE}.", [], None)
+
+
+def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
+    """Format the error for arguments that do not match a tool's schema, with the schema."""
+    lines = [f"- {' '.join(problem.split())[:_MAX_PROBLEM]}" for problem in problems]
+    schema = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
+    head = f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not called:"
+    return "\n".join([head, *lines, f"Schema of arguments: {schema}"])
+
+
+ASSUMED_WINDOW = 128_000
+"""The context window, in tokens, of a model whose own is unknown, for deciding whether to defer."""
+MAX_NOTICES = 20
+
+
+@dataclass(frozen=True)
+class ToolView:
+    """The tools of a catalog under a selection.
+
+    Args:
+        catalog: All tools.
+        selection: What the person chose, as it was when the view was compiled, with an `auto` decided; not to be edited.
+        loaded: The tools whose definitions are sent with every request.
+        deferred: The tools that a search can find.
+        blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
+        problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
+        excluded: Tools that are not offered because the config leaves them out.
+        own: The person's own synthetic tools, which are always loaded.
+        instructions: By server, what it says about its use, for the manifest.
+    """
+
+    catalog: Catalog
+    selection: Selection
+    loaded: tuple[ToolSpec, ...]
+    deferred: tuple[ToolSpec, ...]
+    blocked: frozenset[ToolName] = frozenset()
+    problem: str = ""
+    excluded: frozenset[ToolName] = frozenset()
+    own: tuple[OwnTool, ...] = ()
+    instructions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    async def measure(self) -> None:
+        """Count all tokens, on another thread if there are many tools."""
+        if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
+            await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
+
+    async def searchable(self, whole: bool = False) -> ToolSearchIndex:
+        """Build the search index on another thread, so that the event loop is not held; the same one every time.
+
+        Args:
+            whole: Whether it covers the loaded tools too.
+        """
+        name = "whole_index" if whole else "index"
+        if name not in self.__dict__:
+            await asyncio.to_thread(getattr, self, name)
+        index: ToolSearchIndex = getattr(self, name)
+        return index
+
+    @cached_property
+    def notices(self) -> tuple[Notice, ...]:
+        """The notices on loaded tools whose definitions are too long for a model."""
+        return cut_notices(self.loaded)
+
+    @cached_property
+    def selection_key(self) -> str:
+        """The key of the selection."""
+        return self.selection.key()
+
+    @cached_property
+    def definitions(self) -> tuple[Mapping[str, Any], ...]:
+        """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools."""
+        synthetic = (tool.definition for tool in self.synthetic_tools().values())
+        return (*(tool.definition for tool in self.loaded), *synthetic)
+
+    @cached_property
+    def loaded_by_name(self) -> Mapping[str, ToolSpec]:
+        """The loaded tools by wire name."""
+        return {tool.wire_name: tool for tool in self.loaded}
+
+    @cached_property
+    def deferred_by_name(self) -> Mapping[str, ToolSpec]:
+        """The deferred tools by wire name."""
+        return {tool.wire_name: tool for tool in self.deferred}
+
+    @cached_property
+    def manifest(self) -> str:
+        """The manifest of the deferred tools; empty if there are none."""
+        budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
+        if self.selection.strategy == "browse":
+            return list_servers(self.deferred, budget)
+        return generate_manifest(self.deferred, budget, self.instructions)
+
+    @cached_property
+    def index(self) -> ToolSearchIndex:
+        """The search index over the deferred tools, built when it is first needed."""
+        from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+        return ToolSearchIndex(self.deferred)
+
+    @cached_property
+    def whole_index(self) -> ToolSearchIndex:
+        """The search index over all tools that the selection includes."""
+        from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+        return ToolSearchIndex((*self.loaded, *self.deferred)) if self.loaded else self.index
+
+    @cached_property
+    def loaded_tokens(self) -> int:
+        """Estimated tokens of the definitions of the loaded tools and of the person's own."""
+        return sum(tool.tokens for tool in (*self.loaded, *self.own_specs))
+
+    @cached_property
+    def manifest_tokens(self) -> int:
+        """Estimated tokens of the manifest."""
+        return estimate_tokens(self.manifest)
+
+    @cached_property
+    def search_tool_tokens(self) -> int:
+        """Estimated tokens of the search or browsing tools, without the manifest; 0 if there are none."""
+        return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
+
+    @cached_property
+    def own_specs(self) -> tuple[ToolSpec, ...]:
+        """The definitions of the person's own synthetic tools, as the model reads them."""
+        return tuple(own.spec for own in self.own)
+
+    @cached_property
+    def synthetic_specs(self) -> tuple[ToolSpec, ...]:
+        """The search or browsing tools as specs; none if nothing is deferred."""
+        own = {spec.name for spec in self.own_specs}
+        definitions = [tool.definition for name, tool in self.synthetic_tools().items() if name not in own]
+        return tuple(
+            ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in definitions
+        )
+
+    @cached_property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """The tools that a conversation starts with: the loaded tools and the synthetic ones."""
+        return (*self.loaded, *self.own_specs, *self.synthetic_specs)
+
+    @cached_property
+    def undeferred_tokens(self) -> int:
+        """Estimated tokens of all definitions if every tool were loaded."""
+        return self.loaded_tokens + sum(tool.tokens for tool in self.deferred)
+
+    @property
+    def first_call_tokens(self) -> int:
+        """Estimated tokens with which a conversation starts: definitions, search tool and manifest."""
+        return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
+
+    @property
+    def bridged(self) -> bool:
+        """Whether the model calls the tools that it finds through `call_tool`."""
+        return self.selection.delivery == "bridge" and bool(self.deferred)
+
+    def synthetic_tools(
+        self,
+        discovered: Iterable[ToolName] = (),
+        delivery: Delivery | None = None,
+        used: Set[ToolName] = frozenset(),
+    ) -> dict[str, SyntheticTool]:
+        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
+
+        Args:
+            discovered: The tools that the conversation has already loaded.
+            delivery: How the model gets what it finds; None for what follows from the selection alone.
+            used: The tools that it has called; may grow.
+
+        Returns:
+            The tools by name.
+        """
+        discovered = tuple(discovered)
+        delivery = delivery or ("bridge" if self.bridged else "definitions")
+        own: dict[str, SyntheticTool] = {
+            each.spec.name: GuardedTool(each, self.deferred, discovered, delivery) for each in self.own
+        }
+        if not self.deferred:
+            return own
+        if delivery == "bridge":
+            own[CallTool.name] = CallTool()
+        if self.selection.strategy == "browse":
+            return own | browse_tools(
+                self.deferred,
+                categories=self.manifest,
+                index=lambda: self.index,
+                max_active_tools=self.selection.max_active_tools,
+                max_active_tokens=self.selection.max_active_tokens,
+                loaded=discovered,
+                always=self.loaded,
+                delivery=delivery,
+                instructions=self.instructions,
+            )
+        search = SearchToolsTool(
+            self.deferred,
+            index=lambda: self.index,
+            manifest=self.manifest,
+            max_search_results=self.selection.max_search_results,
+            max_search_tokens=self.selection.max_search_tokens,
+            loaded=discovered,
+            used=used,
+            always=self.loaded,
+            delivery=delivery,
+        )
+        return own | {search.name: search}
+
+    @property
+    def loader(self) -> str:
+        """Name of the tool that loads deferred tools."""
+        return LOAD_TOOLS if self.selection.strategy == "browse" else SearchToolsTool.name
+
+
+def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
+    """Build a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
+    cut = [tool for tool in tools if tool.cuts]
+    notices = [
+        Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
+        for tool in cut[:MAX_NOTICES]
+    ]
+    more = [Notice(f"{len(cut) - MAX_NOTICES:,} more tools are too long for a model and were cut.")]
+    return (*notices, *more) if len(cut) > MAX_NOTICES else tuple(notices)
+
+
+def compile_view(
+    catalog: Catalog,
+    selection: Selection,
+    tool_sets: Mapping[str, ToolSetConfig],
+    blocked: frozenset[ToolName] = frozenset(),
+    excluded: frozenset[ToolName] = frozenset(),
+    own: tuple[OwnTool, ...] = (),
+    instructions: Mapping[str, str] | None = None,
+    window: int | None = None,
+) -> ToolView:
+    """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
+
+    A toolset that does not exist any more includes nothing; a turn refuses it, and displays show the problem.
+
+    Args:
+        catalog: All tools.
+        selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
+        tool_sets: The toolsets that the selection can name.
+        blocked: Tools that are left out because they changed.
+        excluded: Tools that are left out by the config.
+        own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
+            another tool.
+        instructions: By server, what it says about its use; for the manifest, if the selection allows it.
+        window: Context window of the model in tokens; None if unknown.
+    """
+    selection = selection.snapshot()
+    problem = ""
+    try:
+        tool_set = resolve_tool_set(selection.tool_set, tool_sets)
+    except UnknownNameError as error:
+        tool_set, problem = ToolSetConfig(), str(error)
+    off = blocked.union(excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool))
+    permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
+    if selection.discovery == "auto":
+        _decide(selection, permitted, window or ASSUMED_WINDOW)
+    loaded, deferred = partition_tools(
+        permitted,
+        selection.servers,
+        discovery=selection.discovery is True,
+        defer_all=selection.defer_all,
+        always_loaded=selection.always_loaded,
+    )
+    if tool_set is not None and not tool_set.servers:
+        own = ()
+    elif any(each.spec.name in catalog.by_wire_name for each in own):
+        own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
+    shown_instructions = instructions if instructions and selection.instructions else {}
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions)
+
+
+def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
+    """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their share of the window."""
+    tools = [tool for tool in tools if tool.restriction is None and selection.servers.get(tool.server) != "off"]
+    selection.discovery = sum(tool.tokens for tool in tools) > window * selection.auto_threshold / 100
+    if selection.discovery and not any(selection.servers.get(tool.server) == "deferred" for tool in tools):
+        selection.defer_all = True
+
+
+class ViewCache:
+    """Caches the last compiled views: those of the chat's selection and of single turns that differ from it."""
+
+    def __init__(self, size: int = 8) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self.catalog = Catalog()
+        self._blocked: frozenset[ToolName] = frozenset()
+        self._own: tuple[OwnTool, ...] = ()
+        self._views: dict[str, ToolView] = {}
+
+    def get(
+        self,
+        catalog: Catalog,
+        selection: Selection,
+        tool_sets: Mapping[str, ToolSetConfig],
+        blocked: frozenset[ToolName] = frozenset(),
+        excluded: frozenset[ToolName] = frozenset(),
+        own: tuple[OwnTool, ...] = (),
+        instructions: Mapping[str, str] | None = None,
+        window: int | None = None,
+    ) -> ToolView:
+        """Compile the view for these, or reuse it if they have not changed; for any thread.
+
+        The instructions of servers are those of the catalog: another text needs another catalog.
+        """
+        with self._lock:
+            return self._get(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
+
+    def _get(
+        self,
+        catalog: Catalog,
+        selection: Selection,
+        tool_sets: Mapping[str, ToolSetConfig],
+        blocked: frozenset[ToolName],
+        excluded: frozenset[ToolName],
+        own: tuple[OwnTool, ...],
+        instructions: Mapping[str, str] | None,
+        window: int | None,
+    ) -> ToolView:
+        if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
+            self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
+        # A toolset can be given another content under the same name.
+        named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
+        window = window if selection.discovery == "auto" else None
+        view = self._views.get(f"{selection.key()} {named!r} {window}")
+        if view is None:
+            # A copy: the selection can be edited meanwhile.
+            selection = selection.snapshot()
+            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
+            if len(self._views) >= self._size:
+                self._views.pop(next(iter(self._views)))
+            self._views[f"{selection.key()} {named!r} {window}"] = view
+        return view

@@ -1,0 +1,321 @@
+"""Views of how well tools are found, and of a catalog's defects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.views import model_words
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+    fraction,
+)
+from casual_mcp_nb.experiments.results import (
+    FIGURES,
+    ComparedRun,
+    Comparison,
+    DiscoveryEffect,
+    Evaluation,
+    Figure,
+    FigureName,
+    Lint,
+    LintFinding,
+    Miss,
+    RunStatus,
+    StrategyScore,
+    WayResult,
+    price_of,
+)
+
+_TITLES: dict[FigureName, str] = {
+    "steps": "Steps",
+    "calls": "Calls",
+    "searches": "Searches",
+    "tokens_in_full": "Input in full",
+    "tokens_reused": "Input reused",
+    "output_tokens": "Output",
+    "seconds": "Time",
+    "cost": "Cost",
+}
+_BLUE = 2
+_COLOURS: dict[FigureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
+"""The colours of bars; all others are grey."""
+_MARKS: dict[RunStatus, Status] = {
+    "waiting": Status("… waiting", "quiet"),
+    "running": Status("▸ running", "busy"),
+    "done": Status("✓ done", "good"),
+    "failed": Status("✗ failed", "bad"),
+    "stopped": Status("■ stopped", "quiet"),
+}
+_MAX_TOOLS = 6
+
+
+def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
+    """Show the progress, the conclusions in sentences, a table of the variants, and the answers."""
+    blocks: list[Block] = [_progress(comparison)]
+    if comparison.status != "running" and (sentences := list(_sentences(comparison))):
+        blocks.append(TextBlock("\n".join(sentences)))
+    blocks.append(_table(comparison, limits))
+    if len(comparison.prompts) > 1:
+        tables = [
+            Section(prompt, (_table(comparison.of_prompt(prompt), limits),))
+            for prompt in comparison.prompts[: max(2, limits.rows // 3)]
+        ]
+        blocks.append(Section("By prompt", tuple(tables), fold="closed", note=words.count(len(comparison.prompts), "prompt")))
+    if any(len(result.done) > 1 for result in comparison.values()):
+        blocks.append(Section("Spread", (_spread(comparison, limits),), fold="closed", note="lowest and highest of a run"))
+    blocks.append(_answers(comparison, limits))
+    counts = {"prompt": len(comparison.prompts), "way": len(comparison), "repeat": comparison.repeats}
+    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "way")
+    return View("comparison", "Comparison", tuple(blocks), note=note)
+
+
+def _progress(comparison: Comparison) -> Line:
+    ended, runs = comparison.ended, len(comparison.runs)
+    figures = [f"{ended:,} of {words.count(runs, 'run')}" if ended < runs else words.count(runs, "run")]
+    if run := comparison.running:
+        repeat = f", repeat {run.repeat + 1:,} of {comparison.repeats:,}" if comparison.repeats > 1 else ""
+        prompt = f", prompt {comparison.prompts.index(run.prompt) + 1:,}" if len(comparison.prompts) > 1 else ""
+        figures.append(f"{run.way.name}{prompt}{repeat}")
+    models = {(run.model, run.provider) for run in comparison.runs if run.model}
+    if len(models) == 1:
+        figures.append(model_words(*models.pop()))
+    failed = sum(run.status == "failed" for run in comparison.runs)
+    figures += [f"{failed:,} failed" if failed else "", words.seconds(comparison.seconds)]
+    return Line(_MARKS[comparison.status], tuple(filter(None, figures)), data=(("part", "figures"),))
+
+
+def _sentences(comparison: Comparison) -> Iterator[str]:
+    """Write which variant costs least, where discovery loses, and the limits of these figures."""
+    if best := comparison.cheapest:
+        yield _cheapest(comparison, best)
+    for effect in comparison.discovery_effects:
+        if sentence := _effect(effect):
+            yield sentence
+    with_discovery = [run for result in comparison.comparable for run in result.done if run.discovery]
+    if with_discovery and not any(run.deferred for run in with_discovery):
+        yield "No tool is deferred here, so discovery makes no difference: defer a server, or set defer_all."
+    if comparison.cheapest and not any(result.checked for result in comparison.values()):
+        yield "Whether the answers are right was not checked: read them below, or give check=…."
+
+
+def _cheapest(comparison: Comparison, best: WayResult) -> str:
+    results = comparison.comparable
+    prices = {result.way.name: price_of(result, results) for result in results}
+    price, currency = prices[best.way.name]
+    cheaper = [name for name, (other, _) in prices.items() if other < price]
+    others = [other for name, (other, _) in prices.items() if name != best.way.name and name not in cheaper]
+    wrong = f" {words.listed(cheaper, 3)} cost{'s' if len(cheaper) == 1 else ''} less, but {_less_right(best)}."
+    more = wrong if cheaper else ""
+    if others and not cheaper and max(others) == price:
+        return f"All ways cost the same: per run {_price(price, currency, best)}."
+    than = words.difference(round(price * 10_000), round(max(others) * 10_000)) if others else ""
+    compared = f"; that is {than} than the most expensive way" if than else ""
+    least = "Of the ways that are right most often, " if cheaper else ""
+    name = best.way.name
+    return f"{least}{name if least else _capital(name)} costs least: per run {_price(price, currency, best)}{compared}.{more}"
+
+
+def _less_right(best: WayResult) -> str:
+    return "less often right" if best.checked else "fail more often"
+
+
+def _effect(effect: DiscoveryEffect) -> str:
+    """Write a sentence where discovery loses; empty where it does not."""
+    if not effect.loses:
+        return ""
+    parts = []
+    if effect.costs_more:
+        more = words.difference(round(effect.price * 10_000), round(effect.every_tool_loaded * 10_000))
+        loaded = "every tool loaded" if effect.off is None else effect.off.name
+        estimated = " (estimated)" if effect.off is None else ""
+        parts.append(f"{effect.on.name} costs {more} than {loaded}{estimated}" if more else "")
+    if effect.fewer_right:
+        parts.append(f"{effect.on.name} is right {words.percent(effect.fewer_right)} less often")
+    return f"Discovery loses here: {' and '.join(filter(None, parts))}."
+
+
+def _price(price: float, currency: str | None, result: WayResult) -> str:
+    if currency is not None:
+        return str(Cost(price, currency))
+    return f"{words.about(round(price), result.origin)} input tokens, reused ones counted as a tenth"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:] if text.startswith("discovery") else text
+
+
+def _table(comparison: Comparison, limits: DisplayLimits) -> Table:
+    results = list(comparison.values())[: limits.rows]
+    figures = {name: [result.figure(name) for result in results] for name in FIGURES}
+    names = [name for name in FIGURES if name != "cost" or any(figures["cost"])]
+    checked = any(result.checked for result in results)
+    titles = columns("Way", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
+    rows = tuple(
+        (
+            result.way.name,
+            _runs(result),
+            *((_right(result),) if checked else ()),
+            *(_bar(name, figures[name][number], figures[name], result) for name in names),
+        )
+        for number, result in enumerate(results)
+    )
+    return Table(titles, rows, len(comparison) - len(results))
+
+
+def _runs(result: WayResult) -> Cell:
+    done, runs = len(result.done), len(result.runs)
+    text = f"{done:,} of {runs:,}" if done < runs else f"{runs:,}"
+    return Status(f"{text}, {result.failed:,} failed", "bad") if result.failed else text
+
+
+def _right(result: WayResult) -> Cell:
+    if result.right is None:
+        return words.UNKNOWN
+    return Status(f"{result.right:,} of {result.checked:,}", "good" if result.right == result.checked else "bad")
+
+
+def _bar(name: FigureName, figure: Figure | None, column: list[Figure | None], result: WayResult) -> Bar:
+    most = max((each.mean for each in column if each), default=0.0)
+    mean = figure.mean if figure else None
+    return Bar(_number(name, mean, result), fraction(mean, most), _COLOURS.get(name, 0), narrow=True)
+
+
+def _number(name: FigureName, value: float | None, result: WayResult) -> str:
+    match name:
+        case "seconds":
+            return words.seconds(value)
+        case "cost":
+            return words.UNKNOWN if value is None else str(Cost(value, result.currency or "")).partition(" (")[0]
+        case "tokens_in_full" | "tokens_reused" | "output_tokens":
+            origins: dict[str, Origin] = {"tokens_in_full": result.origin, "tokens_reused": result.reused_origin}
+            return words.about(None if value is None else round(value), origins.get(name, "reported"))
+        case _:
+            return words.UNKNOWN if value is None else f"{value:.1f}".removesuffix(".0")
+
+
+def _spread(comparison: Comparison, limits: DisplayLimits) -> Table:
+    results = list(comparison.values())[: limits.rows]
+    names = [name for name in FIGURES if any(result.figure(name) for result in results)]
+
+    def row(result: WayResult) -> Iterator[Cell]:
+        yield result.way.name
+        for name in names:
+            figure = result.figure(name)
+            low, high = (_number(name, value, result) for value in ((figure.low, figure.high) if figure else (None, None)))
+            yield low if low == high else f"{low} to {high}"
+
+    rows = tuple(tuple(row(result)) for result in results)
+    return Table(columns("Way", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
+
+
+def _answers(comparison: Comparison, limits: DisplayLimits) -> Section:
+    begun = [run for prompt in comparison.prompts for run in comparison.of_prompt(prompt).runs if run.status != "waiting"]
+    sections = tuple(_answer(run, comparison, limits) for run in begun[: limits.rows])
+    more = (TextBlock(f"{len(begun) - limits.rows:,} more"),) if len(begun) > limits.rows else ()
+    prompt = (TextBlock(comparison.prompts[0], label="Prompt"),) if len(comparison.prompts) == 1 else ()
+    return Section("Answers", (*prompt, *sections, *more))
+
+
+def _answer(run: ComparedRun, comparison: Comparison, limits: DisplayLimits) -> Section:
+    notes = [
+        run.prompt if len(comparison.prompts) > 1 else "",
+        f"repeat {run.repeat + 1:,}" if comparison.repeats > 1 else "",
+        words.listed(run.tools, _MAX_TOOLS),
+    ]
+    blocks: list[Block] = []
+    if run.error:
+        blocks.append(Line(Status(run.error, _MARKS[run.status].tone)))
+    if run.problem:
+        blocks.append(Line(Status(run.problem, "bad")))
+    if run.answer or not run.error:
+        blocks.append(TextBlock(run.answer or "No text.", limit=limits.text, prose=bool(run.answer)))
+    note = " · ".join(filter(None, notes))
+    return Section(run.way.name, tuple(blocks), mark=_mark(run), note=note, fold="closed")
+
+
+def _mark(run: ComparedRun) -> Status:
+    if run.status == "done" and run.right is not None:
+        return Status("✓ right", "good") if run.right else Status("✗ wrong", "bad")
+    return _MARKS[run.status]
+
+
+_SCORES = (
+    "Strategy",
+    "Any need met",
+    "Needs met",
+    "All needs met",
+    "MRR",
+    "Right server",
+    "Tokens loaded #",
+    "Misses #",
+)
+
+
+def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
+    """Show a row of figures for each strategy, and its misses with the reason for each."""
+    scores = evaluation.scores[: limits.rows]
+    facts = (
+        ("Cases", words.count(evaluation.cases, "case")),
+        ("Searched", words.count(evaluation.tools, "tool")),
+        ("Results counted", f"top {evaluation.k:,} of each search"),
+        ("All definitions", words.tokens(evaluation.definition_tokens, "estimated")),
+        ("Manifest", words.tokens(evaluation.manifest_tokens, "estimated")),
+    )
+    table = Table(columns(*_SCORES), tuple(map(_score_row, scores)), len(evaluation.scores) - len(scores))
+    each = max(2, limits.rows // max(1, len(scores)))
+    misses = [_misses(score, each) for score in scores if score.misses]
+    return View("evaluation", "Discovery evaluation", (KeyValues(facts), table, *misses))
+
+
+def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
+    shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
+    bars = tuple(Bar(f"{share:.2f}", share, narrow=True) for share in shares)
+    return (Name(score.name), *bars, words.about(round(score.loaded_tokens), "estimated"), words.number(len(score.misses)))
+
+
+def _misses(score: StrategyScore, limit: int) -> Section:
+    rows = tuple(_miss_row(miss) for miss in score.misses[:limit])
+    table = Table(columns("Query", "Wanted", "Found", "Why"), rows, len(score.misses) - len(rows))
+    return Section(f"Misses of {score.name}", (table,), note=words.count(len(score.misses), "case"), fold="closed")
+
+
+def _miss_row(miss: Miss) -> tuple[Cell, ...]:
+    wanted = "; ".join(" or ".join(map(str, sorted(need))) for need in miss.unmet)
+    return (miss.case.query, wanted, _names(miss.found) or "nothing", miss.reason)
+
+
+def lint_view(lint: Lint, limits: DisplayLimits) -> View:
+    """Show the findings by kind, folded."""
+    note = f"{words.count(len(lint), 'finding')} in {words.count(lint.tools, 'tool')}"
+    kinds = lint.by_kind()
+    if not kinds:
+        return View("lint", "Catalog lint", (TextBlock("No findings."),), note=note)
+    each = max(2, limits.rows // len(kinds))
+    blocks: list[Block] = [_findings(kind, findings, each) for kind, findings in kinds.items()]
+    return View("lint", "Catalog lint", tuple(blocks), note=note)
+
+
+def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Section:
+    rows = tuple((Name(str(finding.tool)), finding.text) for finding in findings[:limit])
+    table = Table(columns("Tool", "Finding"), rows, len(findings) - len(rows))
+    return Section(kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed")
+
+
+def _names(names: Iterable[ToolName]) -> str:
+    return ", ".join(map(str, names))

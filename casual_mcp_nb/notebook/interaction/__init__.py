@@ -1,1 +1,0 @@
-"""Questions of a running turn to the person: approvals, forms and pages of servers, pauses before a model call."""

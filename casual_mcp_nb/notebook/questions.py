@@ -1,0 +1,657 @@
+"""Questions of a running turn: whether a call may run, and how to continue at a pause in step mode.
+
+A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from itertools import islice
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
+from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
+from casual_mcp_nb.errors import UsageError, shown
+
+FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
+
+MAX_FIELDS = 40
+MAX_CHOICES = 200
+MAX_NOTE = 500
+MAX_DEFAULT = 4_000
+_EMAIL = re.compile(
+    r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I | re.A
+)
+"""What browsers accept: https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address."""
+_YES = ("y", "yes", "true", "1")
+_NO = ("n", "no", "false", "0")
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One field of a form. Title, description and labels are cleaned, since the server wrote them.
+
+    Args:
+        name: The property's name.
+        title: Its label.
+        kind: What it takes; `choice` is one of `choices`, `choices` any number of them.
+        description: What it is for.
+        required: Whether it must be filled in.
+        default: What the server suggests, as it would be sent; None if there is nothing, or it is invalid.
+        choices: The values with their labels.
+        minimum: The smallest number, or the minimum length of a string.
+        maximum: The largest number, or the maximum length of a string.
+        format: What a text must be: `email`, `uri`, `date` or `date-time`; empty for any text.
+    """
+
+    name: str
+    title: str
+    kind: FieldKind
+    description: str = ""
+    required: bool = False
+    default: Any = None
+    choices: tuple[tuple[str, str], ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    format: str = ""
+
+
+def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """Parse the fields of a form; fields that MCP does not allow in its schema become text fields."""
+    whole = SchemaReader(schema)
+    return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
+
+
+def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate the input, and convert it to the types of the fields.
+
+    A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
+
+    Raises:
+        UsageError: A field is missing, invalid or unknown; the message names it.
+    """
+    unknown = next((name for name in values if name not in {field.name for field in fields}), None)
+    if unknown is not None:
+        raise UsageError(
+            f"The form has no field {shown(str(unknown))}.", hint=f"It has: {', '.join(shown(field.name) for field in fields)}."
+        )
+    given = {
+        field.name: field.default
+        if field.name not in values and field.default is not None
+        else _value(field, values.get(field.name))
+        for field in fields
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _field(name: str, part: SchemaReader, required: bool) -> FormField:
+    kind = _kind(part)
+    low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
+    field = FormField(
+        name=name,
+        title=_words(part.text("title"), 100) or _label(name),
+        kind=kind,
+        description=_words(part.description, MAX_NOTE),
+        required=required,
+        choices=_choices(part.items if kind == "choices" else part),
+        minimum=part.number(low),
+        maximum=part.number(high),
+        format=part.text("format") if kind == "text" and part.text("format") in FORMATS else "",
+    )
+    return replace(field, default=_default(field, part.schema.get("default")))
+
+
+def _kind(part: SchemaReader) -> FieldKind:
+    match part.types:
+        case ("boolean",):
+            return "boolean"
+        case ("integer",):
+            return "integer"
+        case ("number",):
+            return "number"
+        case ("array",) if _choices(part.items):
+            return "choices"
+    return "choice" if _choices(part) else "text"
+
+
+def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
+    if part is None:
+        return ()
+    names = part.schema.get("enumNames")
+    labels = names if isinstance(names, list) and len(names) == len(part.choices) else part.choices
+    # A choice with labels is written as options that each allow one value.
+    titled = [(value, option.text("title") or value) for option in part.options for value in option.choices[:1]]
+    pairs = list(zip(part.choices, labels, strict=True)) or titled
+    return tuple((str(value), _label(str(label))) for value, label in pairs[:MAX_CHOICES])
+
+
+def _default(field: FormField, value: Any) -> Any:
+    """Check a default, and drop it if it has invisible characters, which nobody would see when it is sent."""
+    from casual_mcp_nb.display.words import clean
+
+    match field.kind, value:
+        case "boolean", bool():
+            return value
+        case "text", "" if not field.minimum:
+            return value
+        case "text" | "choice", str() if len(value) <= MAX_DEFAULT and clean(value) == value:
+            pass
+        case (("integer" | "number"), int() | float()) if not isinstance(value, bool):
+            pass
+        case "choices", list() if len(value) <= MAX_CHOICES and all(isinstance(item, str) for item in value):
+            if not value:
+                return []
+        case _:
+            return None
+    try:
+        return _value(field, value)
+    except UsageError:
+        return None
+
+
+def _words(text: str, limit: int) -> str:
+    from casual_mcp_nb.display.words import clean, cut
+
+    return clean(cut(text, limit))
+
+
+def _label(text: str) -> str:
+    from casual_mcp_nb.display.words import cut, one_line
+
+    return one_line(cut(text, 100))
+
+
+def _value(field: FormField, given: Any) -> Any:
+    if given is None or given == "" or (given == [] and field.kind == "choices"):
+        if field.required:
+            raise UsageError(f"{shown(field.title)} must be filled in.")
+        return None
+    match field.kind:
+        case "boolean":
+            return _truth(field, given)
+        case "integer" | "number":
+            return _within(field, _number(field, given))
+        case "choice":
+            return _chosen(field, given)
+        case "choices":
+            return [_chosen(field, item) for item in (given if isinstance(given, list | tuple | set) else [given])]
+    text = str(given)
+    _within(field, len(text), " characters")
+    return _formatted(field, text.strip()) if field.format else text
+
+
+def _formatted(field: FormField, text: str) -> str:
+    description, is_valid = FORMATS[field.format]
+    try:
+        valid = is_valid(text)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{shown(field.title)} takes {description}, not {shown(text)}.")
+    return text
+
+
+def _is_date(text: str) -> bool:
+    return len(text) == 10 and text[4] == text[7] == "-" and bool(date.fromisoformat(text))
+
+
+def _is_date_time(text: str) -> bool:
+    return len(text) > 10 and text[10] in "Tt" and datetime.fromisoformat(text.upper()).tzinfo is not None
+
+
+def _is_uri(text: str) -> bool:
+    parts = urlsplit(text)
+    return bool(parts.scheme) and bool(parts.netloc or parts.path) and text.isascii() and not set(text) & set(' <>"{}|\\^`')
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "email": ("an e-mail address such as ada@example.com", lambda text: len(text) <= 320 and _EMAIL.fullmatch(text)),
+    "uri": ("an address such as https://example.com", _is_uri),
+    "date": ("a date such as 2026-07-28", _is_date),
+    "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
+}
+"""The formats of a form's texts, each with what it takes and the check;
+see https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
+
+
+def _truth(field: FormField, given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    word = str(given).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise UsageError(f"{shown(field.title)} takes yes or no, not {shown(str(given))}.")
+    return word in _YES
+
+
+def _number(field: FormField, given: Any) -> float:
+    try:
+        number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
+    except ValueError:
+        raise UsageError(f"{shown(field.title)} takes a number, not {shown(str(given))}.") from None
+    if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
+        raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
+    return int(number) if field.kind == "integer" else number
+
+
+def _within(field: FormField, number: float, unit: str = "") -> float:
+    if field.minimum is not None and number < field.minimum:
+        raise UsageError(f"{shown(field.title)} takes at least {field.minimum:g}{unit}.")
+    if field.maximum is not None and number > field.maximum:
+        raise UsageError(f"{shown(field.title)} takes at most {field.maximum:g}{unit}.")
+    return number
+
+
+def _chosen(field: FormField, given: Any) -> str:
+    for value, label in field.choices:
+        if str(given) in (value, label):
+            return value
+    raise UsageError(f"{shown(field.title)} takes one of: {', '.join(label for _, label in field.choices)}.")
+
+
+Channel = Literal["input", "panel"]
+"""Where the person is asked: at a prompt of `input()` in the running cell, or where `session.questions` are shown, as in the
+panel."""
+
+MAX_DIFFERENCE = 20_000
+
+
+class Question(ABC):
+    """A question to the person.
+
+    Args:
+        channel: Where it is asked.
+        server: The server that it is about, if any.
+
+    Attributes:
+        kind: `approval`, `form`, `link` or `step`.
+        id: Identifies it.
+        future: Becomes the answer.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, channel: Channel, server: str | None = None) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.channel: Channel = channel
+        self.server = server
+        self.future: Future[Any] = Future()
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """Everything that the person must know to answer."""
+
+    @abstractmethod
+    def expire(self, why: str) -> None:
+        """Give the harmless answer, because nobody will answer.
+
+        Args:
+            why: Why nobody will answer.
+        """
+
+    def no_one_to_ask(self) -> None:
+        """Give the answer for when there is no one to ask."""
+        self.expire("No one is available to answer.")
+
+    def _settle(self, answer: Any) -> None:
+        try:
+            self.future.set_result(answer)
+        except InvalidStateError:
+            raise not_open() from None
+
+    def _settle_with(self, error: Exception) -> None:
+        try:
+            self.future.set_exception(error)
+        except InvalidStateError:
+            raise not_open() from None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>\n{self.text}"
+
+
+_ALLOW_SERVER = ("approve_for_server", "Allow this server in this conversation")
+_ALLOW_ONCE = ("approve", "Allow once")
+_ALWAYS_ALLOW = ("approve_for_conversation", "Always allow in this conversation")
+_ALWAYS_ALLOW_TOOL = ("approve_for_conversation", "Always allow this tool in this conversation")
+_DENY = ("deny", "Deny")
+
+_REASONS = {
+    "always": "Calls of this tool always wait for your approval.",
+    "destructive": "This tool can delete or overwrite data.",
+    "unannotated": "The server does not say whether this tool can delete or overwrite data.",
+    "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
+    "outgoing": "It sends this to other people in your name and cannot be undone. Each call waits for your approval.",
+    "sampling": "Your model would answer these messages of the server, at your cost; the server gets the answer (deprecated).",
+}
+
+
+class ApprovalQuestion(Question):
+    """Whether a call may run.
+
+    Args:
+        channel: Where it is asked.
+        request: The call.
+
+    Attributes:
+        tool: The tool, with its server and what the server claims about it.
+        arguments: The complete arguments.
+        policy: The policy that wants approval.
+        reason: Why approval is needed, see `Reason`.
+        change: How the tool's definition has changed; None if it has not.
+    """
+
+    kind = "approval"
+
+    def __init__(self, channel: Channel, request: ApprovalRequest) -> None:
+        super().__init__(channel, request.tool.server)
+        self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
+        self.reason, self.change = request.reason, request.change
+
+    @property
+    def written(self) -> str:
+        """The complete arguments, with nothing hidden and nothing cut.
+
+        What goes out in the user's name is written in its own letters, so that it can be read; all else in ASCII.
+        """
+        text = json.dumps(self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str)
+        return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The server's claims about the tool, in words."""
+        return _claims(self.tool)
+
+    @property
+    def choices(self) -> tuple[tuple[str, str], ...]:
+        """The possible answers, each with its label, the suggested one first."""
+        if self.reason == "unannotated":
+            return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
+        if self.reason in ONE_BY_ONE:
+            return _ALLOW_ONCE, _DENY
+        return _ALLOW_ONCE, _ALWAYS_ALLOW, _DENY
+
+    @property
+    def why(self) -> str:
+        """Why approval is needed, in a sentence."""
+        return _REASONS[self.reason]
+
+    @property
+    def difference(self) -> str:
+        """How the tool's definition has changed: the server's claims, then old and new text. Empty if it has not."""
+        from casual_mcp_nb.display.words import clean, cut
+
+        if self.change is None:
+            return ""
+        before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
+        claims = f"The server claimed of it before: {before}; now: {now}."
+        return f"{claims}\n{clean(cut(self.change.diff, MAX_DIFFERENCE))}"
+
+    @property
+    def text(self) -> str:
+        """Server, tool, the reason, the complete arguments, and the changes."""
+        claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
+        title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
+        parts = [title, f"{self.why}{claims}", f"Complete arguments:\n{self.written}", self.difference]
+        return "\n".join(filter(None, parts))
+
+    def approve(self, for_conversation: bool = False) -> None:
+        """Let the call run.
+
+        Args:
+            for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
+
+        Raises:
+            UsageError: Such calls, and a server's messages, are approved one by one; the question stays open.
+        """
+        if for_conversation and self.reason in ONE_BY_ONE:
+            raise UsageError("This cannot be approved for the whole conversation.", hint="Approve this one.")
+        self._settle(Decision(True, "tool" if for_conversation else "call"))
+
+    def approve_for_server(self) -> None:
+        """Let the call run, and do not ask again in this conversation for this server's tools.
+
+        This covers tools that do not claim to be destructive, as long as their definitions stay the same.
+
+        Raises:
+            UsageError: This call needs approval for another reason; the question stays open.
+        """
+        if self.reason != "unannotated":
+            raise UsageError("This call cannot be approved for the whole server.", hint="Approve the call or the tool.")
+        self._settle(Decision(True, "server"))
+
+    def deny(self, reason: str = "") -> None:
+        """Do not let the call run.
+
+        Args:
+            reason: Why, for the model, which is told the first `MAX_REASON` characters.
+        """
+        self._settle(Decision(reason.strip() or False))
+
+    def expire(self, why: str) -> None:
+        """Deny the call."""
+        self._settle(Decision(why, answered=False))
+
+    def no_one_to_ask(self) -> None:
+        """Let the policy decide."""
+        self._settle_with(NoOneToAsk())
+
+    def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
+        """Approve the call too if the approval of another question covers it.
+
+        Args:
+            scope: What was approved there.
+            question: The other question.
+        """
+        if ONE_BY_ONE & {self.reason, question.reason}:
+            return
+        same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.as_listed == question.tool.as_listed
+        same_server = self.reason == question.reason == "unannotated" and self.server == question.server
+        if (scope == "tool" and same_tool) or (scope == "server" and same_server):
+            self.approve()
+
+
+class StepQuestion(Question):
+    """A pause before a model call.
+
+    Args:
+        channel: Where it is asked.
+        step: The step, from 0.
+        request: What the model would be sent.
+
+    Attributes:
+        texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
+        labels: What each of them is.
+    """
+
+    kind = "step"
+
+    def __init__(self, channel: Channel, step: int, request: Request) -> None:
+        super().__init__(channel)
+        self.step, self.request = step, request
+        self.texts, self.labels = editable_texts(request)
+
+    @property
+    def summary(self) -> str:
+        """One line on the next request."""
+        from casual_mcp_nb.conversation.view_request import request_words
+
+        return request_words(self.request)
+
+    @property
+    def text(self) -> str:
+        """The step's number, and the next request."""
+        return f"Paused before step {self.step + 1}, which sends {self.summary}."
+
+    def next(self) -> None:
+        """Call the model, and pause again before the next call."""
+        self._settle(("next", ()))
+
+    def run(self, texts: str | Mapping[str, str] | None = None) -> None:
+        """Run the turn to its end without another pause.
+
+        Args:
+            texts: As of `edit`; None changes nothing.
+
+        Raises:
+            UsageError: As of `edit`.
+        """
+        self._settle(("run", self._edits(texts) if texts else ()))
+
+    def edit(self, texts: str | Mapping[str, str]) -> None:
+        """Call the model with edited texts.
+
+        Args:
+            texts: The new texts, by the keys of `texts`; a string replaces the last one.
+
+        Raises:
+            UsageError: There is no such text; the question stays open.
+        """
+        self._settle(("next", self._edits(texts)))
+
+    def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:
+        if not self.texts:
+            raise UsageError("There is nothing to edit before this step.")
+        changes = {list(self.texts)[-1]: texts} if isinstance(texts, str) else texts
+        unknown = next((key for key in changes if key not in self.texts), None)
+        if unknown is not None:
+            raise UsageError(
+                f"There is no text {shown(unknown)} to edit.", hint=f"Available: {', '.join(map(repr, self.texts))}."
+            )
+        return tuple(MessageEdit(text, key or None) for key, text in changes.items())
+
+    def stop(self) -> None:
+        """Stop the turn."""
+        self._settle(("stop", ()))
+
+    def expire(self, why: str) -> None:
+        """Run the turn to its end."""
+        self.run()
+
+
+def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+    """Collect the texts of a request that are new to the model, and their labels: the message by "", results by call."""
+    messages = request.messages
+    texts: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for call_id, index in editable(messages).items():
+        key = call_id or ""
+        texts[key] = text_of(messages[index].content)
+        labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
+    return texts, labels
+
+
+def not_open() -> UsageError:
+    """Build the error for an answer that comes too late."""
+    return UsageError("This question is no longer open: it was answered, or its turn has ended.")
+
+
+def _claims(tool: ToolSpec) -> tuple[str, ...]:
+    return tool.annotations.badges if tool.annotations else ()
+
+
+def _name(name: str) -> str:
+    """Quote a name if it could be mistaken for something else."""
+    return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else ascii(name)
+
+
+MAX_MESSAGE = 4_000
+
+
+class Elicitation(Question):
+    """A question of a server to the person; the answer goes to that server."""
+
+    def __init__(self, channel: Channel, server: str, message: str) -> None:
+        from casual_mcp_nb.display.words import clean, cut
+
+        super().__init__(channel, server)
+        self.message = clean(cut(message, MAX_MESSAGE))
+
+    @property
+    def text(self) -> str:
+        """Which server asks, and its message."""
+        return f"Server {self.server!a} asks (not the model, and not this notebook):\n{self.message}"
+
+    def decline(self) -> None:
+        """Refuse."""
+        self._settle(("decline", None))
+
+    def cancel(self) -> None:
+        """Answer neither yes nor no."""
+        self._settle(("cancel", None))
+
+    def expire(self, why: str) -> None:
+        """Answer neither yes nor no."""
+        self.cancel()
+
+
+class FormQuestion(Elicitation):
+    """A form that a server asks the person to fill in.
+
+    Args:
+        channel: Where it is asked.
+        server: The server.
+        message: The server's message.
+        schema: The form, as a JSON Schema.
+
+    Attributes:
+        fields: The form's fields.
+    """
+
+    kind = "form"
+
+    def __init__(self, channel: Channel, server: str, message: str, schema: Mapping[str, Any]) -> None:
+        super().__init__(channel, server, message)
+        self.fields: tuple[FormField, ...] = fields_of(schema)
+
+    def answer(self, values: Mapping[str, Any]) -> None:
+        """Send the form.
+
+        Args:
+            values: The values by field name. A field that is missing gets the schema's default, if it has one; one that is
+                empty is left out.
+
+        Raises:
+            UsageError: Something is missing or wrong; the question stays open.
+        """
+        self._settle(("accept", checked(self.fields, values)))
+
+
+class UrlElicitation(Elicitation):
+    """A page that a server asks the person to visit. It is never opened from here.
+
+    Args:
+        channel: Where it is asked.
+        server: The server.
+        message: The server's message.
+        address: The page's address.
+    """
+
+    kind = "link"
+
+    def __init__(self, channel: Channel, server: str, message: str, address: str) -> None:
+        from casual_mcp_nb.display.words import clean
+
+        super().__init__(channel, server, message)
+        self.address = clean(address)
+
+    @property
+    def text(self) -> str:
+        """Which server asks, its message, and the address."""
+        return f"{super().text}\nTo answer, open this page yourself: {self.address}"
+
+    def accept(self) -> None:
+        """Tell the server that the person has visited the page, or is doing so."""
+        self._settle(("accept", None))

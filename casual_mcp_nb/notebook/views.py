@@ -1,0 +1,493 @@
+"""A static view of the explorer: servers, budget, toolsets and manifest in one display."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
+from casual_mcp_nb.base.diagnosis import (
+    Check,
+    CheckStatus,
+    Diagnosis,
+    Help,
+    HelpRow,
+    HostAudit,
+    ServerDiagnosis,
+    ServerTokens,
+    StageState,
+    ToolDiagnosis,
+)
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.status import Clients, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
+from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
+from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, status_of
+from casual_mcp_nb.conversation.view_request import saving_row
+from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    Column,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Phrase,
+    Section,
+    Span,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+    fraction,
+    pretty,
+)
+from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.servers.views import STATES, failures, manifest_view, server_table, tool_sets_view
+
+_FOUND: dict[Strategy, str] = {
+    "search": "the model searches deferred tools",
+    "browse": "the model browses deferred tools by category",
+}
+_FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse tools"}
+
+
+def _discovery_state(session: SessionStatus) -> str:
+    state = f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"
+    return state if session.auto is None else f"{state} ({auto_words(session.auto)})"
+
+
+def auto_words(threshold: float) -> str:
+    """Describe when `auto` discovery defers."""
+    return f"auto: on when tools take over {threshold:g}% of the context window"
+
+
+def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
+    """Show the servers, the model, and the cost of the first request with and without deferring."""
+    servers = session.servers
+    ready = sum(status.state == "ready" for status in servers.values())
+    about = (
+        ("Model", model_words(session.model, session.provider)),
+        ("Toolset", tool_set_words(session.tool_set)),
+        ("Discovery", _discovery_state(session)),
+        ("Conversation", words.count(session.turns, "turn")),
+    )
+    if session.closed:
+        advice = TextBlock(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
+        return View("session", "Session", (KeyValues(about), advice), mark=Status("closed", "quiet"))
+    blocks: list[Block] = [
+        KeyValues(about),
+        Section(
+            "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
+        ),
+        Section("Tool definitions in the first request", (KeyValues(_session_price(session)),)),
+        *turn_section(session.budget),
+    ]
+    if session.notes:
+        blocks.append(Section("Notes", (TextBlock("\n".join(session.notes[: limits.rows])),)))
+    return View("session", "Session", tuple(blocks))
+
+
+def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
+    """Count the tools in the first request; those that find the deferred ones are included and named too."""
+    finder = f" and {_FINDERS[strategy]}" if deferred else ""
+    return f"{words.count(offered, 'tool')}{finder}"
+
+
+def _session_price(session: SessionStatus) -> tuple[tuple[str, Cell], ...]:
+    return (
+        ("Sent with every request", offered_words(session.offered, session.deferred, session.strategy)),
+        *((("Searchable", words.count(session.deferred, "tool")),) if session.deferred else ()),
+        ("Tokens", words.tokens(session.tokens, "estimated")),
+        ("If every tool were loaded", words.tokens(session.undeferred_tokens, "estimated")),
+    )
+
+
+def turn_section(budget: Budget | None) -> tuple[Section, ...]:
+    """Show the cost of a whole turn and the saving by deferring; nothing where no tool is deferred.
+
+    A saving in one request would be larger than any that a person gets: a search is one more request.
+    """
+    if budget is None or budget.saved is None:
+        return ()
+    now, without = budget.now.turn, budget.undeferred.turn
+    rows = (
+        ("Tokens", words.tokens(now, "estimated")),
+        ("If every tool were loaded", words.tokens(without, "estimated")),
+        *saving_row(now, without),
+    )
+    return (Section("A turn with one search and one call", (KeyValues(rows),), note="all its requests together"),)
+
+
+def models_view(models: Models, limits: DisplayLimits) -> View:
+    """Show the models with their providers, whether a key is set, and their templates if any has one."""
+    templates = any(row.template for row in models.rows)
+    rows = tuple(
+        (
+            Name(row.name),
+            row.provider,
+            PLANNER if row.provider == "offline" else row.model,
+            row.client,
+            row.key,
+            Status("● default", "busy") if row.default else "",
+            *([row.template or ""] if templates else []),
+        )
+        for row in models.rows[: limits.rows]
+    )
+    names = ("Name", "Provider", "Model", "Client", "Key", "Default", *(["Template"] if templates else []))
+    table = Table(columns(*names), rows, len(models) - len(rows))
+    return View("models", "Models", (table if rows else TextBlock("None."),), note=words.count(len(models), "model"))
+
+
+def clients_view(clients: Clients, limits: DisplayLimits) -> View:
+    """Show the clients with their providers, whether a key is set, and their timeouts if they differ."""
+    differ = len({row.timeout for row in clients.rows}) > 1
+    rows = tuple(
+        (
+            *(Name(row.name), row.provider, row.address or "provider default", row.key, ", ".join(row.models) or "none"),
+            *([f"{row.timeout:g} s"] if differ else []),
+        )
+        for row in clients.rows[: limits.rows]
+    )
+    names = ("Client", "Provider", "Address", "Key", "Models", *(["Timeout"] if differ else []))
+    table = Table(columns(*names), rows, len(clients) - len(rows))
+    return View("clients", "Clients", (table if rows else TextBlock("None."),), note=words.count(len(clients), "client"))
+
+
+def discovery_words(selection: Selection) -> str:
+    """Describe whether a selection defers."""
+    if selection.discovery == "auto":
+        return auto_words(selection.auto_threshold)
+    return "on" if selection.discovery else "off: nothing is deferred"
+
+
+def selection_view(selection: Selection, limits: DisplayLimits) -> View:
+    """Show the person's choices: toolset, mode of each server, discovery."""
+    tool_set = selection.tool_set
+    off = list(selection.tools_off)
+    facts: list[tuple[str, Cell]] = [
+        ("Toolset", tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set)),
+        ("Discovery", discovery_words(selection)),
+        ("Defer every server", _defer_all(selection)),
+        ("How the model finds tools", selection.strategy),
+        ("How it gets what was found", selection.delivery),
+        *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
+        ("Tools turned off", ", ".join(off) if off else "none"),
+    ]
+    rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
+    table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
+    servers: Block = table if rows else TextBlock("Each server has the mode of its config.")
+    return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
+
+
+def _defer_all(selection: Selection) -> str:
+    if not selection.defer_all:
+        return "no"
+    return f"yes, except {', '.join(selection.always_loaded)}" if selection.always_loaded else "yes"
+
+
+def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
+    """Show the system prompt exactly as the model reads it, and its cost."""
+    text = TextBlock(prompt.text or "Empty.", code=True, limit=limits.document)
+    facts = KeyValues(
+        (
+            ("Template", Name(prompt.template) if prompt.template else "none"),
+            ("Tokens", words.tokens(prompt.tokens, "estimated")),
+        )
+    )
+    return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))
+
+
+_PLANNED = Status("○ planned", "quiet")
+_SKIPPED = Status("⊘ skipped", "quiet")
+_HINT = (
+    "Edit .arguments or .skip() calls; .run() runs those that were not run yet, .run(0, 2) only these; "
+    ".resume() gives the results to the model."
+)
+
+
+def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
+    """Show the planned calls with their arguments and problems, and the results of those that were run."""
+    turn, images = plan.turn, ImageBudget(limits.images)
+    waiting = [each for each in plan if each.call is None]
+    figures = [
+        f"{words.count(len(plan), 'call')} planned",
+        f"{len(plan) - len(waiting):,} run" if len(waiting) < len(plan) else "",
+        words.count(len(turn.searches), "search") if turn.searches else "",
+        words.tokens(turn.stats.sent_tokens, turn.stats.parts.origin),
+        words.seconds(turn.seconds),
+    ]
+    blocks: list[Block] = [Line(None, tuple(filter(None, figures)))]
+    if plan.answer:
+        blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
+    for number, call in enumerate(plan[: limits.rows]):
+        blocks.append(_planned_section(call, str(number), limits, images))
+    if len(plan) > limits.rows:
+        blocks.append(TextBlock(f"{words.count(len(plan) - limits.rows, 'call')} more"))
+    if not plan:
+        blocks.append(TextBlock("The model would call no tool."))
+    elif waiting:
+        blocks.append(TextBlock(_HINT))
+    return View("plan", "Plan", tuple(blocks))
+
+
+def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
+    """Show a single planned call."""
+    section = _planned_section(call, "", limits, ImageBudget(limits.images))
+    return View("planned-call", _name(call), section.blocks, mark=section.mark, note=section.note)
+
+
+def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
+    """Show calls that were run from a plan."""
+    images = ImageBudget(limits.images)
+    sections = [
+        call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
+        for number, call in enumerate(calls[: limits.rows])
+    ]
+    more = (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
+    return View("calls", "Calls", (*sections, *more) or (TextBlock("None."),), note=words.count(len(calls), "call"))
+
+
+def _name(call: PlannedCall) -> str:
+    return str(call.tool.tool_name) if call.tool is not None else call.name
+
+
+def _planned_section(call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget) -> Section:
+    title = Phrase((*((Span(number, "number"),) if number else ()), Span(_name(call), "code")))
+    data = (("key", f"planned-{number}"),)
+    if call.call is not None:
+        ran = call_section(call.call, False, limits.text, images)
+        return Section(title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data)
+    arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
+    problems = [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
+    blocks: tuple[Block, ...] = (TextBlock(arguments, label="Arguments", code=True, limit=limits.text), *problems)
+    return Section(title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data)
+
+
+_VERDICTS: dict[CheckStatus, Status] = {
+    "ok": Status("✓ ok", "good"),
+    "warn": Status("! warning", "quiet"),
+    "fail": Status("✗ fails", "bad"),
+}
+_STAGES: dict[StageState, Status] = {
+    "ok": Status("✓ ok", "good"),
+    "not needed": Status("○ not needed", "quiet"),
+    "not yet": Status("… not yet", "busy"),
+    "stopped": Status("✗ stopped", "bad"),
+    "not reached": Status("○ not reached", "quiet"),
+}
+
+
+def help_view(text: Help, limits: DisplayLimits) -> View:
+    """Show the commands of each group."""
+    return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
+
+
+def _commands(rows: tuple[HelpRow, ...]) -> Table:
+    cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
+    return Table(columns("Command", "What it does", "Example"), tuple(cells))
+
+
+def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
+    """Show the findings, part by part, with their remedies."""
+    bad = sum(finding.verdict == "fail" for finding in diagnosis)
+    doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
+    mark = Status("✗ problems found", "bad") if bad else Status("✓ everything needed works", "good")
+    blocks: list[Block] = [
+        Section(part, (_findings(list(findings), limits),))
+        for part, findings in groupby(diagnosis, lambda finding: finding.part)
+    ]
+    note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
+    return View("diagnosis", "Doctor", tuple(blocks) or (TextBlock("No checks were made."),), mark=mark, note=note)
+
+
+def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
+    rows = tuple(
+        (Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice) for finding in findings[: limits.rows]
+    )
+    return Table(columns("Check", "Result", "Details", "What to do"), rows, len(findings) - len(rows))
+
+
+def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
+    """Show the stages of a tool, with a remedy where it stops."""
+    facts: list[tuple[str, Cell]] = []
+    if diagnosis.wire_name:
+        facts.append(("Name for the model", Name(diagnosis.wire_name)))
+    if diagnosis.tokens is not None:
+        facts.append(("Tokens", words.tokens(diagnosis.tokens, "estimated")))
+    table = Table(
+        columns("Stage", "State", "Details"),
+        tuple((check.stage, _STAGES[check.state], check.found) for check in diagnosis.stages),
+    )
+    blocks: list[Block] = [KeyValues(tuple(facts)), table] if facts else [table]
+    advice = diagnosis.end.advice
+    if advice:
+        blocks.append(TextBlock(advice, label="What to do"))
+    return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
+
+
+def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> View:
+    """Show the stage at which each tool of a server ends, stopped ones first."""
+    listed = diagnosis.listed
+    if listed.state == "stopped":
+        blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]
+        blocks += [TextBlock(listed.advice, label="What to do")] if listed.advice else []
+        return View("server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad"))
+    tools = sorted(diagnosis, key=lambda tool: tool.stopped is None)
+    rows = tuple((Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice) for tool in tools[: limits.rows])
+    table = Table(columns("Tool", "Where it ends", "Details", "What to do"), rows, len(tools) - len(rows))
+    stopped = sum(tool.stopped is not None for tool in tools)
+    mark = Status(f"✗ {stopped:,} stopped", "bad") if stopped else Status("✓ none is stopped", "good")
+    return View("server-diagnosis", diagnosis.server, (table,), mark=mark, note=words.count(len(tools), "tool"))
+
+
+def _mark(diagnosis: ToolDiagnosis) -> Status:
+    stopped = diagnosis.stopped
+    if stopped is not None:
+        return Status(f"✗ not {stopped.stage}", "bad") if stopped.stage != "called" else Status("✗ denied", "bad")
+    return Status("✓ called", "good") if diagnosis.ends_at is None else Status(f"… not {diagnosis.ends_at} yet", "busy")
+
+
+_STATES: dict[TrustState, Status] = {
+    "harmless": Status("✓ nothing to accept", "quiet"),
+    "trusted": Status("✓ accepted", "good"),
+    "new": Status("● new", "busy"),
+    "changed": Status("● changed", "bad"),
+}
+_MAX_WHOLE = 15_000
+"""How many characters are always shown whole."""
+
+
+def trust_view(trust: Trust, limits: DisplayLimits) -> View:
+    """Show the servers and clients of a config with all that they would start."""
+    if trust.required:
+        text = f"Nothing starts until you accept it. {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
+    else:
+        text = f"It may start. {trust.why}"
+    if len(trust.text) > _MAX_WHOLE:
+        text += in_words_of(" It is long, and may be cut here; whole: print(session.trust().text)")
+    sections = tuple(_trust_section(entry, limits) for entry in trust.entries)
+    title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
+    return View("trust", title, (TextBlock(text), *sections))
+
+
+def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
+    """Show one of them."""
+    section = _trust_section(entry, limits)
+    return View("trust", exact(entry.name), section.blocks, mark=section.mark, note=section.note)
+
+
+def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
+    note = ", ".join(entry.changed)
+    text = TextBlock(lines_of(entry), code=True, limit=limits.document)
+    return Section(f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note)
+
+
+def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
+    """Show the cost of each server and each tool, and the saving by deferring."""
+    tools = sum(len(server.tools) for server in audit)
+    blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
+    if tools:
+        blocks.append(KeyValues(_audit_price(audit)))
+    blocks += [_audited_servers(audit, limits)] if audit.servers else []
+    blocks += turn_section(audit.budget)
+    blocks += [_trouble(server) for server in audit.failed[: limits.rows]]
+    each = max(2, limits.rows // max(len(audit.servers), 1))
+    blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
+    if audit.notes:
+        blocks.append(Section("Notes", (TextBlock("\n".join(audit.notes[: limits.rows])),)))
+    note = f"{words.count(len(audit), 'server')}, {words.count(tools, 'tool')}, {words.tokens(audit.tokens, 'estimated')}"
+    return View("host-audit", f"Cost of {audit.source}", tuple(blocks), note=note)
+
+
+def _audit_price(audit: HostAudit) -> tuple[tuple[str, Cell], ...]:
+    instructions = sum(server.instructions for server in audit)
+    return (
+        ("Sent with every request", words.tokens(audit.tokens, "estimated")),
+        ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
+        *saving_row(audit.deferred_tokens, audit.tokens),
+        *((("Instructions of servers", words.tokens(instructions, "estimated")),) if instructions else ()),
+    )
+
+
+def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
+    shown: Sequence[ServerTokens] = audit.servers[: limits.rows]
+    rows = tuple(
+        (
+            Name(server.server),
+            STATES[server.state],
+            words.number(None if server.error else len(server.tools)),
+            "" if server.error else Bar(words.about(server.tokens, "estimated"), fraction(server.tokens, audit.tokens)),
+            "" if server.error or not audit.tokens else words.percent(server.tokens / audit.tokens),
+        )
+        for server in shown
+    )
+    return Table(columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows))
+
+
+def _trouble(server: ServerTokens) -> Section:
+    return Section(server.server, (), mark=STATES[server.state], note=server.error or "")
+
+
+def _tools(server: ServerTokens, total: int, limit: int) -> Section:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (Name(each.tool.tool), Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total)))
+        for each in server.tools[:limit]
+    )
+    left_out = (TextBlock("\n".join(f"{name}: {why}" for name, why in server.left_out.items()), label="Cannot be used"),)
+    note = f"{words.count(len(server.tools), 'tool')}, {words.tokens(server.tokens, 'estimated')}"
+    table = Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))
+    return Section(server.server, (table, *(left_out if server.left_out else ())), note=note, fold="closed")
+
+
+def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
+    """Show the model's view of each server, its cost, and the manifest of the rest."""
+    selection, manifest = exploration.selection, exploration.manifest
+    tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
+    off = list(selection.tools_off)
+    facts: list[tuple[str, Cell]] = [
+        ("Tool definitions in the first request", words.tokens(exploration.tokens, "estimated")),
+        ("If every tool were loaded", words.tokens(exploration.undeferred_tokens, "estimated")),
+        ("Toolset", tool_set_words(tool_set)),
+        ("Discovery", _discovery_rules(selection)),
+    ]
+    if off:
+        facts.append(("Tools turned off", ", ".join(off[: limits.rows])))
+    blocks: list[Block] = [
+        KeyValues(tuple(facts)),
+        *turn_section(exploration.budget),
+        Section("Servers", (_explored_servers(exploration, limits), *failures(exploration.servers, limits))),
+    ]
+    if manifest.text:
+        blocks.append(Section("Manifest", manifest_view(manifest, limits).blocks, fold="closed"))
+    if exploration.tool_sets:
+        blocks.append(Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed"))
+    sent = offered_words(exploration.offered, manifest.tools, selection.strategy)
+    note = f"{sent} loaded, {manifest.tools:,} searchable"
+    return View("exploration", "What the model sees", tuple(blocks), note=note)
+
+
+def _discovery_rules(selection: Selection) -> str:
+    if not selection.discovery:
+        return discovery_words(selection)
+    how = f"{discovery_words(selection)}, by {selection.strategy}, up to {words.count(selection.max_search_results, 'result')}"
+    return f"{how}; every server deferred" if selection.defer_all else how
+
+
+def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Table:
+    table = server_table(exploration.servers, limits)
+    most = max(exploration.prices.values(), default=0)
+    rows = tuple(
+        (*row, _price_bar(exploration.prices.get(name, 0), most))
+        for row, name in zip(table.rows, exploration.servers, strict=False)
+    )
+    return Table((*table.columns, Column("Tokens in the first request")), rows, table.hidden)
+
+
+def _price_bar(tokens: int, most: int) -> Bar:
+    return Bar(words.about(tokens, "estimated") if tokens else "0", fraction(tokens, most) if tokens else None)

@@ -1,0 +1,292 @@
+"""The context of a function that runs as a tool: logging, questions, and calls of other tools."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.errors import ToolCallError, UsageError
+
+OnProgress = Callable[[float, float | None, str | None], None]
+
+STOPPED = "The turn was stopped."
+
+
+class CallScope(Protocol):
+    """The scope that a call hands to the function that it runs.
+
+    Attributes:
+        values: The conversation's context.
+    """
+
+    values: Mapping[str, Any]
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, ToolCall]:
+        """Make a nested call, on the loop of the call."""
+        ...
+
+
+SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None)
+"""The call that is being made; None outside of one."""
+
+
+class FunctionRunner(Protocol):
+    """Runs functions where their objects live, and waits there for the nested calls that they make."""
+
+    async def __call__(self, call: Callable[[], Any], is_async: bool) -> Any:
+        """Run a function without arguments; with `is_async` its result is awaited."""
+        ...
+
+    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call, and block the thread of the function until it has ended.
+
+        Args:
+            start: Starts it.
+            context: The variables of the call that the function runs in; `start` is to see them.
+        """
+        ...
+
+    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call, and await its end on the loop of the function."""
+        ...
+
+
+@dataclass(eq=False)
+class ToolContext:
+    """The call that a function of the notebook runs in. A parameter with this type gets it; no model sees that parameter.
+
+    Args:
+        on_progress: Called with progress, total and message; on any thread.
+        on_log: Called with level and text; on any thread.
+        values: The context of the conversation, as given to `Session.chat` or `Session.context`.
+    """
+
+    on_progress: OnProgress
+    on_log: Callable[[str, str], None]
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _nested: NestedCalls | None = field(default=None, repr=False)
+    _cancelled: bool = field(default=False, init=False, repr=False)
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report how far the call is; the display of the turn shows it.
+
+        Args:
+            progress: How far, in any unit.
+            total: What it goes up to; None where that is not known.
+            message: What is being done.
+        """
+        self.on_progress(progress, total, message)
+
+    def log(self, text: str, level: str = "info") -> None:
+        """Add a line to the log of the server `notebook`; the display of the turn shows it too.
+
+        Args:
+            text: The line.
+            level: `debug`, `info`, `warning` or `error`.
+        """
+        self.on_log(level, text)
+
+    def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call another tool and wait for its result; in an async function await `call_tool_async` instead.
+
+        It goes the way of a model's call: the person is asked where the tool's policy says so, and displays show it below the
+        call that made it. The result goes to the function, not to the model.
+
+        Args:
+            name: Any name that the catalog resolves, such as `math__add` or `math:add`.
+            arguments: The tool's arguments.
+
+        Returns:
+            The call; `result` is its text, `structured` its structured content.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            ToolCallError: The call failed or was not approved, too many calls are nested, or the turn was stopped.
+            UsageError: The function is async.
+        """
+        return self._checked().call(name, arguments)
+
+    async def call_tool_async(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call another tool and await its result; for async functions, see `call_tool`."""
+        return await self._checked().call_async(name, arguments)
+
+    def _checked(self) -> NestedCalls:
+        self.check()
+        if self._nested is None:
+            raise UsageError("There is no turn to call a tool in.")
+        return self._nested
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the turn was stopped. A worker thread cannot be ended from outside, so long loops look at this."""
+        return self._cancelled
+
+    def check(self) -> None:
+        """Raise an error if the turn was stopped; call it where the function can end.
+
+        Raises:
+            ToolCallError: It was stopped.
+        """
+        if self.cancelled:
+            raise ToolCallError(STOPPED)
+
+    def cancel(self) -> None:
+        """Tell the function that the turn was stopped."""
+        self._cancelled = True
+
+
+class NestedCalls:
+    """Makes the nested calls of one function. Created on the loop and in the context of the function's own call.
+
+    Args:
+        runner: Waits for them.
+        scope: The call of the function.
+        is_async: Whether the function is.
+    """
+
+    def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
+        self._runner = runner
+        self._scope = scope
+        self._is_async = is_async
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Make a call and block until it has ended, see `ToolContext.call_tool`."""
+        if self._is_async:
+            raise UsageError(
+                "call_tool would block the event loop of this async function.", hint="Await call_tool_async instead."
+            )
+        try:
+            return self._runner.wait(lambda: self._start(name, arguments), self._context)
+        except concurrent.futures.CancelledError:
+            raise ToolCallError(STOPPED) from None
+
+    async def call_async(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Make a call and await its end."""
+        return await self._runner.wait_async(lambda: self._start(name, arguments), self._context)
+
+    def _start(self, name: str, arguments: Mapping[str, Any]) -> Future[ToolCall]:
+        return asyncio.run_coroutine_threadsafe(self._scope.call_tool(name, arguments), self._loop)
+
+
+Call = Callable[[], Any]
+Job = Callable[[], None]
+
+_MAX_IDLE = 4
+_idle: list[SimpleQueue[Job]] = []
+"""The queues of threads that wait for a function."""
+if hasattr(os, "register_at_fork"):
+    # A child has none of the threads.
+    os.register_at_fork(after_in_child=_idle.clear)
+
+
+class RunHere:
+    """Runs an async function on the loop of the call, and another one on a worker thread; a `FunctionRunner`."""
+
+    async def __call__(self, call: Call, is_async: bool) -> Any:
+        """Run a function."""
+        if is_async:
+            return await call()
+        context = contextvars.copy_context()
+        return await on_worker(lambda: context.run(call))
+
+    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call and block until it has ended."""
+        return context.copy().run(start).result()
+
+    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call and await its end."""
+        return await asyncio.wrap_future(context.copy().run(start))
+
+
+run_here = RunHere()
+
+
+async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
+    """Have another thread run a function. Where the wait is cancelled before, it is not run.
+
+    An interrupt of the function passes, and is for that thread.
+
+    Args:
+        call: The function.
+        give: Hands a job to the thread.
+    """
+    # Without a future of concurrent.futures chained to it, a function that does little takes half as long.
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def end(value: Any, error: Exception | None) -> None:
+        if not ended.cancelled():
+            ended.set_result(value) if error is None else ended.set_exception(error)
+
+    def post(value: Any, error: Exception | None = None) -> None:
+        # A function can outlive the loop of its turn.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(end, value, error)
+
+    def job() -> None:
+        if ended.cancelled():
+            return
+        try:
+            value = call()
+        except StopIteration as stop:
+            # No future takes one.
+            error = RuntimeError("the function raised StopIteration")
+            error.__cause__ = stop
+            post(None, error)
+        except Exception as error:
+            post(None, error)
+        else:
+            post(value)
+
+    give(job)
+    return await ended
+
+
+async def on_worker(call: Call) -> Any:
+    """Run a function on a thread that runs nothing else: one that has ended its last function, or a new one.
+
+    A thread of an executor would hold the end of the process until its function has ended, and functions that wait for nested
+    calls would leave none for those.
+    """
+
+    def contained() -> Any:
+        try:
+            return call()
+        except Exception:
+            raise
+        except BaseException as end:
+            # Such as sys.exit(): nobody else would hear of it.
+            raise ToolCallError(f"it ended with {type(end).__name__}.") from None
+
+    return await on_thread(contained, _give)
+
+
+def _give(job: Job) -> None:
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_work, args=(jobs,), name="casual-mcp-tool", daemon=True).start()
+    jobs.put(job)
+
+
+def _work(jobs: SimpleQueue[Job]) -> None:
+    while True:
+        # As on a new thread, no variable of an earlier function is set.
+        contextvars.Context().run(jobs.get())
+        if len(_idle) >= _MAX_IDLE:
+            return
+        _idle.append(jobs)

@@ -1,0 +1,559 @@
+"""The functions of a notebook as the tools of a server named `notebook`, alongside the MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import re
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from types import EllipsisType
+from typing import Any, Protocol, Self, TypedDict, runtime_checkable
+
+from casual_mcp_nb.base.config import Approval
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog
+from casual_mcp_nb.base.schema import SchemaReader, unusable_part
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
+from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext, run_here
+from casual_mcp_nb.own_tools.output import result_from, result_of
+from casual_mcp_nb.own_tools.parameters import InvalidArgumentsError, Parameters, read_parameters, unwrapped
+
+
+class ToolFields(TypedDict, total=False):
+    """The options of a tool of the notebook.
+
+    Args:
+        name: Its name; None for the function's.
+        description: What a model reads of it; None for the docstring without its list of arguments.
+        inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
+        annotations: What it does to the world; a destructive tool asks before each call.
+        approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
+    """
+
+    name: str | None
+    description: str | None
+    inject: Mapping[str, Any] | None
+    annotations: ToolAnnotations | None
+    approval: Approval | None
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A tool as an object: the definition that a model reads, and the function that runs."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+    async def execute(self, arguments: Mapping[str, Any]) -> Any:
+        """Run it."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class NotebookTool:
+    """A tool of the notebook.
+
+    Args:
+        spec: What a model reads of it.
+        policy: When the person is asked before a call; None for the default.
+        is_async: Whether `start` returns something to await.
+        start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
+        parameters: Those of the function; None for an object.
+    """
+
+    spec: ToolSpec
+    policy: Approval | None
+    is_async: bool
+    start: Callable[[Mapping[str, Any], ToolContext], Callable[[], Any]]
+    parameters: Parameters | None = None
+
+    def spec_beside(self, names: Collection[str]) -> ToolSpec:
+        """Build the definition that a model reads where the context of the conversation has values of these names."""
+        if self.parameters is None or not self.parameters.named(names):
+            return self.spec
+        return replace(self.spec, input_schema=self.parameters.schema_beside(names))
+
+
+def read_tool(
+    target: Any,
+    server: str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    inject: Mapping[str, Any] | None = None,
+    annotations: ToolAnnotations | None = None,
+    policy: Approval | None = None,
+    context: Collection[str] = (),
+) -> NotebookTool:
+    """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
+
+    Args:
+        target: The function or object. Of a class with `execute`, or with `__call__` and no required arguments, an object is
+            made; any other class is called as a function is, with the parameters of its `__init__`.
+        server: The server that it belongs to.
+        name: Its name; None for the function's.
+        description: What a model reads of it; None for the docstring without its list of arguments.
+        inject: Values for parameters that no model sees, see `read_parameters`.
+        annotations: What it does to the world.
+        policy: When the person is asked before a call.
+        context: The names of the values that the context of the conversation has.
+
+    Raises:
+        UsageError: It cannot be a tool; the message says why.
+    """
+    from docstring_parser import parse
+
+    if inspect.isclass(target) and _is_made_first(target):
+        target = target()
+    if isinstance(target, Tool) and not inspect.isroutine(target) and not inspect.isclass(target):
+        return _object_tool(target, server, name, description, inject, annotations, policy)
+    if not callable(target):
+        raise UsageError(
+            f"A {type(target).__name__} is not a tool.",
+            hint="Pass a function, or an object with name, description, input_schema and execute.",
+        )
+    function = unwrapped(target)
+    name = _checked(name or str(getattr(function, "__name__", type(function).__name__)))
+    documented = parse(inspect.getdoc(function) or "")
+    summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
+    of_init = parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
+    described = {each.arg_name: each.description or "" for each in (*of_init, *documented.params)}
+    parameters = read_parameters(target, name, inject or {}, described, context)
+    spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
+
+    def start(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+        positional, named = parameters.bind(arguments, context)
+        return partial(target, *positional, **named)
+
+    return NotebookTool(spec, policy, is_async(target), start, parameters)
+
+
+def is_async(target: Any) -> bool:
+    """Check whether a function, or an object that is called, is async, as a coroutine or as a generator."""
+    function = unwrapped(target)
+    called = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _is_made_first(kind: type) -> bool:
+    """Check whether a class is a tool by the object that it makes."""
+    if callable(getattr(kind, "execute", None)):
+        return True
+    if "__call__" not in dir(kind):
+        return False
+    parameters = inspect.signature(kind).parameters.values()
+    return all(each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
+
+
+def _object_tool(
+    tool: Tool,
+    server: str,
+    name: str | None,
+    description: str | None,
+    inject: Mapping[str, Any] | None,
+    annotations: ToolAnnotations | None,
+    policy: Approval | None,
+) -> NotebookTool:
+    if inject:
+        raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
+    name = _checked(name or tool.name)
+    spec = ToolSpec(server, name, description or tool.description, checked_schema(tool.input_schema, name), annotations)
+
+    def start(arguments: Mapping[str, Any], _context: ToolContext) -> Callable[[], Awaitable[Any]]:
+        return lambda: tool.execute(arguments)
+
+    return NotebookTool(spec, policy, is_async(tool.execute), start)
+
+
+def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
+    """Check the input schema of a person's own tool.
+
+    Raises:
+        UsageError: It cannot be sent to a model.
+    """
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
+        problem: str | None = "its input schema is not an object schema"
+    else:
+        problem = unusable_part(schema)
+    if problem:
+        raise UsageError(f"{shown(tool)} cannot be a tool: {problem}.", hint='Give it {"type": "object", "properties": {…}}.')
+    return dict(schema)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{shown(name)} cannot be the name of a tool.",
+            hint="Use up to 64 letters, digits, _ and -, for a lambda: session.add_tool(fn, name='total').",
+        )
+    return name
+
+
+NOTEBOOK = "notebook"
+MAX_LOG_LINES = 500
+_MAX_MESSAGE = 2_000
+
+
+class Toolbox:
+    """The tools of the notebook. It is used as a connection to a server is; see `connections.Connection` for the methods.
+
+    Args:
+        run: Runs the functions.
+        changed: Called after each change of the tools.
+        on_log: Called with level and text of each line that a function logs, and with the traceback of one that failed.
+
+    Attributes:
+        tools: What models read of the tools, in the order in which they were added.
+        tools_version: Differs after each change of the tools.
+    """
+
+    name = NOTEBOOK
+    config = None
+    instructions = ""
+    settled = True
+    fresh = True
+
+    def __init__(
+        self,
+        run: FunctionRunner = run_here,
+        changed: Callable[[], None] = lambda: None,
+        on_log: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        self.tools: tuple[ToolSpec, ...] = ()
+        self.tools_version = ""
+        self._run = run
+        self._notify = changed
+        self._on_log = on_log
+        self._tools: dict[str, NotebookTool] = {}
+        self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self._logged = 0
+        self._context: Collection[str] = ()
+        self._of_turns: Counter[str] = Counter()
+
+    @property
+    def status(self) -> ServerStatus:
+        """The state of this server: always ready."""
+        tokens = sum(tool.tokens for tool in self.tools)
+        return ServerStatus(self.name, "ready", tools=len(self.tools), tokens=tokens, seconds=0.0, transport="notebook")
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        """When the person is asked, by tool; tools with the default are left out."""
+        return {name: tool.policy for name, tool in self._tools.items() if tool.policy is not None}
+
+    def use_context(self, names: Iterable[str]) -> None:
+        """Hide the parameters of these names from models: the context of the conversation fills them."""
+        self._context = frozenset(names)
+        self._update()
+
+    @contextmanager
+    def injecting(self, names: Iterable[str]) -> Iterator[None]:
+        """Hide the parameters of these names too while the body runs: the context of a turn fills them."""
+        names = tuple(names)
+        if not names:
+            yield
+            return
+        self._of_turns.update(names)
+        self._update()
+        try:
+            yield
+        finally:
+            self._of_turns -= Counter(names)
+            self._update()
+
+    def spec_of(self, tool: NotebookTool) -> ToolSpec:
+        """Build the current definition of a tool."""
+        return tool.spec_beside({*self._context, *self._of_turns})
+
+    def add(self, tool: NotebookTool) -> None:
+        """Add a tool; one of the same name is replaced."""
+        self._tools = {**self._tools, tool.spec.name: tool}
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        """Remove a tool.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        if name not in self._tools:
+            raise UnknownNameError("tool of the notebook", name, self._tools)
+        self._tools = {other: tool for other, tool in self._tools.items() if other != name}
+        self._changed()
+
+    def _update(self) -> None:
+        if tuple(map(self.spec_of, self._tools.values())) != self.tools:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.tools = tuple(map(self.spec_of, self._tools.values()))
+        self.tools_version = hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
+        self._notify()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool; an exception becomes a result that is an error, and its traceback goes to the log.
+
+        Raises:
+            ToolCallError: It was removed, or the arguments are not valid.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
+        scope = SCOPE.get()
+        loop = asyncio.get_running_loop()
+        context = ToolContext(
+            _posted(loop, on_progress or (lambda *_: None)),
+            _posted(loop, self._add_line),
+            scope.values if scope else {},
+            NestedCalls(self._run, scope, tool.is_async) if scope else None,
+        )
+        try:
+            call = tool.start(arguments, context)
+        except InvalidArgumentsError as error:
+            raise ToolCallError(str(error), server=self.name, tool=name) from None
+        try:
+            return await result_from(self._run, call, tool.is_async)
+        except asyncio.CancelledError:
+            context.cancel()
+            raise
+        except ToolCallError:
+            raise
+        except Exception as error:
+            self._add_line("error", short_traceback(error))
+            return failed(error)
+
+    def _add_line(self, level: str, text: str) -> None:
+        self._logged += 1
+        self._log.append(LogLine(time.time(), level, text))
+        self._on_log(level, text)
+
+    def read_log(self) -> ServerLog:
+        """Read the lines that tools logged, and the tracebacks of those that failed."""
+        return ServerLog(self.name, tuple(self._log), self._logged - len(self._log))
+
+    def read_messages(self, tool: str | None = None) -> Messages:
+        """Return no messages: the notebook's functions are called directly."""
+        return Messages(self.name)
+
+    async def connect(self) -> None:
+        """Do nothing: a notebook's functions are always there."""
+
+    ensure = reconnect = close = connect
+
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
+        """List the tools."""
+        return self.tools
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+
+def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) -> Callable[..., None]:
+    """Create a function for any thread that has a loop call this one."""
+
+    def post(*args: Any) -> None:
+        # A function can outlive the loop of its turn.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(function, *args)
+
+    return post
+
+
+def failed(error: Exception) -> ToolResult:
+    """Build the result of a function that raised an error, as a model reads it."""
+    return ToolResult((ContentPart("text", error_text(error)),), is_error=True)
+
+
+def error_text(error: Exception) -> str:
+    """Format an error of a person's code for the model."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its message cannot be read"
+    return f"{type(error).__name__}: {text}"[:_MAX_MESSAGE]
+
+
+def short_traceback(error: Exception) -> str:
+    """Format the traceback of an error that a person's code raised, without our own frames."""
+    return "".join(traceback.format_exception(_without_ours(error)))
+
+
+def _without_ours(error: BaseException) -> BaseException:
+    """Remove our frames from an error's traceback, so that it begins with the person's function."""
+    frames = error.__traceback__
+    while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
+        frames = frames.tb_next
+    return error.with_traceback(frames)
+
+
+Stub = Any | Callable[..., Any] | EllipsisType
+"""A fixed result; a function that is called with the arguments; or `...` for a value that fits the tool's output schema."""
+
+ALL_TOOLS = "*"
+EXAMPLE = "example"
+_MAX_DEPTH = 8
+_MAX_ITEMS = 20
+_MAX_PARTS = 1_000
+_MAX_LENGTH = 1_000
+
+
+class Mock:
+    """Stubs that are in use until `stop` is called; a context manager.
+
+    Args:
+        stubs: The stubs, by `server:tool`, by another name of a tool, by `server:*`, or by `*` for all tools.
+        stop: Called when they are no longer to be used.
+    """
+
+    def __init__(self, stubs: Mapping[str, Stub], stop: Callable[[Mock], None]) -> None:
+        self.stubs = dict(stubs)
+        self._stop = stop
+
+    def stop(self) -> None:
+        """Call the tools again. Stopping twice is harmless."""
+        self._stop(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Mock: {', '.join(self.stubs)}>"
+
+
+class Mocks:
+    """The stubs of a session, or of one turn; the one that was added last counts.
+
+    Args:
+        run: Runs the functions among them.
+        others: Stubs for tools that these do not name.
+    """
+
+    def __init__(self, run: FunctionRunner, others: Mocks | None = None) -> None:
+        self._run = run
+        self._others = others
+        self._mocks: list[Mock] = []
+
+    def add(self, stubs: Mapping[str, Stub]) -> Mock:
+        """Use stubs from now on."""
+        mock = Mock(stubs, self._remove)
+        self._mocks = [*self._mocks, mock]
+        return mock
+
+    def with_stubs(self, stubs: Mapping[str, Stub]) -> Mocks:
+        """Combine these with the stubs of one turn, which come before those that the session has at the time of a call."""
+        mocks = Mocks(self._run, self)
+        mocks.add(stubs)
+        return mocks
+
+    def _remove(self, mock: Mock) -> None:
+        self._mocks = [other for other in self._mocks if other is not mock]
+
+    def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
+        """List the stub of a tool; an empty list if it has none."""
+        own = (
+            (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
+        )
+        for mock in reversed(self._mocks):
+            for name in own:
+                if name in mock.stubs:
+                    return [mock.stubs[name]]
+        return self._others.stub_for(tool) if self._others is not None else []
+
+    async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
+        """Answer a call with a stub; an exception of a function is a result that is an error."""
+        try:
+            if stub is ...:
+                value = example(tool.output_schema) if tool.output_schema else EXAMPLE
+            elif callable(stub):
+                value = await result_from(self._run, lambda: stub(**arguments), is_async(stub))
+            else:
+                value = stub
+            return replace(result_of(value), mocked=True)
+        except Exception as error:
+            return replace(failed(error), mocked=True)
+
+
+_BY_FORMAT = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T12:00:00Z",
+    "time": "12:00:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def example(schema: Any) -> Any:
+    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties say.
+
+    Args:
+        schema: The schema; references in it are resolved.
+    """
+    return _example(SchemaReader(schema), _MAX_DEPTH, [_MAX_PARTS])
+
+
+def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
+    # A schema is a server's, and a few references make a value of any size.
+    parts[0] -= 1
+    if depth == 0 or parts[0] < 0:
+        return None
+    reader = reader.without_null()
+    schema = reader.schema
+    if "default" in schema:
+        return schema["default"]
+    if reader.choices:
+        return reader.choices[0]
+    if isinstance(schema.get("examples"), list) and schema["examples"]:
+        return schema["examples"][0]
+    if reader.options:
+        return _example(reader.options[0], depth - 1, parts)
+    match reader.types[:1] or (("object",) if reader.properties else ()):
+        case ("object",):
+            required = [name for name in reader.required if name in reader.properties]
+            return {name: _example(reader.properties[name], depth - 1, parts) for name in required}
+        case ("array",):
+            count = min(int(reader.number("minItems") or 0), _MAX_ITEMS)
+            return [_example(reader.items, depth - 1, parts) for _ in range(count)] if reader.items is not None else []
+        case ("string",):
+            text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
+            return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[: _limit(reader, "maxLength")]
+        case ("integer" | "number",):
+            return _number(reader)
+        case ("boolean",):
+            return True
+    return None
+
+
+def _number(reader: SchemaReader) -> int | float:
+    least, most, above = (reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum"))
+    if above is not None:
+        return above + 1
+    return least if least is not None else min(1, most) if most is not None else 1
+
+
+def _limit(reader: SchemaReader, keyword: str) -> int | None:
+    number = reader.number(keyword)
+    return None if number is None else max(0, int(number))

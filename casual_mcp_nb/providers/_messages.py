@@ -1,0 +1,434 @@
+"""Place tools' images in requests: how many, and in which messages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.base.limits import parse_arguments, parts_in
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import (
+        AssistantMessage,
+        AssistantToolCall,
+        ChatMessage,
+        ImageContent,
+        TextContent,
+        ToolResultMessage,
+    )
+
+    from casual_mcp_nb.conversation.messages import ProviderState
+
+
+Part = dict[str, Any]
+Fields = Mapping[str, Any]
+_PLAIN = {"type", "text"}
+# Every provider accepts such an id; others are accepted only by the provider that made them.
+_COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
+    """Attach an answer's parts to its message, if they contain more than its text and calls.
+
+    Args:
+        message: The answer.
+        wire: The wire format of the parts.
+        model: The model that they belong to.
+        parts: The parts of the answer in order, as in `ProviderState`.
+    """
+    # No provider accepts an answer that ends with reasoning.
+    last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
+    worth = _with_ids(parts[: last + 1], message.tool_calls or ())
+    if all(part.keys() <= _PLAIN for part in worth):
+        return message
+    from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
+
+    return StatefulAssistantMessage(
+        content=message.content, tool_calls=message.tool_calls, kept=ProviderState(wire=wire, model=model, parts=tuple(worth))
+    )
+
+
+def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
+    """Build the parts of an answer whose provider added extra fields to it and its calls.
+
+    Args:
+        text: Its text.
+        fields: Those of the message.
+        of_calls: Those of each of its calls.
+    """
+    parts: list[Part] = [{"type": "text", "text": text}] if text else []
+    calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
+    first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
+    return [*first, *parts, *calls]
+
+
+def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
+    """Restore an answer's parts: this model's original ones, with the calls in place, or else its text and calls."""
+    calls = message.tool_calls or []
+    parts = _own_parts(message, wire, model)
+    if parts is None:
+        return [*([{"type": "text", "text": message.content}] if message.content else []), *calls]
+    waiting = iter(calls)
+    return [next(waiting) if part["type"] == "call" else part for part in parts]
+
+
+@dataclass(frozen=True)
+class OwnFields:
+    """Extra fields that a provider added to a message and its calls.
+
+    Args:
+        message: Fields of the message.
+        calls: Fields of each call.
+    """
+
+    message: Fields
+    calls: tuple[Fields, ...]
+
+
+def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
+    """Read the fields kept by `parts_with_fields`; empty for another model or another text."""
+    parts = _own_parts(message, wire, model) or ()
+    merged: dict[str, Any] = {}
+    for part in parts:
+        # Conversations saved by earlier versions have `reasoning`.
+        if part["type"] in ("fields", "reasoning") and isinstance(part.get("fields"), dict):
+            merged |= part["fields"]
+    calls = [part.get("fields") or {} for part in parts if part["type"] == "call"]
+    return OwnFields(merged, tuple(calls or [{}] * len(getattr(message, "tool_calls", None) or ())))
+
+
+def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
+    """Collect the call ids in a message that this model made itself and that not every provider accepts."""
+    return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
+
+
+def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] | None:
+    own: ProviderState | None = getattr(message, "kept", None)
+    if own is None or (own.wire, own.model) != (wire, model):
+        return None
+    calls = getattr(message, "tool_calls", None) or ()
+    kinds = [part.get("type") for part in own.parts]
+    text = "".join(str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text")
+    if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
+        return None
+    return own.parts
+
+
+def _with_ids(parts: Sequence[Part], calls: Sequence[AssistantToolCall]) -> list[Part]:
+    waiting = iter(calls)
+    return [_with_id(part, next(waiting, None)) if part["type"] == "call" else part for part in parts]
+
+
+def _with_id(part: Part, call: AssistantToolCall | None) -> Part:
+    return part if call is None or _COMMON_ID.fullmatch(call.id) or not call.id else {**part, "id": call.id}
+
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME = 64
+_BRIDGE = "OK."
+
+
+_T = TypeVar("_T")
+_MANY = 1_000
+
+
+async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
+    """Build the request of a conversation; one of many parts and calls is built on a thread.
+
+    Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
+    """
+    if len(messages) + sum(map(parts_in, messages)) <= _MANY:
+        return build()
+    return await asyncio.to_thread(build)
+
+
+@dataclass(frozen=True)
+class IdRule:
+    """Which call ids a provider accepts, and how others are replaced.
+
+    Args:
+        accepted: The pattern of valid ids.
+        make_id: Returns an id for a hex digest.
+    """
+
+    accepted: re.Pattern[str]
+    make_id: Callable[[str], str]
+
+
+def _long_id(digest: str) -> str:
+    return f"call_{digest[:24]}"
+
+
+# "Expected a string with maximum length 40": OpenAI's error `string_above_max_length` for `tool_calls[].id`.
+CHAT_IDS = IdRule(re.compile(r"[!-~]{1,40}"), _long_id)
+# `call_id` in the OpenAPI schema of the Responses API: at most 64 characters.
+RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+# "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'".
+ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+# "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and mistral_common in other servers.
+MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
+
+
+def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
+    """Convert the messages to call names, ids and arguments that a provider accepts, and without lone surrogates.
+
+    Args:
+        messages: The conversation.
+        rule: Which ids are accepted, besides those that this model made itself.
+        wire: The format, as in `ProviderState`.
+        model: The provider's name of the model.
+    """
+    ids = _Ids(rule)
+    return [_sendable(message, ids, partial(own_ids, message, wire, model)) for message in messages]
+
+
+@dataclass
+class _Ids:
+    """The ids of one request: unique, with results matched to their calls."""
+
+    rule: IdRule
+    used: set[str] = field(default_factory=set)
+    sent_as: dict[str, str] = field(default_factory=dict)
+
+    def of_call(self, call_id: str, own: bool) -> str:
+        sent = call_id
+        if not (own or self.rule.accepted.fullmatch(sent)) or sent in self.used:
+            number = 0
+            while (sent := self._numbered_id(call_id, number)) in self.used:
+                number += 1
+        self.used.add(sent)
+        self.sent_as[call_id] = sent
+        return sent
+
+    def of_result(self, call_id: str) -> str:
+        if call_id in self.sent_as:
+            return self.sent_as[call_id]
+        return call_id if self.rule.accepted.fullmatch(call_id) else self._numbered_id(call_id, 0)
+
+    def _numbered_id(self, call_id: str, number: int) -> str:
+        return self.rule.make_id(hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
+    changed: dict[str, Any] = {}
+    if isinstance(message.content, str) and (text := encodable(message.content)) is not message.content:
+        changed["content"] = text
+    if message.role == "tool":
+        changed |= {"tool_call_id": ids.of_result(message.tool_call_id), "name": sendable_name(message.name)}
+    elif message.role == "assistant" and message.tool_calls:
+        accepted = own()
+        changed["tool_calls"] = [_call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls]
+    elif message.role == "user" and isinstance(message.content, list):
+        changed["content"] = [_part(part) for part in message.content]
+    return message.model_copy(update=changed) if changed else message
+
+
+def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
+    return part.model_copy(update={"text": encodable(part.text)}) if part.type == "text" else part
+
+
+def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
+    function = call.function
+    sent = {"name": sendable_name(function.name), "arguments": sendable_arguments(function.arguments)}
+    return call.model_copy(update={"id": call_id, "function": function.model_copy(update=sent)})
+
+
+def sendable_name(name: str) -> str:
+    """Limit a tool's name to the characters that every provider accepts: 1 to 64 of `[A-Za-z0-9_-]`."""
+    return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
+
+
+def sendable_arguments(text: str) -> str:
+    """Replace the arguments of a call by `{}` if they are not a JSON object.
+
+    Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
+    call's result says what is wrong with them.
+    """
+    value = parse_arguments(text) if text.lstrip().startswith("{") else None
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"
+    if not isinstance(value, dict):
+        return "{}"
+    return text if encodable(written) is written else encodable(written)
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates by `?`, so that the text can be sent as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Merge consecutive messages of the person, and of the model, into one.
+
+    Some servers refuse them, and others read only the last one. Answers with provider state stay as they are: it belongs to the
+    whole answer.
+    """
+    ordered: list[ChatMessage] = []
+    for message in messages:
+        stateful = any(hasattr(each, "kept") for each in (message, *ordered[-1:]))
+        one = _joined(ordered[-1], message) if ordered and not stateful else None
+        if one is None:
+            ordered.append(message)
+        else:
+            ordered[-1] = one
+    return ordered
+
+
+def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Order the messages as Mistral's API and many chat templates require.
+
+    One system message first; then user and assistant alternate, with an assistant message between tool results and the user.
+    """
+    from casual_llm.message_converters.utils import merge_system_messages
+    from casual_llm.messages import AssistantMessage
+
+    systems: list[ChatMessage] = [message for message in messages if message.role == "system"]
+    others = [message for message in messages if message.role != "system"]
+    ordered: list[ChatMessage] = merge_system_messages(systems)
+    for message in others:
+        last = ordered[-1] if ordered else None
+        if last is not None and last.role == "tool" and message.role == "user":
+            ordered.append(AssistantMessage(content=_BRIDGE))
+        elif last is not None and (joined := _joined(last, message)) is not None:
+            ordered[-1] = joined
+            continue
+        ordered.append(message)
+    return ordered
+
+
+def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
+    """Merge two messages of the same role; None if they cannot be merged."""
+    if first.role == second.role == "user":
+        if isinstance(first.content, list) or isinstance(second.content, list):
+            return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
+        return first.model_copy(update={"content": _lines(first.content, second.content)})
+    if first.role == second.role == "assistant" and not first.tool_calls:
+        # Provider state belongs to one whole answer: the first one's is dropped, because its text has changed.
+        return second.model_copy(update={"content": _lines(first.content, second.content)})
+    return None
+
+
+def _parts(content: str | list[TextContent | ImageContent] | None) -> list[TextContent | ImageContent]:
+    from casual_llm.messages import TextContent
+
+    return content if isinstance(content, list) else [TextContent(text=content)] if content else []
+
+
+def _lines(*texts: Any) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+MAX_CHARACTERS = 16_000_000
+"""Maximum size of all tools' images in a request, as base64: Anthropic accepts 32 MB for the whole request."""
+
+
+def has_images(messages: Sequence[ChatMessage]) -> bool:
+    """Check whether a tool returned an image in these messages."""
+    return any(images(message) for message in messages)
+
+
+def images(message: ChatMessage) -> tuple[ImageContent, ...]:
+    """List the images of a tool's result."""
+    images: tuple[ImageContent, ...] = getattr(message, "images", ())
+    return images
+
+
+def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
+    """Check that every image of the person is included: URLs are never fetched from here.
+
+    Args:
+        messages: The conversation.
+        why: Why a URL cannot be sent.
+
+    Raises:
+        UsageError: One is a URL.
+    """
+    if not all(picture.data for picture in pictures_of(messages)):
+        raise UsageError(f"{why}.", hint="Pass the image itself: its path or its bytes.")
+
+
+def data_of(image: ImageContent) -> str:
+    """Encode an image as base64."""
+    return "" if isinstance(image.source, str) else image.source.get("data", "")
+
+
+def digest_of(image: ImageContent) -> str:
+    """Compute the digest by which refused images are remembered."""
+    return hashlib.sha256(data_of(image).encode()).hexdigest()
+
+
+def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
+    """Keep only the newest tool images in messages, with a note in the result for each one left out.
+
+    Args:
+        messages: The conversation.
+        most: Maximum number of images in a request; the person's images count, and are always sent.
+        refused: Digests of images that the provider refused.
+    """
+    if not has_images(messages):
+        return list(messages)
+    left, characters = max(0, most - len(pictures_of(messages))), MAX_CHARACTERS
+    sent: list[ChatMessage] = []
+    for message in reversed(messages):
+        taken: list[ImageContent] = []
+        for image in images(message):
+            size = len(data_of(image))
+            if left > 0 and size <= characters and (not refused or digest_of(image) not in refused):
+                left, characters = left - 1, characters - size
+                taken.append(image)
+        sent.append(_with_images(message, taken, cannot_see=most == 0))
+    return sent[::-1]
+
+
+def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bool) -> ChatMessage:
+    missing = len(images(message)) - len(taken)
+    if not missing:
+        return message
+    what = "1 image of this result is" if missing == 1 else f"{missing} images of this result are"
+    note = f"[{what} not shown{': you cannot see images' if cannot_see else ''}.]"
+    return message.model_copy(update={"images": tuple(taken), "content": f"{message.content}\n{note}".lstrip()})
+
+
+def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
+    """Yield the messages with tools' images moved to a user message after all results of a step.
+
+    Tool results of chat completions, Ollama and many of Google's models are text only.
+    """
+    waiting: list[ToolResultMessage] = []
+    for message in messages:
+        if message.role != "tool" and waiting:
+            yield _shown(waiting)
+            waiting = []
+        yield message
+        if message.role == "tool" and images(message):
+            waiting.append(message)
+    if waiting:
+        yield _shown(waiting)
+
+
+def _shown(results: list[ToolResultMessage]) -> ChatMessage:
+    from casual_llm.messages import TextContent, UserMessage
+
+    parts: list[TextContent | ImageContent] = []
+    for result in results:
+        parts += [TextContent(text=label_of(result)), *images(result)]
+    return UserMessage(content=parts)
+
+
+def label_of(result: ToolResultMessage) -> str:
+    """Describe which call images belong to."""
+    return f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"

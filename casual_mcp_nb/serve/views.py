@@ -1,0 +1,91 @@
+"""The view of a service: its address, its routes, and how to call it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServedTools, ServiceStatus
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+)
+
+
+def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
+    """Show the address of the tools, and the entry for the config of another host."""
+    mark = Status("○ ended", "quiet") if served.closed else Status("● serving", "good")
+    tools = f"{count(served.offered, 'tool')} listed"
+    if served.deferred:
+        tools += f", {count(served.deferred, 'tool')} more by search"
+    rows = (
+        ("Address", served.url),
+        ("Tools", tools),
+        ("Token", "needed" if served.has_token else "not needed: only this computer reaches it"),
+        ("Clients", str(served.clients)),
+    )
+    config = TextBlock(json.dumps(served.host_config, indent=2, ensure_ascii=False), "In another MCP host", code=True)
+    return View("served-tools", "Tools as one MCP server", (KeyValues(rows), config), mark=mark)
+
+
+_ROUTES = (
+    ("POST /chat", "answers a conversation; with Accept: text/event-stream, event by event"),
+    ("GET /toolsets", "the toolsets by name"),
+    ("GET /health", "whether it runs"),
+    ("GET /docs", "what can be sent, to try it in a browser; /openapi.json for programs"),
+)
+_NO_TOKEN = f"none, since only this computer reaches it; other addresses, such as 0.0.0.0, need one in {TOKEN_VARIABLE}"
+
+
+def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
+    """Show the address, the routes and a command that calls them."""
+    mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
+    if not service.running:
+        return View("service", "HTTP API", (TextBlock(f"{service.url} is no longer served."),), mark=mark)
+    routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
+    facts: tuple[tuple[str, Cell], ...] = (
+        ("Address", Name(service.url)),
+        ("Token", "needed" if service.token_variable else _NO_TOKEN),
+        ("Models", _names(service.models, limits)),
+        ("Toolsets", _names(service.tool_sets, limits)),
+    )
+    blocks: tuple[Block, ...] = (
+        KeyValues(facts),
+        Table(columns("Request", "What it does"), routes),
+        *_denied(service),
+        Section("From a shell", (TextBlock(_curl(service), code=True),)),
+    )
+    note = f"{words.count(service.turns, 'turn')} running" if service.turns else ""
+    return View("service", "HTTP API", blocks, mark=mark, note=note)
+
+
+def _denied(service: ServiceStatus) -> tuple[Block, ...]:
+    """Show the tools that clients cannot call, and how to allow them."""
+    if not service.denied:
+        return ()
+    rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
+    options = dict.fromkeys(each.option for each in service.denied if each.option)
+    return (Section("Denied, since nobody can be asked", (Table(columns("Tool", "Why"), rows), *map(TextBlock, options))),)
+
+
+def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:
+    shown, more = names[: limits.rows], len(names) - limits.rows
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "") or "none"
+
+
+def _curl(service: ServiceStatus) -> str:
+    model = service.models[0] if service.models else "MODEL"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "include_stats": True})
+    token = f' -H "Authorization: Bearer ${service.token_variable}"' if service.token_variable else ""
+    return f"curl {service.url}/chat{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"

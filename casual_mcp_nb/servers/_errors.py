@@ -1,0 +1,424 @@
+"""Describe failures in plain words, and build the errors that report them.
+
+Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted before it is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.mcp import Resource, ServerPrompt
+from casual_mcp_nb.base.secret import MASK, Secrets, mask_of, random_parts, redacted
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.errors import ClosedError, ConnectError, ResourceError, ToolCallError, ToolTimeoutError, shown
+from casual_mcp_nb.servers._messages import UNREADABLE
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
+"""Keywords of a JSON schema whose values must not change."""
+
+
+class Redactor:
+    """Replaces secrets in everything that a server sends by a mask; values without secrets are returned unchanged.
+
+    Args:
+        secrets: The values to hide; `types.secret` decides which of them can be.
+
+    Attributes:
+        longest: The length of the longest of them, as it can occur in a text.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._mask = mask_of(secrets)
+        self.longest = self._mask.longest
+
+    def __call__(self, text: str) -> str:
+        """Redact a text."""
+        return self._mask(text)
+
+    def start(self, text: str, length: int, *, cut: bool) -> str:
+        """Redact the beginning of a text.
+
+        Args:
+            text: The beginning.
+            length: Maximum length to return.
+            cut: Whether the text continues; then its end, which may be half a secret, is dropped.
+        """
+        result = self(text)
+        return result[: max(0, len(result) - self.longest) if cut else None][:length]
+
+    def value(self, value: Any) -> Any:
+        """Redact a JSON value, including keys and secret numbers."""
+        text = self._json(value)
+        result = self(text)
+        if result == text:
+            return value
+        try:
+            return json.loads(result)
+        except ValueError:
+            # The secret was in a number, or partly in the JSON's punctuation.
+            return self._walk(value)
+
+    def schema(self, schema: Any) -> Any:
+        """Redact a JSON schema: all strings in it except names and structural keywords."""
+        return self._walk_schema(schema) if self._is_in(schema) else schema
+
+    def result(self, result: ToolResult) -> ToolResult:
+        """Redact the result of a call: text, URLs, structured content, and bytes that are text."""
+        if not self._mask:
+            return result
+        return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
+
+    def tool(self, tool: ToolSpec) -> ToolSpec:
+        """Redact a tool, except its name and its parameters' names, which are needed to call it."""
+        if not self._is_in([tool.as_listed]):
+            return tool
+        hints = tool.annotations
+        return replace(
+            tool,
+            description=self(tool.description),
+            title=self(tool.title or "") or None,
+            annotations=replace(hints, title=self(hints.title or "") or None) if hints else None,
+            input_schema=self.schema(tool.input_schema),
+            output_schema=self.schema(tool.output_schema),
+        )
+
+    def resource(self, resource: Resource) -> Resource:
+        """Redact a resource, with its URI."""
+        if not self._is_in(asdict(resource)):
+            return resource
+        return replace(
+            resource,
+            uri=self(resource.uri),
+            name=self(resource.name),
+            title=self(resource.title),
+            description=self(resource.description),
+            mime_type=self(resource.mime_type or "") or None,
+        )
+
+    def prompt(self, prompt: ServerPrompt) -> ServerPrompt:
+        """Redact a prompt, except its name and its arguments' names, which are needed to get it."""
+        arguments = tuple(replace(argument, description=self(argument.description)) for argument in prompt.arguments)
+        return replace(prompt, title=self(prompt.title), description=self(prompt.description), arguments=arguments)
+
+    def _is_in(self, value: Any) -> bool:
+        return self._mask.is_in(self._json(value))
+
+    def _json(self, value: Any) -> str:
+        # Searching this is much faster than a walk in Python; the mask knows secrets as they are written in it.
+        return json.dumps(value, ensure_ascii=False, default=str) if self._mask and value is not None else ""
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, Mapping):
+            return {self(str(key)): self._walk(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._walk(item) for item in value]
+        return MASK if isinstance(value, int | float) and str(value) in self._mask.plain else value
+
+    def _walk_schema(self, value: Any, keyword: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {key: self._walk_schema(item, key) for key, item in value.items()}
+        if keyword in _STRUCTURE:
+            return value
+        if isinstance(value, list | tuple):
+            return [self._walk_schema(item) for item in value]
+        return self._walk(value)
+
+    def _part(self, part: ContentPart) -> ContentPart:
+        mime_type, uri = (self(text) if text else text for text in (part.mime_type, part.uri))
+        return replace(part, text=self(part.text), mime_type=mime_type, uri=uri, data=part.data and self._bytes(part.data))
+
+    def _bytes(self, data: bytes) -> bytes:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return data
+        return self(text).encode()
+
+
+def clean(text: str) -> str:
+    """Remove terminal escapes, and replace each control, bidirectional and zero-width character by U+FFFD."""
+    return _INVISIBLE.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+
+
+def secrets_of(config: ServerConfig | None) -> Secrets:
+    """Collect every string in a server's config that must not be shown."""
+    return config.secrets() if config is not None else Secrets()
+
+
+def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
+    """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
+
+    Args:
+        config: The server's config; None for a server of this process.
+        secrets: Values to redact in addition to the server's own secrets.
+    """
+    if config is None:
+        return "in this process"
+    hidden = secrets_of(config).union(secrets)
+    if config.url:
+        parts = urlsplit(config.url)
+        host = parts.netloc.rpartition("@")[2]
+        path = redacted(parts.path, [*random_parts(parts.path), *hidden])
+        return clean(f"{parts.scheme}://{redacted(host, hidden)}{path}")
+    words = [config.command] if config.command else ["bundled", config.bundled or ""]
+    return clean(redacted(shlex.join([*words, *config.args]), hidden))
+
+
+CONNECTION_CLOSED = "Connection closed"
+"""The SDK's message for a request whose connection ended. Servers use its code for their own errors too."""
+
+SESSION_FORGOTTEN = "Session terminated"
+"""The SDK's message for an HTTP 404 within a session."""
+
+UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""The start of the SDK's message for an HTTP response that is not a message; the rest quotes the response."""
+
+CLOSED = "the connection was closed"
+ENDED = "it ended unexpectedly"
+
+
+def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
+    """Describe the root cause of a failure.
+
+    Args:
+        exc: The failure.
+        redact: Hides secrets in a text.
+
+    Returns:
+        One line, without the input that a validation error quotes.
+    """
+    exc = _root(exc)
+    module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
+    if module.startswith("httpx"):
+        return _http_text(exc, name, redact)
+    if name == "ValidationError" and module.startswith("pydantic"):
+        return f"an answer that cannot be read: {first_problem(exc)}"
+    if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
+        return CLOSED
+    if name == "MCPError" and str(exc).startswith(UNPARSED):
+        return UNREADABLE
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return _with_our_versions(_first_line(redact(str(exc)))) or name
+
+
+def root_cause(error: BaseException, secrets: Collection[str]) -> str:
+    """Describe the root cause like `error_text`, without control characters and secrets."""
+    redact = partial(redacted, secrets=secrets)
+    return clean(redact(error_text(error, redact)))
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Check whether the server answered, even with an error or something unreadable; otherwise the session is broken."""
+    from mcp import MCPError
+    from pydantic import ValidationError
+
+    exc = _root(exc)
+    if isinstance(exc, MCPError):
+        return str(exc) not in (CONNECTION_CLOSED, SESSION_FORGOTTEN)
+    return isinstance(exc, ValidationError)
+
+
+def is_forgotten(exc: BaseException, status: int | None) -> bool:
+    """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
+
+    Args:
+        exc: The request's error.
+        status: The last HTTP status of 400 or more since it was sent.
+    """
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    exc = _root(exc)
+    return isinstance(exc, MCPError) and status == 404 and exc.error.code == INVALID_REQUEST
+
+
+def says_nothing(reason: str) -> bool:
+    """Check whether a reason is only the SDK's replacement for an HTTP error."""
+    return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
+
+
+def status_text(status: int, body: str = "") -> str:
+    """Explain an HTTP status.
+
+    Args:
+        status: The status.
+        body: The start of the response's body, with secrets redacted; HTML is not quoted.
+    """
+    line = _first_line(_message_in(body))
+    meaning = {401: "the credentials were not accepted", 403: "access was refused"}.get(status, "")
+    return ": ".join(filter(None, (f"HTTP {status}", meaning, shown(line, 200) if line else "")))
+
+
+def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:
+    """Create the error for using a server that could not be connected."""
+    text = f"Server {shown(server)} ({address[:200]}) is not connected: {reason or 'it was not started'}."
+    return ConnectError(text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it.")
+
+
+def closed_error(server: str) -> ClosedError:
+    """Create the error for using a connection that was closed."""
+    return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
+
+
+def timeout_error(
+    server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
+) -> ToolTimeoutError:
+    """Create the error for a call that reached a limit.
+
+    Args:
+        server: The server's name.
+        tool: The tool's name.
+        seconds: How long the call ran.
+        field: The field of the config that holds the limit.
+        stray_output: Output of the server meanwhile that was not a message, if any.
+        stalled: Why the connection was closed on an endless message; None if it was not.
+    """
+    stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
+    ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
+    return ToolTimeoutError(
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}{ended}",
+        hint=f"If it needs longer, raise servers.{server}.{field}.",
+        server=server,
+        tool=tool,
+    )
+
+
+def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
+    """Create the error for a call during which the session ended."""
+    text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
+    hint = "The call is not repeated, as it may have had an effect; the server is connected again when it is next used."
+    return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
+
+
+def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
+    """Create the error for a call that the server answered with an error or something unreadable."""
+    return ToolCallError(
+        f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
+    )
+
+
+def request_error(server: str, request: str, reason: str, *, setting: str = "", code: int | None = None) -> ResourceError:
+    """Create the error for a request about a resource or a prompt.
+
+    Args:
+        server: The server's name.
+        request: What the server did not do, such as `read 'demo://1'`.
+        reason: Why, in words.
+        setting: The field of its config with the time limit that was reached; empty if none was.
+        code: The code of the error with which it answered, if it did.
+    """
+    hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
+    error = ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
+    error.code = code
+    return error
+
+
+def lost_reason(broken_reason: str | None) -> str:
+    """Explain why a server that was ready no longer is.
+
+    Args:
+        broken_reason: Why its session was abandoned; None if it ended by itself.
+    """
+    return f"{broken_reason or ENDED}; it is started again when it is next used"
+
+
+def no_answer(limit: str, setting: str) -> str:
+    """Explain that the start took too long, with the setting that raises the limit."""
+    return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
+
+
+def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None) -> str:
+    """Explain why a start failed.
+
+    Args:
+        reason: The root cause in words.
+        process: Whether the server is a child process.
+        limit: The time limit of the start, formatted, if it was reached; else empty.
+        setting: The setting that raises it, if there is one.
+        stray_output: The start of a line that was not a message, if there was one.
+    """
+    if limit:
+        reason = no_answer(limit, setting)
+    elif reason == CLOSED:
+        reason = "the process exited during startup" if process else f"{CLOSED} during startup"
+    if stray_output is not None:
+        reason += f"; on its stdout it wrote {shown(stray_output)}, which is not an MCP message"
+    return reason
+
+
+def _root(exc: BaseException) -> BaseException:
+    while True:
+        if isinstance(exc, BaseExceptionGroup):
+            exc = exc.exceptions[0]
+        elif isinstance(exc, RuntimeError) and isinstance(exc.__cause__, Exception):
+            # fastmcp wraps the cause in less informative RuntimeErrors.
+            exc = exc.__cause__
+        else:
+            return exc
+
+
+def _with_our_versions(text: str) -> str:
+    if not text.startswith("Unsupported protocol version"):
+        return text
+    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+    return f"{text}; this client speaks {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+
+
+def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> str:
+    response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
+    if response is not None:
+        return status_text(response.status_code)
+    if name in ("ConnectError", "ConnectTimeout"):
+        reason = _first_line(redact(str(exc)))
+        return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
+    if name.endswith("Timeout"):
+        return "no answer in time"
+    return _first_line(redact(str(exc))) or "the HTTP connection failed"
+
+
+def _message_in(body: str) -> str:
+    """Extract the message from the body of an HTTP error: plain text, or a member of a JSON object."""
+    if body.lstrip().startswith("<"):
+        return ""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return "" if body.lstrip().startswith(("{", "[")) else body
+    error = value.get("error", value) if isinstance(value, dict) else value
+    message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
+
+
+def first_problem(exc: Any) -> str:
+    """Describe the first problem of one of pydantic's errors, with its location."""
+    problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
+    message = problems[0]["msg"] if problems else "invalid"
+    return f"{where}: {message}" if where else message
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:1000]
+
+
+def _tail(stderr_tail: str) -> str:
+    return f"\nIts stderr ends with:\n{stderr_tail}\n" if stderr_tail else ""

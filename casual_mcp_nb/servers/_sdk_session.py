@@ -1,0 +1,453 @@
+"""Variants of the SDK's client session and transports that tolerate local protocol errors of servers.
+
+Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool loses only that tool, a result
+with one unknown part keeps the others. The session also reports the end of its stream, which fastmcp's client does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Self, TypeVar
+
+import mcp_types
+from fastmcp import Client
+from fastmcp.client.transports.base import ClientTransport, TransportOptions
+from mcp import ClientSession, MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT, JSONRPCError
+from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from casual_mcp_nb.base.mcp import Direction
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, first_problem
+from casual_mcp_nb.servers._messages import answer_to_unreadable
+from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
+from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.running_calls import ASKER
+
+T = TypeVar("T")
+
+DiscoverFailure = Literal["silent", "ended"]
+"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended."""
+
+HANDSHAKE_VERSION = "2025-11-25"
+MAX_PARTS = 1_000
+"""Maximum number of parts of a result."""
+MAX_LISTED = 2_000
+"""Maximum number of resources or prompts of one page."""
+_MAX_REASON = 200
+SLICE = 500
+"""How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
+
+_LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "resources/list": ("resources", mcp_types.Resource),
+    "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
+    "prompts/list": ("prompts", mcp_types.Prompt),
+}
+"""The listings besides that of tools: their list, and what is in it."""
+
+
+class _Recorded:
+    """A stream of messages that are recorded."""
+
+    def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
+        self._stream = stream
+        self._record = record
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Received(_Recorded):
+    """A stream of messages that are recorded as they arrive; the answer to a request that cannot be read becomes an error."""
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, which in-process streams have."""
+        return getattr(self._stream, "last_context", None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._noted(await self._stream.__anext__())
+
+    async def receive(self) -> Any:
+        return self._noted(await self._stream.receive())
+
+    def _noted(self, item: Any) -> Any:
+        reply = answer_to_unreadable(item) if isinstance(item, ValidationError) else None
+        if reply:
+            item = SessionMessage(JSONRPCError.model_validate(reply))
+        if isinstance(item, SessionMessage):
+            self._record("received", item.message)
+        return item
+
+
+class _Sent(_Recorded):
+    """A stream of messages that are recorded as they are sent."""
+
+    async def send(self, item: Any) -> None:
+        self._record("sent", item.message)
+        await self._stream.send(item)
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    modern: Callable[[], bool]
+    repair: Callable[[str, dict[str, Any]], dict[str, Any]]
+    on_closed: Callable[[], None]
+    on_refused: Callable[[str], None]
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        asker = ASKER.get()
+        if asker is not None and method in INPUT_REQUIRED_METHODS and self.modern():
+            # What the server may ask and log depends on who calls it.
+            params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
+        return self.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
+
+    async def run(self, on_request: Any, *args: Any, **kwargs: Any) -> None:
+        async def answer(context: Any, method: str, params: Mapping[str, Any] | None) -> Any:
+            try:
+                return await on_request(context, method, params)
+            except MCPError:
+                self.on_refused(method)
+                raise
+
+        try:
+            await super().run(answer, *args, **kwargs)
+        finally:
+            self.on_closed()
+
+
+class _TolerantSession(ClientSession):
+    server_name: str
+    allows_sampling: bool
+    has_roots: bool
+    discover_seconds: float
+    on_discover_failure: Callable[[DiscoverFailure], None]
+    on_closed: Callable[[], None]
+    on_refused: Callable[[str], None]
+    record: Callable[[Direction, Any], None]
+    redact: Callable[[str], str]
+
+    def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
+        dispatcher = _Dispatcher(_Received(read_stream, self.record), _Sent(write_stream, self.record))
+        dispatcher.modern = lambda: self.protocol_version in MODERN_PROTOCOL_VERSIONS
+        dispatcher.repair = self._repair
+        dispatcher.on_closed = self.on_closed
+        dispatcher.on_refused = self.on_refused
+        if (callback := kwargs.get("elicitation_callback")) is not None:
+            kwargs["elicitation_callback"] = _bounded(callback)
+        self.output_schemas: dict[str, dict[str, Any] | None] = {}
+        self.left_out: dict[str, str] = {}
+        self.first_answer: Any = None
+        self._page: dict[str, Any] = {"tools": []}
+        super().__init__(dispatcher=dispatcher, **kwargs)
+
+    def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
+        """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them.
+
+        There are always handlers, for the clients of other programs; a handshake declares what the config allows.
+        """
+        declared = super()._build_capabilities(version)
+        old = version not in MODERN_PROTOCOL_VERSIONS
+        roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
+        sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
+        return declared.model_copy(update={"roots": roots, "sampling": sampling})
+
+    async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
+        """Refuse undeclared requests: only the client of another program, as part of whose call it comes, declares this."""
+        undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
+        if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
+        return await super().dispatch_input_request(ctx, request)
+
+    async def send_discover(self, version: str) -> dict[str, Any]:
+        """Send `server/discover` as the SDK does, but leave time for the older handshake if the server does not answer."""
+        try:
+            async with asyncio.timeout(self.discover_seconds):
+                return await super().send_discover(version)
+        except (TimeoutError, MCPError) as error:
+            if isinstance(error, MCPError) and error.code != REQUEST_TIMEOUT:
+                if str(error) == CONNECTION_CLOSED:
+                    self.on_discover_failure("ended")
+                raise
+        self.on_discover_failure("silent")
+        raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
+
+    async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
+        """Send the request, unless `TolerantClient.call_tool_mcp` has the answer to it already."""
+        answer, self.first_answer = self.first_answer, None
+        return await super().call_tool(*args, **kwargs) if answer is None else answer
+
+    async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
+        """Do nothing in place of the SDK's check.
+
+        It would run on the event loop, for as long as the server's schema takes; `OutputCheck` does it in a worker process.
+        """
+
+    async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
+        """List one page of tools as the SDK does, but validate them slice by slice.
+
+        A long list does not hold the event loop, and an invalid tool does not invalidate the others.
+
+        Args:
+            params: The cursor of the page.
+        """
+        if params is None or params.cursor is None:
+            self.left_out = {}
+        result = await super().list_tools(params=params)
+        page = self._page
+        result.next_cursor = page.get("nextCursor")
+        for start in range(0, len(page["tools"]), SLICE):
+            result.tools += self._valid_tools(page, page["tools"][start : start + SLICE])
+            await asyncio.sleep(0)
+        self.output_schemas.update({tool.name: tool.output_schema for tool in result.tools})
+        complete = (params is None or params.cursor is None) and result.next_cursor is None
+        # It drops tools with wrong `x-mcp-header`s and remembers the others', for servers that route by headers.
+        absorb = getattr(self, "_absorb_tool_listing", None)
+        if absorb is None:
+            return result
+        names = [tool.name for tool in result.tools]
+        absorbed: mcp_types.ListToolsResult = absorb(result, complete=complete)
+        for name in set(names).difference(tool.name for tool in absorbed.tools):
+            self._leave_out(name, "its x-mcp-header annotations are not valid")
+        return absorbed
+
+    def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+        if method == "tools/list":
+            if not isinstance(raw.get("tools"), list):
+                raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
+            # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps what it knows of tools.
+            self._page, cursor = raw, raw.get("nextCursor")
+            return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
+        if method in _LISTINGS:
+            return self._only_valid(method, raw)
+        if method == "prompts/get":
+            return self._keep_known_messages(raw)
+        return self._keep_known_content(raw) if method == "tools/call" else raw
+
+    def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+        """Filter a page of resources or prompts: one that is not valid would invalidate all others."""
+        key, kind = _LISTINGS[method]
+        items = raw.get(key)
+        if not isinstance(items, list):
+            raise MCPError(INTERNAL_ERROR, f"its answer to {method} contains no list")
+        if len(items) > MAX_LISTED:
+            logger.warning("Server %s: the first %d of the %s in one page are kept.", shown(self.server_name), MAX_LISTED, key)
+        valid = []
+        for item in items[:MAX_LISTED]:
+            try:
+                kind.model_validate(item, by_name=False)
+            except ValueError:
+                name = self.redact(str(item.get("name") if isinstance(item, dict) else item))
+                warn_left_out(self.server_name, name, "it is not valid", kind.__name__)
+            else:
+                valid.append(item)
+        return {**raw, key: valid}
+
+    def _keep_known_messages(self, raw: dict[str, Any]) -> dict[str, Any]:
+        messages = raw.get("messages")
+        if not isinstance(messages, list):
+            return raw
+        replaced = [
+            {**message, "content": _replacement(message.get("content"), self.redact)}
+            if isinstance(message, dict) and not _is_known(message.get("content"))
+            else message
+            for message in messages[:MAX_PARTS]
+        ]
+        return {**raw, "messages": replaced}
+
+    def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
+        """Filter the tools of a listing, without those whose definition is not valid."""
+        part = {**page, "tools": tools}
+        try:
+            with contextlib.suppress(KeyError):
+                validate_server_result("tools/list", self.protocol_version or HANDSHAKE_VERSION, part)
+            return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
+        except ValueError as error:
+            if len(tools) > 1:
+                return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
+            reason = first_problem(error).removeprefix("tools.0.") if isinstance(error, ValidationError) else str(error)
+        name = str(tools[0].get("name") if isinstance(tools[0], dict) else tools[0])
+        reason = f"its definition is not valid: {reason[:_MAX_REASON]}"
+        self._leave_out(name, reason)
+        warn_left_out(self.server_name, self.redact(name), self.redact(reason))
+        return []
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out.setdefault(name[:_MAX_REASON], reason)
+
+    def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
+        content = raw.get("content")
+        if isinstance(content, list) and len(content) > MAX_PARTS:
+            left_out = f"[{len(content) - MAX_PARTS:,} more parts of this result are left out; at most {MAX_PARTS:,} are kept]"
+            content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
+            raw = {**raw, "content": content}
+        # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.
+        if not isinstance(content, list) or all(map(_is_known, content)):
+            return raw
+        replaced = [block if _is_known(block) else _replacement(block, self.redact) for block in content]
+        return {**raw, "content": replaced, "isError": True}
+
+
+def _bounded(callback: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Refuse forms so large that fastmcp would hold the event loop to build a type from one."""
+
+    async def answer(context: Any, params: Any) -> Any:
+        if not has_few_values(getattr(params, "requested_schema", None)):
+            return mcp_types.ErrorData(code=INVALID_PARAMS, message="the form is too large to be shown")
+        return await callback(context, params)
+
+    return answer
+
+
+_TEXTS_OF = {
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("name", "uri"),
+}
+
+
+def _is_known(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    if block.get("type") == "resource":
+        resource = block.get("resource")
+        return isinstance(resource, dict) and any(isinstance(resource.get(key), str) for key in ("text", "blob"))
+    kind = block.get("type")
+    if kind == "text":
+        return isinstance(block.get("text"), str)
+    keys = _TEXTS_OF.get(str(kind), ())
+    return bool(keys) and all(isinstance(block.get(key), str) for key in keys)
+
+
+def _replacement(block: Any, redact: Callable[[str], str]) -> dict[str, Any]:
+    kind = redact(str(block.get("type"))) if isinstance(block, dict) else type(block).__name__
+    text = f"a part of the result cannot be read: content of type {shown(kind)}"
+    return {"type": "text", "text": text, "_meta": {UNKNOWN_CONTENT_META: kind}}
+
+
+class TolerantClient(Client[Any]):
+    """fastmcp's client for tolerant sessions.
+
+    A session answers all open requests when its stream ends, so no request needs the two tasks with which fastmcp watches it.
+    If the config sets a protocol version, it is also negotiated with the server; fastmcp just assumes it.
+    """
+
+    async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
+        while self.mode in MODERN_PROTOCOL_VERSIONS and self.session.protocol_version is None:
+            try:
+                await self.session.discover()
+            except MCPError as error:
+                # It may still be starting; the connection's own limit ends this.
+                if error.code != REQUEST_TIMEOUT:
+                    raise
+        await super()._negotiate(timeout)
+
+    def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return coro
+
+    async def call_tool_mcp(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        progress_handler: Any = None,
+        timeout: Any = None,  # noqa: ASYNC109 (as the base class has it)
+        meta: dict[str, Any] | None = None,
+    ) -> mcp_types.CallToolResult:
+        """Call a tool without fastmcp's span around that of the SDK, which also passes the trace on.
+
+        Only what is not a result is left to fastmcp: the questions of a server, and the results of extensions.
+
+        Args:
+            name: The tool's name.
+            arguments: Its arguments.
+            progress_handler: Called with each report of progress.
+            timeout: As the base class has it.
+            meta: Metadata for the server.
+        """
+        session: Any = self.session
+        request = {"progress_callback": progress_handler, "meta": meta, "read_timeout_seconds": timeout}
+        answer = await session.call_tool(name, arguments, allow_input_required=True, allow_claimed=True, **request)
+        if isinstance(answer, mcp_types.CallToolResult):
+            return answer
+        session.first_answer = answer
+        return await super().call_tool_mcp(name, arguments, progress_handler, timeout, meta)
+
+
+class TolerantTransport(ClientTransport):
+    """A fastmcp transport whose sessions are tolerant and report when they end.
+
+    Args:
+        inner: The transport that carries the messages.
+        server_name: For warnings.
+        on_closed: Called once when the stream of messages has ended, whoever ended it.
+        on_refused: Called with the method of a request of the server that was answered with an error.
+        record: Called with each message and its direction.
+        on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
+        discover_seconds: How long to wait for an answer to `server/discover`.
+        redact: Hides secrets in a text.
+        allows_sampling: Whether the server may ask for answers of a model at any time.
+        has_roots: Whether the server's config has roots.
+    """
+
+    def __init__(
+        self,
+        inner: ClientTransport,
+        server_name: str,
+        on_closed: Callable[[], None],
+        on_refused: Callable[[str], None],
+        record: Callable[[Direction, Any], None],
+        on_discover_failure: Callable[[DiscoverFailure], None],
+        discover_seconds: float,
+        redact: Callable[[str], str],
+        *,
+        allows_sampling: bool = False,
+        has_roots: bool = False,
+    ) -> None:
+        self._inner = inner
+        self.legacy_only = inner.legacy_only
+        callbacks: dict[str, Callable[..., Any]] = {
+            "on_closed": on_closed,
+            "on_refused": on_refused,
+            "record": record,
+            "on_discover_failure": on_discover_failure,
+            "redact": redact,
+        }
+        members: dict[str, Any] = {"server_name": server_name, "discover_seconds": discover_seconds}
+        members |= {"allows_sampling": allows_sampling, "has_roots": has_roots}
+        members |= {name: staticmethod(callback) for name, callback in callbacks.items()}
+        self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
+        """Open the inner transport with a tolerant session."""
+        async with self._inner.connect_session(transport_options=self._options, **session_kwargs) as session:
+            yield session
+
+    async def close(self) -> None:
+        """Close the inner transport."""
+        await self._inner.close()  # type: ignore[no-untyped-call]
+
+    def get_session_id(self) -> str | None:
+        """Read the inner transport's session id, if it has one."""
+        return self._inner.get_session_id()

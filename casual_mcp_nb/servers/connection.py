@@ -1,0 +1,503 @@
+"""A connection to an MCP server: connect, list and call its tools, reconnect after a crash, close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.base.mcp import METHOD, Messages, ServerLog
+from casual_mcp_nb.base.secret import Secrets
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
+from casual_mcp_nb.errors import ToolCallError, UsageError, shown
+from casual_mcp_nb.isolation.worker import Worker
+from casual_mcp_nb.servers._errors import Redactor, no_answer, root_cause, secrets_of, shown_address
+from casual_mcp_nb.servers.convert import read_listing
+from casual_mcp_nb.servers.handlers import Handlers, client_options
+from casual_mcp_nb.servers.lifecycle import Hooks, Lifecycle, StartSlots
+from casual_mcp_nb.servers.logs import LogBuffer, MessageLog, keep_out_of_log, logger
+from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.running_calls import CallDeadlines, CallLimits, OnProgress
+from casual_mcp_nb.servers.tool_calls import OutputCheck, ServerCalls
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+    from mcp_types import Tool
+
+
+DEFAULT_TTL = 30.0
+RETRY_SECONDS = 30.0
+
+
+class ToolCache:
+    """Caches a listing. Tools that did not change keep their version and stay the same objects, however often they are listed.
+
+    Args:
+        fetch: Lists the tools; must have its own time limit.
+        ttl_seconds: How long a listing is fresh; None means it never expires.
+        clock: A monotonic clock in seconds.
+
+    Attributes:
+        ttl: As given; a listing that is fresh already stays so for as long as it was at first.
+        listed: Whether there was a listing.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[Sequence[ToolSpec]]],
+        ttl_seconds: float | None = DEFAULT_TTL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch = fetch
+        self.ttl = ttl_seconds
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._stale_at = -math.inf
+        self._invalidations = 0
+        self._fetches = 0
+        self.listed = False
+        self._tokens: int | None = None
+        self.tools: tuple[ToolSpec, ...] = ()
+        self._version: str | None = None
+        self.last_error: Exception | None = None
+
+    async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
+        """List the tools, again only if the cache has expired. Concurrent callers share one listing.
+
+        Args:
+            force_refresh: List them even if the cache is fresh.
+
+        Raises:
+            Exception: The listing failed, and there is no older one; it is tried again after the TTL or
+                30 seconds, whichever is shorter.
+        """
+        fetches = self._fetches
+        if force_refresh or not self.fresh:
+            async with self._lock:
+                if fetches == self._fetches or not self.fresh:
+                    await self._refresh()
+        if not self.listed and self.last_error is not None:
+            raise self.last_error.with_traceback(None)
+        return self.tools
+
+    async def invalidate(self) -> None:
+        """Make the next use list the tools again, even during a listing, which may already be out of date."""
+        self._invalidations += 1
+        self._stale_at = -math.inf
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the cache is fresh."""
+        return self._clock() < self._stale_at
+
+    @property
+    def version(self) -> str:
+        """A hash of the tools, computed when it is first needed: a listing that is the only one needs none."""
+        if self._version is None:
+            self._version = _version(self.tools)
+        return self._version
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of all definitions that a model can be offered, counted once per version."""
+        if self._tokens is None:
+            self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
+        return self._tokens
+
+    async def _refresh(self) -> None:
+        invalidations = self._invalidations
+        ttl = self.ttl
+        try:
+            self._store(await self._fetch())
+        except Exception as error:
+            self.last_error = error
+            ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
+        self._fetches += 1
+        if invalidations == self._invalidations:
+            self._stale_at = math.inf if ttl is None else self._clock() + ttl
+
+    def _store(self, tools: Sequence[ToolSpec]) -> None:
+        version = _version(tools) if self.listed else None
+        if version is None or version != self.version:
+            self.tools, self._version = tuple(tools), version
+            self._tokens = None
+        self.listed = True
+        self.last_error = None
+
+
+def _version(tools: Sequence[ToolSpec]) -> str:
+    return hashlib.sha256("".join(tool.digest for tool in tools).encode()).hexdigest()[:16]
+
+
+MAX_INSTRUCTIONS = 10_000
+
+
+class Connection:
+    """A connection to one server. Each connect opens a new session, owned by one task; a dead one is reopened once on next use.
+
+    Args:
+        name: The server's name.
+        config: Its config; None for an in-process server.
+        server: The server itself, if it is in this process.
+        handlers: Callbacks for the server's requests and notifications.
+        cache_ttl: Seconds for which its list of tools is cached; None means it never expires.
+        secrets: Values to redact in everything it sends, in addition to the secrets of its config.
+        worker: The process that validates results; None to start one.
+        slots: Limits how many server processes start at the same time; None for no limit.
+
+    Attributes:
+        log: Its stderr and log messages.
+        messages: The last messages to and from it.
+        resources: Its resources and prompts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig | None = None,
+        *,
+        server: FastMCP[Any] | None = None,
+        handlers: Handlers | None = None,
+        cache_ttl: float | None = DEFAULT_TTL,
+        secrets: Collection[str] = (),
+        worker: Worker | None = None,
+        slots: StartSlots | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.cache = ToolCache(self._fetch, cache_ttl)
+        self._limits = CallLimits.of(config)
+        self._secrets = secrets_of(config).union(secrets)
+        self._redact = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
+        keep_out_of_log(self._secrets)
+        self.log = LogBuffer(name, self._secrets)
+        self.messages = MessageLog(name, self._secrets)
+        self._handlers = _also_logged(handlers or Handlers(), self.log)
+        self._own_worker = Worker() if worker is None else None
+        self._list_until: float | None = None
+        self._left_out: Mapping[str, str] = {}
+        deadlines = CallDeadlines()
+        options = client_options(self._handlers, name, config, self._redact, deadlines)
+        hooks = Hooks(
+            options,
+            self._list_first,
+            self._changed,
+            self._tools_changed,
+            self._offers_changed,
+            self._resource_updated,
+            self._refused,
+            self.messages.add,
+            self.log.stderr,
+        )
+        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
+        self.resources = ServerResources(
+            name, self._lifecycle, self._limits, deadlines, self._redact, self._secrets, cache_ttl, self._changed
+        )
+        self._log_level: str | None = None
+        self._setting_level: asyncio.Task[None] | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self._listing_again: asyncio.Task[None] | None = None
+        self._calls = ServerCalls(
+            name,
+            config is not None,
+            self._lifecycle,
+            self._limits,
+            self._handlers,
+            OutputCheck(worker or self._own_worker or Worker(), self._redact, self._limits.call),
+            self._redact,
+            self._secrets,
+            deadlines,
+            self._repeatable,
+        )
+
+    @property
+    def status(self) -> ServerStatus:
+        """The server's state, its tools, and its information about itself."""
+        lifecycle, listing = self._lifecycle, self.cache.last_error
+        session, error = lifecycle.session, lifecycle.error
+        if error is None and listing is not None and lifecycle.state == "ready":
+            error = f"its tools could not be listed: {root_cause(listing, self._secrets)}"
+        unlisted = lifecycle.state == "ready" and listing is not None and not self.cache.listed
+        return ServerStatus(
+            name=self.name,
+            state="unlisted" if unlisted else lifecycle.state,
+            error=error,
+            stderr_tail=session.stderr_tail if session else "",
+            tools=len(self.tools),
+            tokens=self.cache.tokens if self.tools else 0,
+            seconds=lifecycle.seconds,
+            transport=lifecycle.mode.transport,
+            address=shown_address(self.config, self._secrets),
+            protocol_version=session.server_info.protocol_version if session else None,
+            version=session.server_info.version if session else None,
+            instructions=self.instructions,
+            capabilities=session.server_info.capabilities if session else (),
+            extensions=session.server_info.extensions if session else (),
+            notes=lifecycle.notes,
+            app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
+            task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
+            left_out=self._left_out if self.cache.listed else {},
+        )
+
+    @property
+    def instructions(self) -> str:
+        """The server's instructions for its use; empty while there is no session."""
+        session = self._lifecycle.session
+        return session.server_info.instructions[:MAX_INSTRUCTIONS] if session else ""
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools as last listed; none if the server could not be started or is closed."""
+        lifecycle = self._lifecycle
+        usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
+        return self.cache.tools if usable else ()
+
+    @property
+    def tools_version(self) -> str:
+        """A hash of the tools as last listed."""
+        return self.cache.version
+
+    def read_log(self) -> ServerLog:
+        """Read the end of the server's log."""
+        return self.log.read()
+
+    def read_messages(self, tool: str | None = None) -> Messages:
+        """List the last messages to and from the server, or only those about one tool."""
+        return self.messages.read(tool)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to wait for.
+
+        Raises:
+            ClosedError: The connection was closed.
+        """
+        lifecycle = self._lifecycle
+        return lifecycle.alive or (lifecycle.state == "failed" and not lifecycle.startable)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `refresh` has nothing to list. Raises the same errors as `settled`."""
+        return self.cache.fresh or not self._lifecycle.alive
+
+    def set_log_level(self, level: str) -> None:
+        """Ask for log messages of at least this severity, in this session and later ones, of a server that has that.
+
+        In the version without a handshake, it is part of each call instead.
+        """
+        self._log_level = level
+        session = self._lifecycle.session
+        if session is not None and session.alive:
+            self._setting_level = asyncio.create_task(session.set_log_level(level))
+
+    async def connect(self) -> None:
+        """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
+
+        A listing that fails leaves it `unlisted`, and the status says why; it is tried again once, with a separate limit.
+        A caller that is cancelled ends the start.
+
+        Raises:
+            ConnectError: It could not be connected; the message has the reason and the end of its stderr.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.connect()
+
+    async def ensure(self) -> None:
+        """Connect a server that was never started or has died since; wait for a start in progress; else do nothing.
+
+        Raises:
+            ConnectError: It could not be connected, now or before: only `connect` and `reconnect` try again after a failure.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.ensure()
+
+    async def reconnect(self) -> None:
+        """End the session, if there is one, and open a new one.
+
+        Raises:
+            ConnectError: It could not be connected.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.reconnect()
+
+    async def close(self) -> None:
+        """End the session and all its processes, in at most 5 seconds. Closing twice is harmless."""
+        await self._lifecycle.close()
+        if self._own_worker is not None:
+            self._own_worker.close()
+
+    async def disconnect(self) -> None:
+        """End the session and all its processes until the next use."""
+        await self._lifecycle.disconnect()
+
+    def abandon(self) -> None:
+        """Mark as closed, in a forked child: the process and the streams are the parent's."""
+        self._lifecycle.abandon()
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """List the server's tools, from the cache if it is fresh.
+
+        Raises:
+            ConnectError: The server is not connected and could not be.
+            ToolCallError: It did not list its tools, and there is no older list.
+        """
+        await self._lifecycle.ensure()
+        try:
+            return list(await self.refresh())
+        except Exception as error:
+            text = f"Server {shown(self.name)} did not list its tools: {root_cause(error, self._secrets)}."
+            raise ToolCallError(text, server=self.name, retryable=True) from None
+
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
+        """List the tools of a server that is ready, if the cache is stale.
+
+        Args:
+            force: List them even if the cache is fresh.
+
+        Returns:
+            The tools; the last known ones if the server is not ready.
+
+        Raises:
+            Exception: The listing failed, and there is no older list.
+        """
+        if not self._lifecycle.alive:
+            return self.tools
+        tools, error = self.cache.tools, self.cache.last_error
+        try:
+            return await self.cache.get_tools(force)
+        finally:
+            if tools is not self.cache.tools or error != self.cache.last_error:
+                self._changed()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool once; a second time only if the first cannot have run, or failed at a question.
+
+        It is repeated if the server has forgotten the session, and if the tool asked the person a question that this server can
+        ask after the older handshake only, unless the tool is declared destructive.
+
+        Cancelling the caller cancels the request at the server and leaves the connection usable.
+
+        Args:
+            name: The tool's own name.
+            arguments: Its arguments.
+            on_progress: Called with progress, total and message each time the server reports progress.
+            meta: Metadata for the server, sent as the request's `_meta`.
+
+        Returns:
+            The result, even if the tool marks it as an error.
+
+        Raises:
+            ToolTimeoutError: No result within `call_timeout` since the last progress, or within `total_timeout`.
+            ToolCallError: The server died during the call, or answered with an error or with something unreadable.
+            ConnectError: The server is not connected and could not be.
+            UsageError: The arguments are nested too deeply to send.
+        """
+        arguments = dict(arguments)
+        if is_too_deep(arguments):
+            raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
+        return await self._calls.run(name, arguments, on_progress, meta)
+
+    def _repeatable(self, name: str) -> bool:
+        """Check whether a call that failed at its question may be repeated: everything it did before is done twice."""
+        return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
+
+    async def _list_first(self, deadline: float) -> None:
+        """List the tools within the rest of the start's time limit. A failed listing is not a failure of the server."""
+        self._list_until = deadline
+        await self.cache.invalidate()
+        try:
+            await self.cache.get_tools()
+        except Exception as error:
+            logger.warning("Server %s did not list its tools: %s", shown(self.name), root_cause(error, self._secrets))
+            self._listing_again = asyncio.create_task(self._list_again())
+        finally:
+            self._list_until = None
+        self.resources.invalidate()
+        if self._log_level is not None:
+            self.set_log_level(self._log_level)
+        session = self._lifecycle.session
+        if session is not None and self.resources.subscriptions.all:
+            self._restoring = asyncio.create_task(self.resources.subscriptions.restore(session))
+
+    async def _list_again(self) -> None:
+        with contextlib.suppress(Exception):
+            await self.refresh(force=True)
+
+    async def _fetch(self) -> list[ToolSpec]:
+        session = self._lifecycle.session
+        if session is None or not session.alive:
+            raise ConnectionError("it is not connected")
+        try:
+            async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
+                listed = await session.all_tools()
+        except TimeoutError:
+            setting = f"servers.{self.name}.init_timeout" if self.config else ""
+            raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
+        invalid = session.invalid_tools
+        if len(listed) < MAX_TOOLS_ON_LOOP:
+            return self._converted(listed, invalid)
+        return await asyncio.to_thread(self._converted_with_digests, listed, invalid)
+
+    def _converted(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
+        tools, left_out = read_listing(listed, self.name)
+        left_out = {**invalid, **left_out}
+        self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
+        return [self._redact.tool(tool) for tool in tools]
+
+    def _converted_with_digests(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
+        """Convert many tools on another thread, and compute the cache's next entry: both would block the event loop."""
+        tools = self._converted(listed, invalid)
+        for tool in tools:
+            _ = tool.digest
+        return tools
+
+    async def _tools_changed(self) -> None:
+        await self.cache.invalidate()
+        self._changed()
+
+    def _offers_changed(self) -> None:
+        self.resources.changed()
+
+    def _resource_updated(self, uri: str) -> None:
+        self.resources.subscriptions.updated(uri)
+
+    def _refused(self, method: str) -> None:
+        if method == METHOD and self._handlers.sampling is not None and self.config is not None and self.config.sampling:
+            # Its handler said why.
+            return
+        text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."
+        self._handlers.warn(self.name, text)
+
+    def _changed(self) -> None:
+        if self._handlers.changed is not None:
+            try:
+                self._handlers.changed()
+            except Exception:
+                logger.exception("The handler for changes of servers failed.")
+
+
+def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
+    """Extend the handlers to record one server's log."""
+
+    def on_log(server: str, level: str, text: str) -> None:
+        log.add(level, text)
+        if handlers.log is not None:
+            handlers.log(server, level, text)
+
+    return replace(handlers, log=on_log)

@@ -1,0 +1,274 @@
+"""Convert the SDK's types to ours. Only this module and `_session.py` depend on the SDK's types."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.base.mcp import PromptArgument, PromptMessage, Resource, ServerPrompt
+from casual_mcp_nb.base.schema import unusable_part
+from casual_mcp_nb.base.tool import Restriction, ToolAnnotations, ToolSpec
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.servers.logs import logger
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult, Tool
+    from mcp_types import Prompt as McpPrompt
+    from mcp_types import Resource as McpResource
+    from mcp_types import ResourceTemplate as McpResourceTemplate
+
+
+SMALL_CHARACTERS = 50_000
+SMALL_VALUES = 1_000
+"""Results up to these sizes are converted and redacted on the event loop."""
+
+MAX_ARGUMENTS = 100
+"""Maximum number of arguments of a prompt."""
+MAX_CONTENTS = 1_000
+"""Maximum number of parts of a resource."""
+
+MAX_TAGS = 20
+"""Maximum number of tags of a tool."""
+MAX_TAG = 100
+"""Maximum number of characters of a tag."""
+MAX_LEFT_OUT = 1_000
+"""How many tools that cannot be used are remembered with the reason."""
+LISTED_TWICE = "it is listed twice"
+_FASTMCP = ("fastmcp", "_fastmcp")
+
+UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
+"""Key in a text block's `_meta` that marks it as the replacement for a block of an unknown type."""
+
+
+def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
+    """Convert one tool of a listing.
+
+    Args:
+        tool: The SDK's tool; see https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
+        server: Name of its server in the config.
+
+    Raises:
+        ValueError: It has no name, or its schema is not an object schema or has external references.
+    """
+    if not isinstance(tool.name, str) or not tool.name:
+        raise ValueError("it has no name")
+    schema = tool.input_schema
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+        raise ValueError("its input schema is not an object schema")
+    problem = unusable_part(schema)
+    if problem:
+        raise ValueError(problem)
+    hints = tool.annotations
+    return ToolSpec(
+        server=server,
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=schema,
+        annotations=ToolAnnotations(
+            title=hints.title,
+            read_only=hints.read_only_hint,
+            destructive=hints.destructive_hint,
+            idempotent=hints.idempotent_hint,
+            open_world=hints.open_world_hint,
+        )
+        if hints
+        else None,
+        output_schema=tool.output_schema,
+        title=tool.title or (hints.title if hints else None),
+        restriction=_restriction(tool),
+        tags=_tags(tool),
+        always_load=(tool.meta or {}).get("anthropic/alwaysLoad") is True,
+    )
+
+
+def _restriction(tool: Tool) -> Restriction | None:
+    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks of protocol revision 2025-11-25."""
+    interface = (tool.meta or {}).get("ui")
+    visibility = interface.get("visibility") if isinstance(interface, dict) else None
+    if isinstance(visibility, list) and "model" not in visibility:
+        return "app only"
+    return "task only" if tool.execution and tool.execution.task_support == "required" else None
+
+
+def _tags(tool: Tool) -> tuple[str, ...]:
+    """Read the tags that FastMCP sends with a tool, sorted: under `fastmcp`, or `_fastmcp` before version 3."""
+    meta = tool.meta or {}
+    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
+    tags = next((tags for tags in listed if isinstance(tags, list)), [])
+    return tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()}))
+
+
+def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
+    """Convert a listing, in order.
+
+    A tool that cannot be used, or is listed a second time, is left out with a logged warning.
+
+    Args:
+        tools: The SDK's tools.
+        server: Name of their server in the config.
+    """
+    return read_listing(tools, server)[0]
+
+
+def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
+    """Convert a listing as `tools_from_mcp` does.
+
+    Args:
+        tools: The SDK's tools.
+        server: Name of their server in the config.
+
+    Returns:
+        The tools, and why others were left out, by name; of very many only the first.
+    """
+    specs: dict[str, ToolSpec] = {}
+    left_out: dict[str, str] = {}
+    for tool in tools:
+        try:
+            spec = tool_from_mcp(tool, server)
+        except ValueError as error:
+            left_out.setdefault(str(tool.name), str(error))
+            continue
+        if spec.name in specs:
+            left_out[spec.name] = LISTED_TWICE
+        specs.setdefault(spec.name, spec)
+    for name, reason in left_out.items():
+        warn_left_out(server, name, reason)
+    return list(specs.values()), dict(itertools.islice(left_out.items(), MAX_LEFT_OUT))
+
+
+def warn_left_out(server: str, name: str, reason: str, kind: str = "Tool") -> None:
+    """Log that a tool, or another item of a listing, is not offered, and why."""
+    logger.warning("%s %s of server %s is left out: %s.", kind, shown(name), shown(server), reason)
+
+
+def result_from_mcp(result: CallToolResult) -> ToolResult:
+    """Convert the result of a call: parts in the server's order, binary data as bytes with a short note, nothing dropped.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result.
+    """
+    content = tuple([_part(block) for block in result.content or ()])
+    structured = result.structured_content
+    if is_too_deep(structured):
+        structured = None
+        content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
+    return ToolResult(content, structured, bool(result.is_error))
+
+
+def resource_from_mcp(resource: McpResource, server: str) -> Resource:
+    """Convert a resource of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
+    size = resource.size if resource.size is None or resource.size >= 0 else None
+    return Resource(
+        server=server,
+        uri=resource.uri,
+        name=resource.name,
+        title=resource.title or "",
+        description=resource.description or "",
+        mime_type=resource.mime_type,
+        size=size,
+    )
+
+
+def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
+    """Convert a resource template of a listing.
+
+    Raises:
+        ValueError: It is not a URI template.
+    """
+    from mcp.shared.uri_template import UriTemplate
+
+    return Resource(
+        server=server,
+        uri=template.uri_template,
+        name=template.name,
+        title=template.title or "",
+        description=template.description or "",
+        mime_type=template.mime_type,
+        parameters=tuple(UriTemplate.parse(template.uri_template).variable_names),
+    )
+
+
+def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
+    """Convert a prompt of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    arguments = tuple(
+        PromptArgument(argument.name, argument.description or "", bool(argument.required))
+        for argument in (prompt.arguments or ())[:MAX_ARGUMENTS]
+    )
+    return ServerPrompt(server, prompt.name, prompt.title or "", prompt.description or "", arguments)
+
+
+def contents_from_mcp(result: ReadResourceResult) -> tuple[ContentPart, ...]:
+    """Convert the contents of a resource: text, or bytes with a short note."""
+    return tuple(map(_resource, result.contents[:MAX_CONTENTS]))
+
+
+def messages_from_mcp(result: GetPromptResult) -> tuple[PromptMessage, ...]:
+    """Convert the messages of a prompt."""
+    return tuple(PromptMessage(message.role, _part(message.content)) for message in result.messages)
+
+
+def has_structured(result: CallToolResult) -> bool:
+    """Check whether a result has structured content, even if that is null."""
+    return result.structured_content is not None or "structured_content" in result.model_fields_set
+
+
+def is_small(result: CallToolResult) -> bool:
+    """Check whether a result is small enough to be converted on the event loop."""
+    size = 0
+    for block in result.content or ():
+        if block.type == "text":
+            size += len(block.text)
+        else:
+            holder = getattr(block, "resource", block)
+            size += sum([len(getattr(holder, name, None) or "") for name in ("text", "data", "blob")])
+    return size < SMALL_CHARACTERS and has_few_values(result.structured_content)
+
+
+def has_few_values(value: Any) -> bool:
+    """Check whether a JSON value is small enough to be walked on the event loop."""
+    pending, left = [value], SMALL_VALUES
+    while pending:
+        value = pending.pop()
+        left -= len(value) // 100 + 1 if isinstance(value, str) else 1
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if len(items) > left:
+            return False
+        pending.extend(items)
+    return left >= 0
+
+
+def _part(block: Any) -> ContentPart:
+    match block.type:
+        case "text":
+            unknown = UNKNOWN_CONTENT_META in (block.meta or {})
+            return ContentPart("unknown" if unknown else "text", block.text)
+        case "image" | "audio":
+            return _binary(block.type, block.data, block.mime_type)
+        case "resource":
+            return _resource(block.resource)
+        case "resource_link":
+            size = f"{block.size:,} bytes" if block.size is not None else ""
+            note = ", ".join(part for part in (block.title or block.name, block.mime_type, size) if part)
+            return ContentPart("link", note, block.mime_type, uri=str(block.uri))
+        case kind:
+            return ContentPart("unknown", f"content of the unknown type {shown(str(kind))}")
+
+
+def _resource(resource: Any) -> ContentPart:
+    uri = str(resource.uri)
+    if hasattr(resource, "blob"):
+        return _binary("resource", resource.blob, resource.mime_type, uri)
+    return ContentPart("resource", resource.text, resource.mime_type, uri=uri)
+
+
+def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = None) -> ContentPart:
+    name = mime_type or "application/octet-stream"
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return ContentPart(kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri)
+    return ContentPart(kind, f"{name}, {len(data):,} bytes", mime_type, data, uri)

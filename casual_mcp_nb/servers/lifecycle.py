@@ -1,0 +1,444 @@
+"""The lifecycle of a connection: started, ready, lost, restarted, closed. It knows nothing about tools and calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.mcp import Direction
+from casual_mcp_nb.base.status import ServerState
+from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.servers._errors import closed_error, connect_error, lost_reason, root_cause, shown_address, start_reason
+from casual_mcp_nb.servers.process import fork_server_for
+from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.servers.mcp_session import McpSession
+
+
+NOT_STREAMABLE = (400, 404, 405)
+"""HTTP statuses after which a client tries the older transport, see
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility."""
+FIRST_WITHOUT_HANDSHAKE = "2026-07-28"
+"""Since this version, a server answers a call with its questions, and can no longer send requests."""
+_CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ConnectMode:
+    """A transport and a handshake.
+
+    Args:
+        transport: `stdio`, `http`, `sse` or `in-process`.
+        protocol: As in `ServerConfig`.
+        note: Why it differs from the config; empty if it does not.
+    """
+
+    transport: str
+    protocol: Protocol = "auto"
+    note: str = ""
+
+
+def initial_mode(config: ServerConfig | None) -> ConnectMode:
+    """Choose the mode that a config specifies."""
+    return ConnectMode(transport_kind(config), config.protocol if config else "auto")
+
+
+def fallback_mode(
+    mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
+) -> ConnectMode | None:
+    """Choose the mode to try after a failed start; None if no other mode would help.
+
+    Args:
+        mode: The mode that failed.
+        config: The server's config.
+        name: The server's name.
+        session: The session that could not be opened.
+        start: The start time, on the loop's clock.
+    """
+    if mode.transport == "http" and config is not None and config.transport is None and session.context.http is not None:
+        status = session.context.http.status_since(start)
+        if status in NOT_STREAMABLE:
+            note = f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE transport is used."
+            return replace(mode, transport="sse", note=f"{note} Set servers.{name}.transport to sse to skip the attempt.")
+    if mode.transport == "stdio" and mode.protocol == "auto" and session.discover_failure == "ended":
+        note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
+        return legacy_mode(mode, config, name, note)
+    return None
+
+
+def legacy_mode(mode: ConnectMode, config: ServerConfig | None, name: str, reason: str) -> ConnectMode:
+    """Convert a mode to the same one with the older handshake."""
+    return replace(mode, protocol="legacy", note=reason + _advice(config, name))
+
+
+def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
+    """Check whether a call failed because the server cannot ask questions on a connection of this version."""
+    return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
+
+
+def connect_notes(mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession | None) -> tuple[str, ...]:
+    """Write a note for the user about how a server was connected."""
+    notes = [mode.note] if mode.note else []
+    version = session.server_info.protocol_version if session else None
+    if session is not None and session.discover_failure == "silent" and version and version < FIRST_WITHOUT_HANDSHAKE:
+        waited = "It did not answer the request for its protocol versions, so the older handshake was used."
+        notes.append(waited + _advice(config, name))
+    return tuple(notes)
+
+
+def _advice(config: ServerConfig | None, name: str) -> str:
+    return f" Set servers.{name}.protocol to legacy to start with that." if config is not None else ""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Callbacks of a lifecycle.
+
+    Args:
+        client_options: The handlers for a new client.
+        opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
+        changed: Called when the state changes.
+        tools_changed: Called when the server says that its tools changed.
+        offers_changed: Called when the server says that its resources or prompts changed.
+        resource_updated: Called with the URI of a resource whose contents changed.
+        refused: Called with the method of a server request that has no handler.
+        record: Called with each message and its direction.
+        stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
+    """
+
+    client_options: dict[str, Any]
+    opened: Callable[[float], Awaitable[None]]
+    changed: Callable[[], None]
+    tools_changed: Callable[[], Awaitable[None]]
+    offers_changed: Callable[[], None]
+    resource_updated: Callable[[str], None]
+    refused: Callable[[str], None]
+    record: Callable[[Direction, Any], None]
+    stderr: Callable[[], Callable[[bytes], None]]
+
+
+class StartSlots:
+    """Limits how many server processes start at the same time: too many would only slow each other down past their limits.
+
+    A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one.
+
+    Args:
+        number: How many start together; by default two for each processor.
+        seconds: How long a start keeps its slot.
+    """
+
+    def __init__(self, number: int | None = None, seconds: float = 4.0) -> None:
+        self._free = asyncio.Semaphore(number or 2 * (os.cpu_count() or 1))
+        self._seconds = seconds
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it for the body or its time, whichever is shorter."""
+        await self._free.acquire()
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._free.release()
+
+        timer = asyncio.get_running_loop().call_later(self._seconds, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+
+class _BothFailed(Exception):
+    """Neither transport reached the server; the message has both reasons, redacted."""
+
+
+class Lifecycle:
+    """The successive sessions of one server; a lock allows only one caller at a time to start one.
+
+    Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
+
+    Args:
+        name: The server's name.
+        config: Its config; None for an in-process server.
+        server: A server that lives in this process.
+        limit: Limit of a start in seconds.
+        hooks: The connection.
+        secrets: What is redacted in errors.
+        slots: Limits how many processes start at the same time.
+
+    Attributes:
+        session: The current session; None before the first start.
+        state: The server's state.
+        error: Why it failed, if it did.
+        seconds: Duration of the last start.
+        startable: Whether the next use starts it: it was never started, or it was ready and died.
+        mode: How it is connected; once a fallback was needed, it stays in use.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig | None,
+        server: FastMCP[Any] | None,
+        limit: float,
+        hooks: Hooks,
+        secrets: Collection[str],
+        slots: StartSlots,
+    ) -> None:
+        self.session: McpSession | None = None
+        self.state: ServerState = "closed"
+        self.error: str | None = None
+        self.seconds: float | None = None
+        self.startable = True
+        self.mode = initial_mode(config)
+        self._requested_mode: ConnectMode | None = None
+        self._name = name
+        self._config = config
+        self._server = server
+        self._limit = limit
+        self._hooks = hooks
+        self._secrets = secrets
+        self._slots = slots
+        self._started_at = 0.0
+        self._lock = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can be made now.
+
+        Raises:
+            ClosedError: It was closed.
+        """
+        if self._closed:
+            raise closed_error(self._name)
+        return self.session is not None and self.state == "ready" and self.session.alive
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note for the user about how the server was connected."""
+        return connect_notes(self.mode, self._config, self._name, self.session)
+
+    @property
+    def mode_change_pending(self) -> bool:
+        """Whether `change_mode` would have an effect."""
+        return self._requested_mode is not None
+
+    async def connect(self) -> None:
+        """Open a session unless there is a live one."""
+        failures = self._failures
+        async with self._lock:
+            if self.alive:
+                return
+            if failures != self._failures:
+                # Another caller tried while this one waited; trying again would only double the wait.
+                raise self._connect_error()
+            await self._start()
+
+    async def ensure(self) -> McpSession:
+        """Open a session if the server was never started or has died since; otherwise return the live one."""
+        if not self.alive:
+            async with self._lock:
+                if not self.alive:
+                    if not self.startable:
+                        raise self._connect_error()
+                    await self._start()
+        assert self.session is not None
+        return self.session
+
+    async def reconnect(self) -> None:
+        """End the session, if there is one, and open a new one."""
+        async with self._lock:
+            await self._start()
+
+    def request_legacy_mode(self) -> bool:
+        """Request the older handshake, which lets the server ask questions; return whether it will be used."""
+        if self._requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
+            reason = "A tool could not ask its question on the newer protocol, so the older handshake was used."
+            self._requested_mode = legacy_mode(self.mode, self._config, self._name, reason)
+        return self._requested_mode is not None
+
+    async def change_mode(self) -> None:
+        """Reconnect in the requested mode, if any; fall back to the previous one if the server refuses it."""
+        async with self._lock:
+            previous, mode, self._requested_mode = self.mode, self._requested_mode, None
+            if mode is None or self._closed:
+                return
+            self.mode = mode
+            try:
+                await self._start()
+            except ConnectError:
+                note = "A tool could not ask its question, and the server refuses the older handshake."
+                self.mode = replace(previous, note=note)
+                await self._start()
+
+    async def close(self) -> None:
+        """End the session for good, with all its processes."""
+        self._closed = True
+        self.startable = False
+        if self.session is not None:
+            self._end_session(self.session)
+        async with self._lock:
+            if self.session is not None:
+                self._end_session(self.session)
+            self._set("closed")
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+
+    async def disconnect(self) -> None:
+        """End the session with all its processes; the next use opens another one. A start in progress is waited for."""
+        async with self._lock:
+            if self._closed:
+                return
+            self.startable = True
+            self._set("closed")
+            if self.session is not None:
+                await self._end_session(self.session)
+
+    def abandon(self) -> None:
+        """Mark as closed, and leave the session to the process that opened it."""
+        self._closed = True
+        self.startable = False
+        self.state, self.error = "closed", None
+
+    async def _start(self) -> None:
+        self._check_open()
+        # Only a session that was ready is reopened automatically; after a failed start, the user decides.
+        self.startable = False
+        self._set("starting")
+        self._started_at = asyncio.get_running_loop().time()
+        try:
+            if self.mode.transport == "stdio":
+                async with self._slots.slot():
+                    await self._open_session()
+            else:
+                await self._open_session()
+        except asyncio.CancelledError:
+            self.startable = not self._closed
+            self._set("closed")
+            if self.session is not None:
+                await self._end_session(self.session, grace=0)
+            raise
+        except Exception as error:
+            self.seconds = asyncio.get_running_loop().time() - self._started_at
+            self._failures += 1
+            self._set("failed", self._start_reason(error, self._started_at))
+            if self.session is not None:
+                await self._end_session(self.session, grace=0)
+                # The end of its stderr is known only now.
+                self._hooks.changed()
+            raise self._connect_error() from None
+        self.seconds = asyncio.get_running_loop().time() - self._started_at
+        self.startable = True
+        self._set("ready")
+
+    async def _open_session(self) -> None:
+        # Time spent waiting for a slot is not its own.
+        self._started_at = asyncio.get_running_loop().time()
+        if self._config is not None and self.mode.transport == "stdio":
+            # It imports its libraries meanwhile.
+            fork_server_for(self._config)
+        await asyncio.to_thread(import_sdks, in_process=self.mode.transport == "in-process")
+        if self.session is not None:
+            await self.session.close()
+            self.session = None
+        start = asyncio.get_running_loop().time()
+        deadline = start + self._limit
+        try:
+            await self._open_in(self.mode, deadline)
+        except Exception as error:
+            fallback = self._fallback_mode(error, start, deadline)
+            if fallback is None or self.session is None:
+                raise
+            reason = self._start_reason(error, start)
+            await self._end_session(self.session, grace=0)
+            await self._open_fallback(fallback, deadline, reason)
+
+    async def _open_in(self, mode: ConnectMode, deadline: float) -> None:
+        from casual_mcp_nb.servers.mcp_session import McpSession
+
+        self._check_open()
+        context = await open_transport(mode.transport, self._config, self._server, self._secrets)
+        if self._closed:
+            context.release()
+            raise closed_error(self._name)
+        hooks = self._hooks
+        if context.stderr is not None:
+            context.stderr.on_chunk = hooks.stderr()
+        changes = (hooks.tools_changed, hooks.offers_changed, hooks.resource_updated)
+        callbacks = (self._lost, *changes, hooks.refused, hooks.record)
+        self.session = McpSession(
+            self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit, self._config
+        )
+        async with asyncio.timeout_at(deadline):
+            await self.session.open()
+        await hooks.opened(deadline)
+        if not self.session.alive:
+            raise ConnectionError(self.session.broken_reason or "it ended right after the handshake")
+
+    async def _open_fallback(self, mode: ConnectMode, deadline: float, first_reason: str) -> None:
+        start = asyncio.get_running_loop().time()
+        try:
+            await self._open_in(mode, deadline)
+        except Exception as error:
+            if mode.transport == self.mode.transport:
+                raise
+            reason = self._start_reason(error, start)
+            raise _BothFailed(f"{first_reason}; the older transport {mode.transport} failed too: {reason}") from None
+        self.mode = mode
+
+    def _fallback_mode(self, error: Exception, start: float, deadline: float) -> ConnectMode | None:
+        enough_time = deadline - asyncio.get_running_loop().time() > self._limit / 2
+        if self.session is None or self._closed or isinstance(error, TimeoutError) or not enough_time:
+            return None
+        return fallback_mode(self.mode, self._config, self._name, self.session, start)
+
+    def _end_session(self, session: McpSession, **grace: float) -> asyncio.Future[None]:
+        task = asyncio.create_task(session.close(**grace))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return asyncio.shield(task)
+
+    def _lost(self, session: McpSession) -> None:
+        self._end_session(session)
+        if session is self.session and self.state == "ready":
+            self._set("failed", lost_reason(session.broken_reason))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error(self._name)
+
+    def _connect_error(self) -> ConnectError:
+        tail = self.session.stderr_tail if self.session else ""
+        return connect_error(self._name, shown_address(self._config, self._secrets), self.error, tail)
+
+    def _start_reason(self, error: Exception, start: float) -> str:
+        if isinstance(error, _BothFailed):
+            return str(error)
+        session = self.session
+        reason = root_cause(error, self._secrets)
+        return start_reason(
+            (session.broken_reason or session.context.explain(reason, start)) if session else reason,
+            process=self.mode.transport == "stdio",
+            limit=f"{self._limit:g} s" if isinstance(error, TimeoutError) else "",
+            setting=f"servers.{self._name}.init_timeout" if self._config else "",
+            stray_output=session.stray_output if session else None,
+        )
+
+    def _set(self, state: ServerState, error: str | None = None) -> None:
+        self.state, self.error = state, error
+        self._hooks.changed()

@@ -1,0 +1,388 @@
+"""One live session with a server: opened once, closed once, never reopened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import math
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastmcp import Client
+from mcp.client.subscriptions import listen
+from mcp_types import (
+    EmptyResult,
+    Implementation,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    SetLevelRequest,
+    SetLevelRequestParams,
+    Tool,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.mcp import Direction
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.servers._errors import CLOSED, clean, error_text
+from casual_mcp_nb.servers._messages import input_of
+from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantClient, TolerantTransport
+from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.process import POLL_SECONDS, end_group, process_ended, signal_group
+from casual_mcp_nb.servers.running_calls import ASKER
+from casual_mcp_nb.servers.transport import TransportContext
+
+MAX_EXTENSIONS = 20
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """A server's information about itself from the handshake, redacted.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
+    """
+
+    protocol_version: str | None = None
+    version: str | None = None
+    instructions: str = ""
+    capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, client: Client[Any], redact: Callable[[str], str]) -> ServerInfo:
+        """Read it from a client after the handshake."""
+        info, capabilities = client.server_info, client.server_capabilities
+        extensions = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
+        return cls(
+            protocol_version=client.protocol_version,
+            version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
+            instructions=redact(client.instructions or ""),
+            capabilities=_names(capabilities),
+            extensions=tuple(clean(redact(str(name)))[:100] for name in extensions),
+        )
+
+
+def _names(capabilities: Any) -> tuple[str, ...]:
+    """List the names of the declared capabilities, without extensions, whose names servers invent."""
+    fields = type(capabilities).model_fields if capabilities is not None else ()
+    names = (name for name in fields if name not in ("experimental", "extensions"))
+    return tuple(name for name in names if getattr(capabilities, name) is not None)
+
+
+MAX_PAGES = 100
+MAX_TOOLS = 20_000
+CLOSE_SECONDS = 4.5
+"""Time limit for closing."""
+GRACE_SECONDS = 0.5
+"""How long a server may take to exit by itself before its process group gets SIGTERM."""
+KILL_SECONDS = 0.5
+"""Time from SIGTERM to SIGKILL; the SDK would do the same after a longer wait."""
+DISCOVER_SHARE = 1 / 3
+"""The fraction of the start's time limit after which a server that has not answered `server/discover` gets the older
+handshake."""
+WATCH_SECONDS = 0.25
+"""How often the server's process is checked."""
+LAST_ANSWER_SECONDS = 2.0
+"""How long to wait for the answer of a process that ended during startup."""
+
+
+class McpSession:
+    """A fastmcp client and the task that owns it. The task enters the client, waits for its end, and cleans up.
+
+    Args:
+        name: The server's name.
+        context: Its transport.
+        client_options: Handlers for the client.
+        on_lost: Called once when the session ended without being closed.
+        on_tools_changed: Called when the server says that its tools changed.
+        on_offers_changed: Called when the server says that its resources or prompts changed.
+        on_resource_updated: Called with the URI of a resource whose contents changed.
+        on_refused: Called with the method of a server request that has no handler.
+        record: Called with each message and its direction.
+        protocol: How to negotiate the protocol version; see `ServerConfig`.
+        limit: Time limit of the start in seconds.
+        config: The server's config, which says what a handshake declares; None for an in-process server.
+
+    Attributes:
+        server_info: What the server reported about itself.
+        broken_reason: Why the session was abandoned, if known.
+        discover_failure: How it failed to report its protocol versions; None if it answered.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: TransportContext,
+        client_options: dict[str, Any],
+        on_lost: Callable[[McpSession], None],
+        on_tools_changed: Callable[[], Awaitable[None]],
+        on_offers_changed: Callable[[], None],
+        on_resource_updated: Callable[[str], None],
+        on_refused: Callable[[str], None],
+        record: Callable[[Direction, Any], None],
+        protocol: Protocol,
+        limit: float,
+        config: ServerConfig | None = None,
+    ) -> None:
+        self.name = name
+        self.context = context
+        self.server_info = ServerInfo()
+        self.broken_reason: str | None = None
+        self.discover_failure: DiscoverFailure | None = None
+        self.stray_output: str | None = None
+        self.strayed_at = -math.inf
+        self._on_lost = on_lost
+        self._on_tools_changed = on_tools_changed
+        self._on_offers_changed = on_offers_changed
+        self._on_resource_updated = on_resource_updated
+        self._end = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing: asyncio.Task[None] | None = None
+        self._ready = self._live = False
+        self.client = TolerantClient(
+            TolerantTransport(
+                context.transport,
+                name,
+                on_closed=self._stream_ended,
+                on_refused=on_refused,
+                record=record,
+                on_discover_failure=self._note_discover_failure,
+                discover_seconds=limit * DISCOVER_SHARE,
+                redact=context.redact,
+                allows_sampling=config is not None and config.sampling,
+                has_roots=config is not None and bool(config.roots),
+            ),
+            mode=protocol,
+            message_handler=self._on_message,
+            client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
+            # The connection's own limit ends the handshake, with its own error.
+            init_timeout=0,
+            **client_options,
+        )
+        if context.http is not None:
+            context.http.broken = self.give_up
+        if context.lines is not None:
+            context.lines.on_endless = self.give_up
+        self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can be made."""
+        if not self._live:
+            return False
+        stderr = self.context.stderr
+        # The end of its stdout may not have been read yet.
+        return stderr is None or stderr.pid is None or not process_ended(stderr.pid)
+
+    @property
+    def _pid(self) -> int | None:
+        # It arrives on stderr a moment after the start.
+        return self.context.stderr.pid if self.context.stderr else None
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines of the server's stderr, cleaned and redacted, if it has any."""
+        return self.context.stderr.tail() if self.context.stderr else ""
+
+    async def open(self) -> None:
+        """Wait for the end of the handshake.
+
+        Raises:
+            Exception: The libraries' error.
+        """
+        await asyncio.shield(self._opened)
+
+    async def all_tools(self) -> list[Tool]:
+        """List the server's tools, page by page; an endless listing stops at a limit, with a logged warning.
+
+        See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
+        """
+        tools: list[Tool] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self.client.list_tools_mcp(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                return tools
+            if cursor in seen or len(tools) > MAX_TOOLS:
+                break
+            seen.add(cursor)
+        logger.warning("The list of tools of server %s does not end; the first %d are kept.", shown(self.name), len(tools))
+        return tools
+
+    @property
+    def invalid_tools(self) -> dict[str, str]:
+        """The tools of the last listing whose definition is not valid, each with the reason; neither is redacted."""
+        return dict(getattr(self.client.session, "left_out", {}))
+
+    def output_schema(self, tool: str) -> dict[str, Any] | None:
+        """Look up the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
+        return getattr(self.client.session, "output_schemas", {}).get(tool)
+
+    def give_up(self, reason: str | None = None) -> None:
+        """End the session because it is broken, although its stream is still open.
+
+        Args:
+            reason: What is broken.
+        """
+        self.broken_reason = self.broken_reason or reason
+        if not self._opened.done():
+            self._owner.cancel()
+        self._stream_ended()
+
+    async def close(self, grace: float = GRACE_SECONDS) -> None:
+        """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled.
+
+        Args:
+            grace: How long the server may take to end by itself.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(grace))
+        await asyncio.shield(self._closing)
+
+    async def _own(self) -> None:
+        # Whoever made the call for which this session is opened does not make the later ones.
+        ASKER.set(None)
+        watch = asyncio.create_task(self._watch_process())
+        try:
+            async with self.client:
+                self.server_info = ServerInfo.of(self.client, self.context.redact)
+                self._ready, self._live = True, not self._end.is_set()
+                if self.context.stderr is not None:
+                    self.context.stderr.close_writer()
+                self._opened.set_result(None)
+                subscription = asyncio.create_task(self._subscribe())
+                try:
+                    await self._end.wait()
+                finally:
+                    subscription.cancel()
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+            else:
+                logger.debug("A session ended with: %s", error_text(error, self.context.redact))
+        finally:
+            watch.cancel()
+            await self._clean_up()
+
+    async def _watch_process(self) -> None:
+        # A child that holds the server's stdout keeps the stream open when the server itself has ended.
+        stderr = self.context.stderr
+        while stderr is not None:
+            await asyncio.sleep(WATCH_SECONDS)
+            if stderr.pid is not None and process_ended(stderr.pid):
+                # Its last answer may still be unread.
+                await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
+                self.give_up()
+                return
+
+    def _note_discover_failure(self, failure: DiscoverFailure) -> None:
+        self.discover_failure = failure
+
+    def _set_end(self) -> None:
+        self._live = False
+        self._end.set()
+
+    async def _clean_up(self) -> None:
+        self._set_end()
+        if not self._opened.done():
+            self._opened.set_exception(ConnectionError(CLOSED))
+        # Nobody may be waiting; asyncio would log an exception that was never retrieved.
+        self._opened.exception()
+        stderr = self.context.stderr
+        if stderr is not None:
+            stderr.close_writer()
+            # The children of a server survive its clean exit.
+            if stderr.pid is not None:
+                await end_group(stderr.pid)
+            await stderr.wait_end(0.3)
+        self.context.release()
+
+    async def _close(self, grace: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLOSE_SECONDS
+        self._set_end()
+        if not self._opened.done():
+            self._owner.cancel()
+        await asyncio.wait({self._owner}, timeout=grace)
+        terminated_at: float | None = None
+        while not self._owner.done() and loop.time() < deadline:
+            terminated_at = self._signal(terminated_at, loop.time())
+            await asyncio.wait({self._owner}, timeout=POLL_SECONDS)
+        if not self._owner.done():
+            logger.warning("A server could not be closed within %s s; its session is abandoned.", CLOSE_SECONDS)
+            self._owner.cancel()
+
+    def _signal(self, terminated_at: float | None, now: float) -> float | None:
+        """Send SIGTERM, or SIGKILL if that was long ago; return the time of SIGTERM."""
+        if self._pid is None:
+            return None
+        if terminated_at is None:
+            signal_group(self._pid, signal.SIGTERM)
+            return now
+        if now - terminated_at > KILL_SECONDS:
+            signal_group(self._pid, signal.SIGKILL)
+        return terminated_at
+
+    def _stream_ended(self) -> None:
+        if self._end.is_set():
+            return
+        self._set_end()
+        if self._ready:
+            self._on_lost(self)
+
+    async def set_log_level(self, level: str) -> None:
+        """Ask for log messages of at least this severity, where the server has that; it need not answer."""
+        if self.modern or "logging" not in self.server_info.capabilities:
+            return
+        request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.client.session.send_request(request, EmptyResult)
+
+    @property
+    def modern(self) -> bool:
+        """Whether it notifies only subscribers of changes: since 2026-07-28."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def _subscribe(self) -> None:
+        capabilities = self.client.server_capabilities
+        if not self.modern or capabilities is None:
+            return
+        changes: dict[str, Any] = {
+            "tools_list_changed": bool(capabilities.tools and capabilities.tools.list_changed),
+            "resources_list_changed": bool(capabilities.resources and capabilities.resources.list_changed),
+            "prompts_list_changed": bool(capabilities.prompts and capabilities.prompts.list_changed),
+        }
+        if any(changes.values()):
+            with contextlib.suppress(Exception):
+                async with listen(self.client.session, **changes):
+                    await self._end.wait()
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            await self._on_tools_changed()
+        elif isinstance(message, ResourceListChangedNotification | PromptListChangedNotification):
+            self._on_offers_changed()
+        elif isinstance(message, ResourceUpdatedNotification):
+            self._on_resource_updated(str(message.params.uri))
+        elif isinstance(message, ValidationError):
+            self.strayed_at = asyncio.get_running_loop().time()
+            self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("casual-mcp-nb")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,469 @@
+"""The resources and prompts of one server: listed, read, completed, and followed.
+
+See https://modelcontextprotocol.io/specification/2025-11-25/server/resources and `prompts` beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.mcp import (
+    Completions,
+    PromptMessage,
+    PromptMessages,
+    Resource,
+    ResourceContents,
+    ServerPrompt,
+    Subscription,
+)
+from casual_mcp_nb.base.secret import Secrets
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.servers._errors import Redactor, error_text, is_answer, is_forgotten, request_error, root_cause
+from casual_mcp_nb.servers.convert import (
+    SMALL_CHARACTERS,
+    contents_from_mcp,
+    messages_from_mcp,
+    prompt_from_mcp,
+    resource_from_mcp,
+    template_from_mcp,
+    warn_left_out,
+)
+from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.running_calls import CallDeadline, CallDeadlines, CallLimits, CallTimeout, forwarded_to
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.servers.lifecycle import Lifecycle
+    from casual_mcp_nb.servers.mcp_session import McpSession
+
+
+LOST = "the server ended its reports"
+
+
+class ResourceSubscriptions:
+    """The subscriptions of one server, by URI. They end with the session; `restore` opens them in the next one.
+
+    Args:
+        changed: Called when a followed resource changed, or its reports ended.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._by_uri: dict[str, Subscription] = {}
+        self._streams: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def all(self) -> tuple[Subscription, ...]:
+        """All of them, the oldest first."""
+        return tuple(self._by_uri.values())
+
+    async def add(self, session: McpSession, uri: str, name: str) -> None:
+        """Subscribe; a second time it does nothing.
+
+        Args:
+            session: The server's session.
+            uri: The resource.
+            name: The URI as it is shown.
+        """
+        existing = self._by_uri.get(uri)
+        if existing is not None and not existing.problem:
+            return
+        await self._open(session, uri)
+        self._by_uri[uri] = Subscription(session.name, name)
+        self._changed()
+
+    async def remove(self, session: McpSession, uri: str) -> None:
+        """Unsubscribe."""
+        from mcp_types import EmptyResult, UnsubscribeRequest, UnsubscribeRequestParams
+
+        if self._by_uri.pop(uri, None) is None:
+            return
+        self._changed()
+        stream = self._streams.pop(uri, None)
+        if stream is not None:
+            stream.cancel()
+            await asyncio.wait({stream})
+        elif not session.modern:
+            # The SDK's own method warns of its deprecation.
+            request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
+            await session.client.session.send_request(request, EmptyResult)
+
+    async def restore(self, session: McpSession) -> None:
+        """Subscribe again in a new session; errors are recorded on the subscriptions."""
+        for uri in list(self._by_uri):
+            problem = ""
+            try:
+                await self._open(session, uri)
+            except Exception as error:
+                problem = error_text(error, session.context.redact)
+            self._set(uri, problem=problem)
+
+    def updated(self, uri: str) -> None:
+        """Count a change of a resource: one that is subscribed to, or a part of one."""
+        for each in self._by_uri:
+            if uri == each or uri.startswith(each.rstrip("/") + "/"):
+                self._set(each, updates=self._by_uri[each].updates + 1, last=time.time())
+
+    async def _open(self, session: McpSession, uri: str) -> None:
+        from mcp_types import EmptyResult, SubscribeRequest, SubscribeRequestParams
+
+        if not session.modern:
+            await session.client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+            return
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams[uri] = asyncio.create_task(self._follow(session, uri, opened))
+        await opened
+
+    async def _follow(self, session: McpSession, uri: str, opened: asyncio.Future[None]) -> None:
+        """Keep the stream of reports on a resource open. Its reports arrive with the session's notifications."""
+        from mcp.client.subscriptions import listen
+
+        problem = LOST
+        try:
+            async with listen(session.client.session, resource_subscriptions=[uri]) as stream:
+                if uri not in (stream.honored.resource_subscriptions or ()):
+                    raise ConnectionError("it does not report changes of this resource")
+                opened.set_result(None)
+                async for _ in stream:
+                    pass
+        except Exception as error:
+            problem = error_text(error, session.context.redact)
+            if not opened.done():
+                opened.set_exception(error)
+                return
+        finally:
+            if not opened.done():
+                opened.cancel()
+        if uri in self._by_uri and self._streams.get(uri) is asyncio.current_task():
+            self._set(uri, problem=problem)
+
+    def _set(self, uri: str, **changes: Any) -> None:
+        if uri in self._by_uri:
+            self._by_uri[uri] = replace(self._by_uri[uri], **changes)
+            self._changed()
+
+
+T = TypeVar("T")
+
+MAX_PAGES = 100
+MAX_LISTED = 10_000
+MAX_COMPLETIONS = 100
+"""The protocol's maximum."""
+
+
+class _Listing(Generic[T]):
+    """A list of a server's items, fresh for a limited time.
+
+    Args:
+        fetch: Lists it.
+        ttl: For how many seconds it is fresh; None means until the server says that it changed.
+    """
+
+    def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: float | None) -> None:
+        self.items: tuple[T, ...] = ()
+        self._fetch = fetch
+        self._ttl = math.inf if ttl is None else ttl
+        self._lock = asyncio.Lock()
+        self._stale_at = -math.inf
+        self._invalidations = 0
+
+    async def get(self) -> tuple[T, ...]:
+        """List the items; concurrent callers share one listing."""
+        async with self._lock:
+            if time.monotonic() >= self._stale_at:
+                invalidations = self._invalidations
+                self.items = await self._fetch()
+                if invalidations == self._invalidations:
+                    self._stale_at = time.monotonic() + self._ttl
+        return self.items
+
+    def invalidate(self) -> None:
+        """Make the next use list it again, even during a listing."""
+        self._invalidations += 1
+        self._stale_at = -math.inf
+
+
+class ServerResources:
+    """The resources and prompts of one server. Its coroutines start the server if necessary.
+
+    They raise ConnectError if it cannot be connected, and ResourceError if it does not answer, or answers with an error.
+
+    Args:
+        server: The server's name.
+        lifecycle: Returns the session.
+        limits: Time limits of a request, which are those of a tool call.
+        deadlines: The deadlines of the server's running calls.
+        redact: Hides secrets in what it sends.
+        secrets: Values to redact in errors.
+        ttl: Seconds for which lists are fresh; None means until the server says that they changed.
+        changed: Called when a list or a followed resource changed.
+
+    Attributes:
+        subscriptions: The resources whose changes the server reports.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        lifecycle: Lifecycle,
+        limits: CallLimits,
+        deadlines: CallDeadlines,
+        redact: Redactor,
+        secrets: Secrets,
+        ttl: float | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self.subscriptions = ResourceSubscriptions(changed)
+        self._server = server
+        self._lifecycle = lifecycle
+        self._limits = limits
+        self._deadlines = deadlines
+        self._redact = redact
+        self._secrets = secrets
+        self._changed = changed
+        self._resources = _Listing(self._list_resources, ttl)
+        self._prompts = _Listing(self._list_prompts, ttl)
+        self._real_uris: dict[str, str] = {}
+
+    @property
+    def known(self) -> tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]]:
+        """The resources and the prompts as last listed."""
+        return self._resources.items, self._prompts.items
+
+    def invalidate(self) -> None:
+        """Make the next use list everything again: the server said that it changed, or was restarted."""
+        self._resources.invalidate()
+        self._prompts.invalidate()
+
+    def changed(self) -> None:
+        """Note that the server said that its lists changed."""
+        self.invalidate()
+        self._changed()
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """List its resources, then its templates."""
+        return await self._resources.get()
+
+    async def prompts(self) -> tuple[ServerPrompt, ...]:
+        """List its prompts."""
+        return await self._prompts.get()
+
+    async def read(self, uri: str) -> ResourceContents:
+        """Read a resource.
+
+        Args:
+            uri: Its URI, which the server need not have listed.
+        """
+        exact = _Exact(self._real_uris.get(uri, uri))
+
+        async def read(session: McpSession) -> Any:
+            forwarded = forwarded_to(self._server, uri) if session.modern else None
+            if forwarded is not None:
+                return await forwarded.send(session.client.session.read_resource, self._redact, uri=str(exact))
+            return await session.client.read_resource_mcp(exact)  # type: ignore[arg-type]
+
+        result = await self._request(f"read {shown(uri)}", read)
+        if result is None:
+            return ResourceContents(self._server, uri)
+        parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
+        return ResourceContents(self._server, uri, parts)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
+        """Fetch the messages of a prompt.
+
+        Args:
+            name: The prompt's own name.
+            arguments: Its arguments.
+        """
+
+        async def get(session: McpSession) -> Any:
+            forwarded = forwarded_to(self._server, name) if session.modern else None
+            if forwarded is not None:
+                given = {"name": name, "arguments": dict(arguments)}
+                return await forwarded.send(session.client.session.get_prompt, self._redact, **given)
+            return await session.client.get_prompt_mcp(name, dict(arguments))
+
+        result = await self._request(f"give prompt {shown(name)}", get)
+        if result is None:
+            return PromptMessages(self._server, name, dict(arguments))
+        messages = await self._off_loop(result, lambda: messages_from_mcp(result))
+        contents = self._redacted(message.content for message in messages)
+        redacted = tuple(PromptMessage(message.role, part) for message, part in zip(messages, contents, strict=True))
+        return PromptMessages(self._server, name, dict(arguments), redacted, self._redact(result.description or ""))
+
+    async def complete(
+        self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
+    ) -> Completions:
+        """Fetch the server's suggestions for an argument, if it has any.
+
+        Args:
+            offer: The prompt, or the resource template.
+            argument: The argument.
+            text: What it begins with.
+            others: The values of other arguments.
+        """
+        from mcp_types import PromptReference, ResourceTemplateReference
+
+        if not await self._has("completions"):
+            return Completions()
+        if isinstance(offer, ServerPrompt):
+            reference: Any = PromptReference(type="ref/prompt", name=offer.name)
+        else:
+            reference = ResourceTemplateReference(type="ref/resource", uri=self._real_uris.get(offer.uri, offer.uri))
+
+        async def complete(session: McpSession) -> Any:
+            argument_ = {"name": argument, "value": text}
+            return await session.client.complete_mcp(reference, argument_, dict(others) or None)
+
+        completion = (await self._request(f"complete {shown(argument)}", complete)).completion
+        values = tuple(map(self._redact, completion.values[:MAX_COMPLETIONS]))
+        return Completions(values, completion.total, bool(completion.has_more) or len(completion.values) > len(values))
+
+    async def subscribe(self, uri: str) -> None:
+        """Have the server report when the contents of a resource change."""
+        real = self._real_uris.get(uri, uri)
+        await self._request(f"report changes of {shown(uri)}", lambda session: self.subscriptions.add(session, real, uri))
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End `subscribe`."""
+        real = self._real_uris.get(uri, uri)
+        request = f"end its reports on {shown(uri)}"
+        await self._request(request, lambda session: self.subscriptions.remove(session, real))
+
+    def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
+        """Expand a template's URI with the values of its parameters.
+
+        Raises:
+            UsageError: One is missing.
+        """
+        from mcp.shared.uri_template import UriTemplate
+
+        missing = [name for name in template.parameters or () if name not in values]
+        if missing:
+            names = ", ".join(map(shown, missing))
+            raise UsageError(f"Template {shown(template.uri)} needs {names}.", hint="Pass them by name.", server=self._server)
+        parsed = UriTemplate.parse(self._real_uris.get(template.uri, template.uri))
+        texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}
+        return parsed.expand(texts)
+
+    def matches(self, template: Resource, uri: str) -> bool:
+        """Check whether a URI is one of a template's."""
+        from mcp.shared.uri_template import UriTemplate
+
+        return UriTemplate.parse(self._real_uris.get(template.uri, template.uri)).match(uri) is not None
+
+    async def _has(self, capability: str) -> bool:
+        session = await self._lifecycle.ensure()
+        return capability in session.server_info.capabilities
+
+    async def _list_resources(self) -> tuple[Resource, ...]:
+        if not await self._has("resources"):
+            return ()
+        listed = await self._pages("list its resources", "list_resources_mcp", "resources")
+        templates = await self._pages("list its templates", "list_resource_templates_mcp", "resource_templates", optional=True)
+        resources = [resource_from_mcp(each, self._server) for each in listed]
+        for each in templates:
+            try:
+                resources.append(template_from_mcp(each, self._server))
+            except ValueError as error:
+                warn_left_out(self._server, self._redact(each.name), self._redact(str(error)), "Template")
+        redacted = [self._redact.resource(resource) for resource in resources]
+        self._real_uris = {
+            safe.uri: resource.uri for safe, resource in zip(redacted, resources, strict=True) if safe.uri != resource.uri
+        }
+        return tuple(redacted)
+
+    async def _list_prompts(self) -> tuple[ServerPrompt, ...]:
+        if not await self._has("prompts"):
+            return ()
+        listed = await self._pages("list its prompts", "list_prompts_mcp", "prompts")
+        return tuple(self._redact.prompt(prompt_from_mcp(each, self._server)) for each in listed)
+
+    async def _pages(self, request: str, method: str, field: str, *, optional: bool = False) -> list[Any]:
+        """Fetch all pages of a listing, up to a limit."""
+        items: list[Any] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+
+            async def list_page(session: McpSession, cursor: str | None = cursor) -> Any:
+                return await getattr(session.client, method)(cursor=cursor)
+
+            page = await self._request(request, list_page, optional=optional)
+            if page is None:
+                return items
+            items += getattr(page, field)
+            cursor = page.next_cursor
+            if cursor is None:
+                return items
+            if cursor in seen or len(items) >= MAX_LISTED:
+                break
+            seen.add(cursor)
+        logger.warning("Server %s: a list does not end; the first %d are kept.", shown(self._server), MAX_LISTED)
+        return items[:MAX_LISTED]
+
+    async def _request(
+        self, request: str, send: Callable[[McpSession], Coroutine[Any, Any, T]], *, optional: bool = False
+    ) -> T:
+        """Send a request, a second time if the server has forgotten the session.
+
+        Args:
+            request: What the server shall do, for the error.
+            send: Sends it.
+            optional: Whether None is returned if the server does not know the method.
+        """
+        for again in (False, True):
+            session = await self._lifecycle.ensure()
+            start = asyncio.get_running_loop().time()
+            setting, code = "", None
+            try:
+                with CallDeadline(self._limits, self._deadlines):
+                    return await send(session)
+            except CallTimeout as error:
+                setting, reason = error.field, str(error)
+            except Exception as error:
+                if optional and _is_unknown_method(error):
+                    return None  # type: ignore[return-value]
+                if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
+                    session.give_up()
+                    continue
+                if not is_answer(error):
+                    session.give_up()
+                code = getattr(getattr(error, "error", None), "code", None)
+                reason = session.broken_reason or session.context.explain(root_cause(error, self._secrets), start)
+            # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
+            raise request_error(self._server, request, reason, setting=setting, code=code)
+        raise AssertionError("unreachable")
+
+    async def _off_loop(self, result: Any, convert: Callable[[], T]) -> T:
+        """Convert a result, on another thread where it is so large that it would hold the event loop."""
+        holders = getattr(result, "contents", None) or [
+            getattr(message.content, "resource", message.content) for message in getattr(result, "messages", ())
+        ]
+        size = sum(len(getattr(holder, name, None) or "") for holder in holders for name in ("text", "data", "blob"))
+        return await asyncio.to_thread(convert) if size > SMALL_CHARACTERS else convert()
+
+    def _redacted(self, parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
+        return self._redact.result(ToolResult(tuple(parts))).content
+
+
+class _Exact:
+    """A URI as its server wrote it; fastmcp would normalize a str."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def __str__(self) -> str:
+        return self._uri
+
+
+def _is_unknown_method(error: Exception) -> bool:
+    from mcp import MCPError
+    from mcp_types import METHOD_NOT_FOUND
+
+    return isinstance(error, MCPError) and error.error.code == METHOD_NOT_FOUND

@@ -1,0 +1,523 @@
+"""Manage all servers of a session concurrently: a failure of one does not affect the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import operator
+from collections.abc import Awaitable, Callable, Collection, Iterable, KeysView, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
+from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.isolation.worker import Worker
+from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
+from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.lifecycle import StartSlots
+from casual_mcp_nb.servers.process import leave_fork_server, use_fork_server
+from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.running_calls import OnProgress, RunningCalls
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+
+T = TypeVar("T")
+
+
+class _ToolServer(Protocol):
+    """The interface of a server in a server manager; `Connection` documents each member."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> ServerConfig | None: ...
+    @property
+    def status(self) -> ServerStatus: ...
+    @property
+    def instructions(self) -> str: ...
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]: ...
+    @property
+    def tools_version(self) -> str: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def fresh(self) -> bool: ...
+    def read_log(self) -> ServerLog: ...
+    def read_messages(self, tool: str | None = None) -> Messages: ...
+    async def ensure(self) -> None: ...
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]: ...
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult: ...
+    async def reconnect(self) -> None: ...
+    async def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class ServerManager:
+    """The connections of a session.
+
+    Args:
+        servers: Server configs by name.
+        in_process: In-process servers by name; they come after those of the config.
+        cache_ttl: Seconds for which lists of tools are cached; None means they never expire.
+        handlers: Callbacks for servers' requests and notifications.
+        secrets: Values to redact in everything that servers send, in addition to each server's own secrets.
+
+    Attributes:
+        disabled: The servers that the config disables and nobody has enabled.
+        version: Counts the changes of servers' states and tools.
+        running_calls: For whom the servers run calls now.
+        worker: The process for work that servers and templates could make endless; it ends with the server manager.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerConfig],
+        *,
+        in_process: Mapping[str, FastMCP[Any]] | None = None,
+        cache_ttl: float | None = DEFAULT_TTL,
+        handlers: Handlers | None = None,
+        secrets: Collection[str] = (),
+    ) -> None:
+        self.version = 0
+        self.running_calls = RunningCalls()
+        self._cache_ttl = cache_ttl
+        self._secrets = secrets
+        self._on_changed = handlers.changed if handlers else None
+        self._handlers = replace(handlers or Handlers(), changed=self.changed)
+        self.worker = Worker()
+        self._slots = StartSlots()
+        use_fork_server(self)
+        self._connections: dict[str, _ToolServer] = {}
+        self._originals: dict[str, _ToolServer] = {}
+        self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
+        self._catalog = Catalog()
+        self._in_catalog: list[tuple[ToolSpec, ...]] = []
+        self._catalog_version = -1
+        self._closed = False
+        self.disabled = {name for name, config in servers.items() if not config.enabled}
+        for name, config in servers.items():
+            self._connections[name] = self._new_connection(name, config)
+        for name, server in (in_process or {}).items():
+            self._check_new(name)
+            self._connections[name] = self._new_connection(name, server=server)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of the servers, in config order."""
+        return self._connections.keys()
+
+    @property
+    def statuses(self) -> Mapping[str, ServerStatus]:
+        """The status of each server, in config order, made at each access: read it once, and use `names` where they suffice."""
+        return {name: connection.status for name, connection in self._connections.items()}
+
+    def status_of(self, name: str) -> ServerStatus:
+        """Look up the status of one server.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).status
+
+    @property
+    def instructions(self) -> Mapping[str, str]:
+        """Each server's instructions for its use; empty where it has none."""
+        return {name: connection.instructions for name, connection in self._connections.items()}
+
+    @property
+    def fresh(self) -> bool:
+        """Whether all lists of tools are fresh.
+
+        Raises:
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        return all(connection.fresh for connection in self._connections.values())
+
+    @property
+    def waiting(self) -> list[str]:
+        """The servers that `connect` would start; none after the server manager was closed."""
+        if self._closed:
+            return []
+        return [connection.name for connection in self._enabled() if not connection.settled]
+
+    def config_of(self, name: str) -> ServerConfig | None:
+        """Look up the config of a server; None if it has none or does not exist."""
+        connection = self._connections.get(name)
+        return connection.config if connection else None
+
+    def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
+        """Add a server after the others; the next `connect` starts it.
+
+        Args:
+            name: Its name.
+            config: Its config; None for an in-process server.
+            server: The server itself, if it is in this process.
+
+        Raises:
+            UsageError: There is already a server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        self._check_new(name)
+        self._put(self._new_connection(name, config, server))
+        self.changed()
+
+    def attach(self, server: _ToolServer) -> None:
+        """Add a server that is not reached over MCP: the functions of the notebook. A second time it does nothing.
+
+        Raises:
+            UsageError: There is already a server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        if server not in (self._connections.get(server.name), self._originals.get(server.name)):
+            if self._substitute is None or server.name in self._originals:
+                self._check_new(server.name)
+            self._put(server)
+
+    def substitute(self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()) -> None:
+        """Use other servers in place of the connections, also of those that are added later, until `restore`.
+
+        Args:
+            replace: Returns what is used in place of a connection, or the connection itself.
+            others: Servers to use in addition.
+        """
+        self.restore()
+        self._originals, self._substitute = self._connections, replace
+        self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}
+        self.changed()
+
+    def add_substitute(self, server: _ToolServer) -> None:
+        """Use one more server that is not reached over MCP, until `restore`."""
+        self._connections = {**self._connections, server.name: server}
+        self.changed()
+
+    def restore(self) -> None:
+        """End `substitute`."""
+        if self._substitute is not None:
+            self._connections, self._originals, self._substitute = self._originals, {}, None
+            self.changed()
+
+    def _put(self, server: _ToolServer) -> None:
+        # New dicts, because other threads may be iterating over the old ones.
+        if self._substitute is not None:
+            self._originals = {**self._originals, server.name: server}
+            server = self._substitute(server)
+        self._connections = {**self._connections, server.name: server}
+
+    async def remove(self, name: str) -> None:
+        """Stop and remove a server; calls that wait for it fail.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        connection = self._connection_to(name)
+        # A new dict, because other threads may be iterating over the old one.
+        self._connections = {other: each for other, each in self._connections.items() if each is not connection}
+        original = self._originals.get(name, connection)
+        self._originals = {other: each for other, each in self._originals.items() if each is not original}
+        self.disabled.discard(name)
+        self.changed()
+        await original.close()
+
+    def log_of(self, name: str) -> ServerLog:
+        """Read the end of a server's log.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).read_log()
+
+    def messages_of(self, name: str, tool: str | None = None) -> Messages:
+        """List the last messages to and from a server.
+
+        Args:
+            name: The server.
+            tool: Only those about this tool, by its own name; None for all.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).read_messages(tool)
+
+    async def connect(self, names: Iterable[str] | None = None) -> None:
+        """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
+
+        About two processes for each processor start at the same time; the limit of each counts from its own start.
+
+        Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
+        Cancelling it ends the starts in progress; a second call starts them again.
+
+        Args:
+            names: Which servers; None for all except those that the config disables and nobody has enabled.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        connections = [self._connection_to(name) for name in names] if names is not None else self._enabled()
+        # Each turn calls this, and usually there is nothing to do.
+        unsettled = [connection for connection in connections if not connection.settled]
+        if unsettled:
+            async with asyncio.TaskGroup() as group:
+                for connection in unsettled:
+                    group.create_task(_connect(connection))
+
+    def set_cache_ttl(self, seconds: float | None) -> None:
+        """Set how long lists of tools are fresh, from the next listing on.
+
+        Args:
+            seconds: How long; None forever.
+        """
+        self._cache_ttl = seconds
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                connection.cache.ttl = seconds
+
+    async def invalidate(self) -> None:
+        """Make the next use list the tools of all servers again."""
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                await connection.cache.invalidate()
+
+    async def set_log_level(self, level: str) -> None:
+        """Ask the servers for log messages of at least this severity, also those that connect later."""
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                connection.set_log_level(level)
+
+    def enable(self, names: Iterable[str]) -> None:
+        """Enable servers that the config disables, so that they are connected with the others."""
+        self.disabled.difference_update(names)
+
+    def current_catalog(self) -> Catalog | None:
+        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do; else None.
+
+        Raises:
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        for connection in self._connections.values():
+            if not connection.fresh or not (connection.settled or connection.name in self.disabled):
+                return None
+        return self._catalog if self._catalog_version == self.version else None
+
+    async def catalog(self) -> Catalog:
+        """List every tool of every server, in config order; stale lists are refreshed concurrently.
+
+        A server that died keeps its last known tools, since using them starts it again; one that could not be started has
+        none. The same object is returned until a server's tools change.
+
+        Raises:
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        connections = list(self._connections.values())
+        stale = [connection for connection in connections if not connection.fresh]
+        if stale:
+            async with asyncio.TaskGroup() as group:
+                for connection in stale:
+                    group.create_task(_refresh(connection))
+        version, lists = self.version, self._lists()
+        if not self._has_all(lists):
+            every = list(itertools.chain.from_iterable(lists))
+            catalog = await asyncio.to_thread(Catalog, every) if len(every) > MAX_TOOLS_ON_LOOP else Catalog(every)
+            self._catalog, self._in_catalog = catalog, lists
+        self._catalog_version = version
+        return self._catalog
+
+    def known_catalog(self) -> Catalog:
+        """List every tool of every server from the last listing; asks no server."""
+        lists = self._lists()
+        if not self._has_all(lists):
+            self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
+        return self._catalog
+
+    def _lists(self) -> list[tuple[ToolSpec, ...]]:
+        return [tools for connection in self._connections.values() if (tools := connection.tools)]
+
+    def _has_all(self, lists: list[tuple[ToolSpec, ...]]) -> bool:
+        # Tools that did not change stay the same objects, however often they are listed.
+        return len(lists) == len(self._in_catalog) and all(map(operator.is_, lists, self._in_catalog))
+
+    async def call(
+        self,
+        tool: ToolSpec,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool of the catalog, once; see `Connection.call`.
+
+        Raises:
+            UsageError: It runs only as a task.
+            ToolTimeoutError, ToolCallError, ConnectError: As in `Connection.call`, and if the server was removed.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        if tool.restriction == "task only":
+            raise UsageError(
+                f"Tool {shown(tool.name)} of {shown(tool.server)} runs only as a task, which this client does not start.",
+                hint="Ask the server's authors for a tool that answers directly.",
+                server=tool.server,
+                tool=tool.wire_name,
+            )
+        connection = self._connections.get(tool.server)
+        if connection is not None:
+            # A context manager takes as long as all else here.
+            asker = self.running_calls.begin(tool.server)
+            try:
+                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
+            except (ServerError, ClosedError):
+                if self._connections.get(tool.server) is connection:
+                    raise
+            finally:
+                self.running_calls.end(tool.server, asker)
+        raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
+
+    def resources_of(self, name: str) -> ServerResources:
+        """Find the reader of a server's resources and prompts.
+
+        Raises:
+            UnknownNameError: There is no such server, or it is not reached over MCP.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        by_name = self.resources
+        if name not in by_name:
+            raise UnknownNameError("server", name, by_name)
+        return by_name[name]
+
+    @property
+    def resources(self) -> Mapping[str, ServerResources]:
+        """The readers of resources and prompts, for each server that is reached over MCP, in config order."""
+        # The functions of the notebook have none.
+        readers = {name: getattr(each, "resources", None) for name, each in self._connections.items()}
+        return {name: each for name, each in readers.items() if each is not None}
+
+    async def list_resources(self) -> Resources:
+        """List the resources of all connected servers; if one server fails, the others are still listed."""
+        return Resources(*await self._listed(lambda server: server.resources()))
+
+    async def list_prompts(self) -> Prompts:
+        """List the prompts of all connected servers; if one server fails, the others are still listed."""
+        return Prompts(*await self._listed(lambda server: server.prompts()))
+
+    async def _listed(
+        self, list_those_of: Callable[[ServerResources], Awaitable[tuple[T, ...]]]
+    ) -> tuple[tuple[T, ...], dict[str, str]]:
+        self._check_open()
+        readers = self.resources
+        ready = [name for name, status in self.statuses.items() if status.state in ("ready", "unlisted") and name in readers]
+        results = await asyncio.gather(*(list_those_of(readers[name]) for name in ready), return_exceptions=True)
+        problems = {name: str(result) for name, result in zip(ready, results, strict=True) if isinstance(result, ServerError)}
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ServerError):
+                raise result
+        return tuple(item for result in results if isinstance(result, tuple) for item in result), problems
+
+    async def reconnect(self, name: str) -> None:
+        """Reconnect one server, whatever its state; the others are not affected.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+            ConnectError: It could not be connected.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        connection = self._connection_to(name)
+        self.enable([name])
+        await connection.reconnect()
+
+    async def close(self) -> None:
+        """Close all connections concurrently, in at most 5 seconds. Closing twice is harmless."""
+        self._closed = True
+        async with asyncio.TaskGroup() as group:
+            for connection in (self._connections | self._originals).values():
+                group.create_task(connection.close())
+        leave_fork_server(self)
+        await self.worker.aclose()
+
+    async def disconnect(self) -> None:
+        """End all sessions and their processes concurrently; the next use starts them again."""
+        async with asyncio.TaskGroup() as group:
+            for connection in (self._connections | self._originals).values():
+                if isinstance(connection, Connection):
+                    group.create_task(connection.disconnect())
+        leave_fork_server(self)
+        use_fork_server(self)
+        await self.worker.aclose(for_good=False)
+
+    def abandon(self) -> None:
+        """Close without ending anything, in a forked child: processes and connections are the parent's."""
+        self._closed = True
+        for connection in (self._connections | self._originals).values():
+            connection.abandon()
+
+    def _new_connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
+        return Connection(
+            name,
+            config,
+            server=server,
+            handlers=self._handlers,
+            cache_ttl=self._cache_ttl,
+            secrets=self._secrets,
+            worker=self.worker,
+            slots=self._slots,
+        )
+
+    def changed(self) -> None:
+        """Count a change of a server or its tools, and pass it on."""
+        self.version += 1
+        if self._on_changed is not None:
+            self._on_changed()
+
+    def _enabled(self) -> Iterable[_ToolServer]:
+        if not self.disabled:
+            return self._connections.values()
+        return [connection for name, connection in self._connections.items() if name not in self.disabled]
+
+    def _connection_to(self, name: str) -> _ToolServer:
+        if name not in self._connections:
+            raise UnknownNameError("server", name, self._connections)
+        return self._connections[name]
+
+    def _check_new(self, name: str) -> None:
+        if name in self._connections:
+            raise UsageError(f"There is already a server {shown(name)}.", server=name)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("The connections to the servers are closed.", hint="Create a new session.")
+
+
+async def _connect(connection: _ToolServer) -> None:
+    # The reason is in the status.
+    with contextlib.suppress(ConnectError, ClosedError):
+        await connection.ensure()
+
+
+async def _refresh(connection: _ToolServer) -> None:
+    # The reason is in the status; a server without a list has no tools, and the others have theirs.
+    with contextlib.suppress(Exception):
+        await connection.refresh()

@@ -1,0 +1,426 @@
+"""Create the fastmcp transport for a server's config, with its filters and monitors."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+from fastmcp.client.transports import SSETransport, StreamableHttpTransport
+from fastmcp.client.transports.base import ClientTransport, TransportOptions
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.servers._errors import CLOSED, Redactor, says_nothing, status_text
+from casual_mcp_nb.servers._messages import MAX_MESSAGE_BYTES, MAX_SSE_MESSAGE_BYTES, LineLimit, id_of, reply
+from casual_mcp_nb.servers.logs import route_library_logs
+from casual_mcp_nb.servers.process import StderrLog, command_of, environment_of, fork_server_for, launched, why_not_startable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from fastmcp import FastMCP
+
+
+CONNECT_SECONDS = 30.0
+FAILURE_SECONDS = 2.0
+"""Time limit for reading the body of an HTTP error."""
+MAX_FAILURE_BYTES = 64 * 1024
+MAX_BODY_TEXT = 2_000
+MAX_ENDPOINT = 16_384
+_ENDPOINT = re.compile(rb"(?:^|\n)event:\s*endpoint\r?\ndata:([^\r\n]*)\r?\n")
+BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+CLOSED_IN_CALL = f"{CLOSED}; it is not repeated, as it may have had an effect"
+
+
+def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) -> ClientTransport:
+    """Create the transport to a remote server.
+
+    Args:
+        config: The server's config.
+        kind: `http` or `sse`.
+        monitor: Sees every response.
+    """
+    tls = _tls()
+
+    def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
+        # A silent stream is cut by the limit of its call; the client's own limit only frees what was forgotten.
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
+        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=tls, follow_redirects=True)
+
+    transport = SSETransport if kind == "sse" else HttpTransport
+    headers = {key: value.get_secret_value() for key, value in config.headers.items()}
+    auth = config.auth.get_secret_value() if config.auth else None
+    return transport(config.url or "", headers=headers, auth=auth, httpx_client_factory=make_client)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Create the SSL context shared by all clients, because loading the certificates is slow."""
+    return httpx2.create_ssl_context()
+
+
+@dataclass
+class ResponseMonitor:
+    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
+
+    Args:
+        sse: Whether the transport is `sse`.
+        failure: The last status of 400 or more, and the time on the loop's clock.
+        failure_body: The start of that response's body.
+        broken: Called when the session cannot continue, with the reason if known.
+    """
+
+    sse: bool = False
+    failure: tuple[int, float] | None = None
+    failure_body: str = ""
+    broken: Callable[[str | None], None] = field(default=lambda _reason: None)
+
+    async def __call__(self, response: httpx2.Response) -> None:
+        """Inspect a response before its body is read."""
+        _bound(response, self, self._check_endpoint(response))
+        if response.status_code < 400:
+            return
+        # Read here, because the SDK reads it only if it is JSON.
+        body = await _start_of_body(response)
+        self.failure = (response.status_code, asyncio.get_running_loop().time())
+        self.failure_body = body[:MAX_BODY_TEXT].decode("utf-8", "replace")
+        if self.sse and response.request.method == "POST":
+            # The SDK silently stops sending after the first refused message.
+            self.broken(None)
+
+    def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
+        """Describe the last HTTP error if it is more informative than `reason`; else return `reason`.
+
+        Args:
+            reason: The known reason of a failure.
+            start: When the failed request began, on the loop's clock.
+            redact: Hides secrets in a text.
+        """
+        status = self.status_since(start)
+        if status is None:
+            return reason
+        return status_text(status, redact(self.failure_body)) if status in (401, 403) or says_nothing(reason) else reason
+
+    def status_since(self, start: float) -> int | None:
+        """Find the last status of 400 or more since a time on the loop's clock."""
+        return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
+
+    def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
+        """Create a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
+        head = b""
+
+        def check_chunk(chunk: bytes) -> None:
+            nonlocal head
+            if len(head) > MAX_ENDPOINT or _ENDPOINT.search(head):
+                return
+            head += chunk
+            if match := _ENDPOINT.search(head):
+                here = _origin(str(response.request.url))
+                there = _origin(urljoin(str(response.request.url), match[1].decode("utf-8", "replace").strip()))
+                if here != there:
+                    self.broken(f"it sends messages to {there}, which is another origin than its own, {here}")
+
+        return check_chunk if self.sse and response.request.method == "GET" else lambda _chunk: None
+
+
+class _Client(httpx2.AsyncClient):
+    """A client in which a broken connection fails only its own request; the SDK would end the whole session."""
+
+    def __init__(self, monitor: ResponseMonitor, **options: Any) -> None:
+        super().__init__(event_hooks={"response": [monitor]}, **options)
+        self._monitor = monitor
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except BROKEN:
+            request_id = _request_id(request)
+            if self._monitor.sse:
+                self._monitor.broken(None)
+            if self._monitor.sse or request_id is None:
+                raise
+            return httpx2.Response(200, json=reply(request_id, CLOSED_IN_CALL), request=request)
+
+
+class HttpTransport(StreamableHttpTransport):
+    """fastmcp's transport without the SDK's limit of 1 MB for an event."""
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
+        """Open the session."""
+        assert self.httpx_client_factory is not None
+        options = transport_options or TransportOptions()
+        async with (
+            self.httpx_client_factory(headers=dict(self.headers), auth=self.auth) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as (read, write),
+            options.session_class(read, write, **session_kwargs) as session,
+        ):
+            yield session
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The decoded body of a response, with oversized messages replaced by errors; it stops at an endless one."""
+
+    def __init__(self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]) -> None:
+        self._inner = inner
+        self._lines = lines
+        self._check_chunk = check_chunk
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner.aiter_bytes():
+                self._check_chunk(chunk)
+                if complete := self._lines.feed(chunk):
+                    yield complete
+                if self._lines.endless:
+                    break
+        except BROKEN:
+            request_id = _request_id(self._inner.request)
+            if request_id is None or not self._lines.whole:
+                raise
+            yield json.dumps(reply(request_id, CLOSED_IN_CALL)).encode()
+            return
+        if remainder := self._lines.feed(b"", final=True):
+            yield remainder if self._lines.whole else remainder + b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _start_of_body(response: httpx2.Response) -> bytes:
+    """Read as much of the body of an HTTP error as arrives in time, and leave only that for later readers."""
+    body = b""
+    stream = response.stream
+    assert isinstance(stream, _Bounded)
+    with contextlib.suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(FAILURE_SECONDS):
+            async for chunk in stream:
+                body += chunk
+                if len(body) > MAX_FAILURE_BYTES:
+                    break
+    await stream.aclose()
+    response.stream = httpx2.ByteStream(body[:MAX_FAILURE_BYTES])
+    return body
+
+
+def _bound(response: httpx2.Response, monitor: ResponseMonitor, check_chunk: Callable[[bytes], None]) -> None:
+    limit = MAX_SSE_MESSAGE_BYTES if monitor.sse else MAX_MESSAGE_BYTES
+    stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    lines = LineLimit(limit, b"data: " if stream else b"", whole=not stream, request_id=_request_id(response.request))
+    if monitor.sse and stream:
+        lines.on_endless = monitor.broken
+    inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
+    response.stream = _Bounded(inner, lines, check_chunk)
+    # Decoded by `inner`, so that decoded bytes are counted.
+    response.headers.pop("content-encoding", None)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200]
+
+
+def _request_id(request: httpx2.Request) -> int | None:
+    """Parse the id of the JSON-RPC request that is the content of an HTTP request."""
+    return id_of(request.content[:200].decode("utf-8", "replace"), "") if request.method == "POST" else None
+
+
+ENCODING = "casual_mcp_nb_lines"
+"""A codec for UTF-8 in lines of limited length: an encoding is the only setting of the SDK's stdout reader."""
+
+STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
+"""The filter for decoders created in this context: the SDK creates them, and passes no arguments."""
+
+
+class _Decoder(codecs.IncrementalDecoder):
+    """Decodes whole lines only, which also spares the SDK's reader its growing buffer."""
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self._lines = STDOUT_LINES.get() or LineLimit(MAX_MESSAGE_BYTES)
+
+    def decode(self, input: ReadableBuffer, final: bool = False) -> str:
+        return self._lines.feed(bytes(input)).decode("utf-8", self.errors)
+
+
+def _search(name: str) -> codecs.CodecInfo | None:
+    if name != ENCODING:
+        return None
+    utf_8 = codecs.lookup("utf-8")
+    return codecs.CodecInfo(utf_8.encode, utf_8.decode, incrementaldecoder=_Decoder, name=ENCODING)
+
+
+codecs.register(_search)
+
+
+class StdioTransport(ClientTransport):
+    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8; here it becomes U+FFFD.
+
+    Args:
+        command: The command line.
+        env: Variables in addition to the SDK's few.
+        cwd: Folder to start it in.
+        stderr: A file for its stderr.
+        lines: The filter for its stdout.
+    """
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit
+    ) -> None:
+        program, *args = command
+        self._parameters = StdioServerParameters(
+            command=program, args=args, env=dict(env), cwd=cwd, encoding=ENCODING, encoding_error_handler="replace"
+        )
+        self._stderr = stderr
+        self._lines = lines
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
+        """Start the process; it ends with the session."""
+        options = transport_options or TransportOptions()
+        STDOUT_LINES.set(self._lines)
+        async with (
+            stdio_client(self._parameters, errlog=self._stderr) as (read, write),
+            options.session_class(read, write, **session_kwargs) as session,
+        ):
+            yield session
+
+
+class NotStartable(Exception):
+    """The transport cannot even be tried; the message says why."""
+
+
+# No repr, because the transports' reprs show their full URL.
+@dataclass(repr=False)
+class TransportContext:
+    """A transport to a server, with its filters and monitors.
+
+    Args:
+        transport: The fastmcp transport.
+        stderr: The log of its stderr, if it is a process.
+        lines: The filter for its stdout, if it is a process.
+        http: The monitor of its HTTP responses, if it is remote.
+        release: Called when the transport has been closed.
+        redact: Hides secrets in what the server sends.
+    """
+
+    transport: ClientTransport
+    stderr: StderrLog | None = None
+    lines: LineLimit | None = None
+    http: ResponseMonitor | None = None
+    release: Callable[[], None] = lambda: None
+    redact: Redactor = field(default_factory=Redactor)
+
+    def explain(self, reason: str, start: float) -> str:
+        """Explain a failure by its reason, or the HTTP error behind it; see `ResponseMonitor.explain`."""
+        return self.http.explain(reason, start, self.redact) if self.http else reason
+
+
+def transport_kind(config: ServerConfig | None) -> str:
+    """Classify the transport: `stdio`, `http`, `sse` or `in-process`."""
+    if config is None:
+        return "in-process"
+    if config.url:
+        return "sse" if config.transport == "sse" else "http"
+    return config.transport or "stdio"
+
+
+async def open_transport(
+    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+) -> TransportContext:
+    """Call `make_transport`, on another thread if it builds a bundled server or loads certificates."""
+    if config is not None and kind != "stdio":
+        return await asyncio.to_thread(make_transport, kind, config, server, secrets)
+    return make_transport(kind, config, server, secrets)
+
+
+def make_transport(
+    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+) -> TransportContext:
+    """Create the transport to a server, a new one for each session.
+
+    Args:
+        kind: The transport; see `transport_kind`.
+        config: The server's config; None for an in-process server.
+        server: The server itself, if it is in this process.
+        secrets: Values to redact in its stderr, and by the context's `redact`.
+
+    Raises:
+        NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
+    """
+    if config is None or kind == "in-process":
+        context = _in_process(config, server)
+    else:
+        context = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
+    context.redact = Redactor(secrets)
+    return context
+
+
+def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> TransportContext:
+    from fastmcp.client.transports import FastMCPTransport
+
+    if server is not None:
+        return TransportContext(FastMCPTransport(server))
+    from casual_mcp_nb.bundled import BUNDLED, build
+
+    entry = BUNDLED.get(config.bundled or "") if config else None
+    if entry is not None and entry.credentials is not None:
+        raise NotStartable(f"{entry.name} reads credentials, which only its own process may have: leave out its transport")
+    try:
+        built = build(config.bundled or "", list(config.args)) if config else None
+    except ValueError as error:
+        raise NotStartable(str(error)) from error
+    if built is None:
+        raise NotStartable("it has neither a config nor a server object")
+    return TransportContext(FastMCPTransport(built), release=built.close)
+
+
+def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
+    try:
+        command = command_of(config)
+    except ValueError as error:
+        raise NotStartable(str(error)) from error
+    reason = why_not_startable(command, config)
+    if reason is not None:
+        raise NotStartable(reason)
+    stderr = StderrLog(secrets)
+    lines = LineLimit(MAX_MESSAGE_BYTES)
+    launch = launched(command, fork_server_for(config))
+    transport = StdioTransport(launch, environment_of(config), config.cwd, stderr.file, lines)
+    return TransportContext(transport, stderr, lines)
+
+
+def _http(config: ServerConfig, kind: str) -> TransportContext:
+    monitor = ResponseMonitor(sse=kind == "sse")
+    return TransportContext(http_transport(config, kind, monitor), http=monitor)
+
+
+def import_sdks(in_process: bool = False) -> None:
+    """Import the SDKs that a session needs; the first call takes up to two seconds, so run it on a worker thread.
+
+    Args:
+        in_process: Whether the server is in this process, which also needs fastmcp's server side.
+    """
+    from casual_mcp_nb.servers import _sdk_session as _session  # noqa: F401
+
+    if in_process:
+        import fastmcp.server.server  # noqa: F401
+
+    route_library_logs()

@@ -1,0 +1,613 @@
+"""Views of resources and prompts: lists, contents, messages, suggestions, subscriptions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from casual_mcp_nb.base.config import ExcludeSpec
+from casual_mcp_nb.base.content import ContentPart, media_type_of
+from casual_mcp_nb.base.mcp import (
+    Completions,
+    Messages,
+    PromptArgument,
+    PromptMessages,
+    Prompts,
+    Resource,
+    ResourceContents,
+    Resources,
+    ServerLog,
+    ServerPrompt,
+    Subscription,
+    Subscriptions,
+    is_json,
+)
+from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import Permission, ToolSpec
+from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
+from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
+from casual_mcp_nb.conversation.view_calls import (
+    ImageBudget,
+    call_view,
+    content_block,
+    outcome_of,
+    status_of,
+    structured_blocks,
+)
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    Fold,
+    KeyValues,
+    Line,
+    Name,
+    Section,
+    Status,
+    Table,
+    Tags,
+    TextBlock,
+    View,
+    columns,
+    parameters,
+    pretty,
+)
+from casual_mcp_nb.display.words import SUMMARY, first, prompt_code, read_code
+from casual_mcp_nb.doors import in_words_of
+
+STATES: dict[ServerState, Status] = {
+    "ready": Status("✓ ready", "good"),
+    "unlisted": Status("! tools not listed", "bad"),
+    "starting": Status("… starting", "busy"),
+    "failed": Status("✗ failed", "bad"),
+    "closed": Status("○ closed", "quiet"),
+}
+_COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens #", "Transport", "Startup time #")
+
+
+def server_table(servers: Servers, limits: DisplayLimits) -> Table:
+    """Build a table with a row for each server."""
+    visible = list(servers.items())[: limits.rows]
+    rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in visible)
+    return Table(_COLUMNS, rows, len(servers) - len(rows))
+
+
+def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
+    """Show why servers failed, with the end of their stderr, folded."""
+    failed = [status for status in servers.values() if status.error or status.state == "failed"]
+    visible = max(1, limits.rows // 5)
+    sections = [
+        Section(
+            status.name,
+            () if _is_short(status) else _trouble(status),
+            mark=STATES[status.state],
+            note=status.error or "",
+            fold=None if _is_short(status) else "closed",
+        )
+        for status in failed[:visible]
+    ]
+    if len(failed) > visible:
+        sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
+    return tuple(sections)
+
+
+def servers_view(servers: Servers, limits: DisplayLimits) -> View:
+    """Show all servers with their state, mode and tokens."""
+    if not servers:
+        return View("servers", "Servers", (TextBlock("None."),))
+    tools = sum(status.tools for status in servers.values())
+    price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
+    note = f"{words.count(len(servers), 'server')}, {words.count(tools, 'tool')}, {price}"
+    return View("servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note)
+
+
+def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
+    """Show one server as a card."""
+    facts: list[tuple[str, Cell]] = [
+        *([("Tools", _offer(status))] if _listed(status) else []),
+        *([("Transport", status.transport)] if status.transport else []),
+        *([("Address", Name(status.address))] if status.address else []),
+        *([("Version", status.version)] if status.version else []),
+        *([("Capabilities", Tags(status.capabilities))] if status.capabilities else []),
+        *([("Extensions", Tags(status.extensions))] if status.extensions else []),
+        *([("Protocol", status.protocol_version)] if status.protocol_version else []),
+        *([("Note", " ".join(status.notes))] if status.notes else []),
+        *([("Startup time", words.seconds(status.seconds))] if status.seconds is not None else []),
+    ]
+    reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
+    facts += [
+        (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names
+    ]
+    if status.left_out:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in status.left_out.items())
+        facts.append(("Cannot be used", first(reasons, 300)))
+    blocks: list[Block] = [KeyValues(tuple(facts))]
+    if status.error or status.stderr_tail:
+        blocks.append(
+            Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")
+        )
+    if status.instructions:
+        blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
+    return View("server", status.name, tuple(blocks), mark=STATES[status.state])
+
+
+def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
+    return (
+        Name(status.name),
+        STATES[status.state],
+        mode,
+        words.number(status.tools if _listed(status) else None),
+        words.about(status.tokens if _listed(status) else None, "estimated"),
+        status.transport,
+        words.seconds(status.seconds),
+    )
+
+
+def _offer(status: ServerStatus) -> str:
+    return f"{words.count(status.tools, 'tool')}, {words.tokens(status.tokens, 'estimated')}"
+
+
+def _listed(status: ServerStatus) -> bool:
+    # A server that never answered has not said that it has no tools.
+    return status.state in ("ready", "closed") or status.tools > 0
+
+
+def _is_short(status: ServerStatus) -> bool:
+    """Check whether the line of a failed server has every known detail, so that there is nothing to unfold."""
+    return bool(status.error) and not status.stderr_tail and len(status.error or "") <= 100 and "\n" not in (status.error or "")
+
+
+def _trouble(status: ServerStatus) -> tuple[Block, ...]:
+    failed = status.error or status.state == "failed"
+    reason: tuple[Block, ...] = (TextBlock(status.error or "The server gave no reason."),) if failed else ()
+    return (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason
+
+
+_TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
+
+
+def tools_view(tools: Tools, limits: DisplayLimits) -> View:
+    """Show the tools of each server, with the cost of each."""
+    groups = tools.catalog.by_server
+    unconnected = _unconnected(tools.unconnected)
+    if not groups:
+        return View("tools", "Tools", unconnected or (TextBlock("None."),))
+    each = max(2, limits.rows // len(groups))
+    fold: Fold = "open" if len(tools) <= limits.rows else "closed"
+    visible = list(itertools.islice(groups.items(), limits.rows))
+    blocks = [_server_section(tools, name, group, each, fold) for name, group in visible]
+    if len(groups) > len(visible):
+        blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
+    price = words.tokens(_price(tools), "estimated")
+    note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
+    return View("tools", "Tools", (*unconnected, *blocks), note=note)
+
+
+def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:
+    return (TextBlock(not_connected(servers)),) if servers else ()
+
+
+def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
+    rows = tuple(
+        (
+            Name(tool.name),
+            tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
+            behaviour(tool),
+            "" if tool.restriction else words.about(tool.tokens, "estimated"),
+            first(tool.description, SUMMARY),
+        )
+        for tool in group[:limit]
+    )
+    note = f"{words.count(len(group), 'tool')}, {words.tokens(_price(group), 'estimated')}"
+    return Section(server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold)
+
+
+def _price(tools: Iterable[ToolSpec]) -> int:
+    """Add up the cost of the tools that a model can be offered."""
+    return sum(tool.tokens for tool in tools if tool.restriction is None)
+
+
+def behaviour(tool: ToolSpec) -> Tags:
+    """Describe the tool's behaviour as the server claims it."""
+    return Tags(tool.annotations.badges if tool.annotations else ())
+
+
+def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
+    """Show one tool."""
+    rows = parameters(tool.input_schema)
+    facts: list[tuple[str, Cell]] = [("Name for the model", Name(tool.wire_name))]
+    if tool.title:
+        facts.append(("Title", tool.title))
+    if tool.restriction is not None:
+        facts.append(("For the model", f"never offered: {tool.restriction}"))
+    if behaviour(tool).words:
+        facts.append(("Behaviour", behaviour(tool)))
+    facts.append(("Tokens", words.tokens(tool.tokens, "estimated")))
+    table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
+    blocks: list[Block] = [
+        KeyValues(tuple(facts)),
+        Section("Description", (TextBlock(tool.description or "None."),)),
+        Section("Parameters", (table if rows else TextBlock("None."),)),
+        Section("Schema", (TextBlock(pretty(tool.input_schema), code=True),), fold="closed"),
+    ]
+    if tool.output_schema is not None:
+        blocks.append(Section("Result schema", (TextBlock(pretty(tool.output_schema), code=True),), fold="closed"))
+    return View("tool", str(tool.tool_name), tuple(blocks))
+
+
+def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
+    """Show the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
+    unconnected = _unconnected(manifest.unconnected)
+    if not manifest.text:
+        return View("manifest", "Manifest", unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),))
+    finder = (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
+    price = (
+        ("Manifest", words.tokens(manifest.tokens, "estimated")),
+        *finder,
+        ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
+    )
+    text = TextBlock(manifest.text, code=True, limit=limits.document)
+    blocks: tuple[Block, ...] = (*unconnected, KeyValues(price), Section("As the model reads it", (text,)))
+    return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
+
+
+def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
+    """Show the toolsets, which one is in use, and the tools that each includes."""
+    mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in use", "busy")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Name(name),
+            mark if name == tool_sets.selected else "",
+            "" if tool_sets.unconnected else words.number(tool_sets.sizes.get(name)),
+            tool_set.description,
+            rule_words(tool_set.servers),
+        )
+        for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
+    ]
+    table = Table(columns("Toolset", "State", "Tools #", "Description", "Includes"), tuple(rows), len(tool_sets) - len(rows))
+    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), table if rows else TextBlock("None.")]
+    if tool_sets.problem:
+        blocks.insert(0, TextBlock(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
+    in_use = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
+    return View("toolsets", "Toolsets", tuple(blocks), note=f"in use: {in_use}")
+
+
+def rule_words(servers: Mapping[str, Any]) -> str:
+    """Describe the tools that a toolset includes, such as `math: all; files: all but write_file; time: now`."""
+    return "; ".join(f"{server}: {_rule(rule)}" for server, rule in servers.items()) or "nothing"
+
+
+def _rule(rule: object) -> str:
+    match rule:
+        case True:
+            return "all"
+        case ExcludeSpec(exclude=names):
+            return f"all but {', '.join(names)}"
+        case tuple() | list():
+            return ", ".join(rule) or "none"
+        case _:
+            return "none"
+
+
+_DIGITS = 8
+"""How many digits of a hash tell definitions apart."""
+
+
+def log_view(log: ServerLog, limits: DisplayLimits) -> View:
+    """Show the end of a server's log, the newest line last."""
+    lines = [f"{_clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
+    before = log.dropped + len(log) - len(lines)
+    note = words.count(len(log) + log.dropped, "line")
+    if before:
+        note = f"{note}, the last {len(lines):,} of them"
+    text = "\n".join(lines) or "It has written nothing."
+    # The end is what matters, and a text is cut at its end.
+    return View(
+        "log", f"Log of {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
+    )
+
+
+def messages_view(messages: Messages, limits: DisplayLimits) -> View:
+    """Show the last messages to and from a server, folded, the newest last."""
+    visible = messages.messages[-limits.rows :]
+    sections = tuple(
+        Section(
+            f"{'→' if message.direction == 'sent' else '←'} {message.method or 'message'}",
+            (TextBlock(message.text, code=True),),
+            note=" ".join(filter(None, [message.tool, _clock(message.at)])),
+            fold="closed",
+        )
+        for message in visible
+    )
+    note = f"→ sent, ← received; the last {len(visible):,}" if visible else ""
+    return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
+
+
+def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
+    """Show the calls that the person made, the newest first."""
+    rows = tuple(
+        (
+            call.id,
+            _clock(call.at),
+            Name(str(call.call.tool)),
+            pretty(call.call.arguments, indent=None),
+            status_of(call.call),
+            words.seconds(call.call.seconds),
+        )
+        for call in calls.calls[: limits.rows]
+    )
+    table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
+    note = words.count(len(calls), "call")
+    return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
+
+
+def direct_call_view(call: DirectCall, limits: DisplayLimits) -> View:
+    """Show one of these calls with its result."""
+    return call_view(call.call, limits)
+
+
+def audit_view(audit: Audit, limits: DisplayLimits) -> View:
+    """Show the calls of a session, the newest first."""
+    visible = audit.records[::-1][: limits.rows]
+    rows = tuple(
+        (
+            _clock(record.at),
+            Name(tool_of(record)),
+            caller_of(record),
+            decided(record.permission),
+            outcome_of(record.status),
+            words.seconds(record.seconds) if record.seconds is not None else "",
+            f"{record.arguments_size:,}",
+            f"{record.result_size:,}",
+            Name(record.permission.definition[:_DIGITS] if record.permission else ""),
+        )
+        for record in visible
+    )
+    titles = ("At", "Tool", "Called by", "Decided by", "Outcome", "Time #", "Arguments #", "Result #", "Definition")
+    table = Table(columns(*titles), rows, len(audit) + audit.dropped - len(rows))
+    note = words.count(len(audit) + audit.dropped, "call")
+    if rows:
+        note += ", newest first; lengths in characters"
+    return View("audit", "Calls so far", (table if rows else TextBlock("None."),), note=note)
+
+
+def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
+    """Show one of these calls."""
+    return audit_view(Audit((record,)), limits)
+
+
+def tool_of(record: AuditRecord) -> str:
+    """Format the tool of a call as people write it."""
+    return record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)
+
+
+def caller_of(record: AuditRecord) -> str:
+    """Describe who made a call."""
+    return "you" if record.caller == "person" else record.caller
+
+
+def decided(permission: Permission | None) -> str:
+    """Describe who decided about a call."""
+    if permission is None:
+        return ""
+    if not permission.allowed:
+        by = "you" if permission.by == "person" else "no one"
+        return f"{by}: {words.quoted(permission.reason)}" if permission.reason else by
+    match permission.by:
+        case "policy":
+            return f"policy: {permission.policy}"
+        case "person":
+            return {"tool": "you, for this tool", "server": "you, for this server"}.get(permission.scope, "you, once")
+        case "remembered":
+            return f"your earlier answer for this {permission.scope}"
+        case "nobody":
+            return "no one to ask"
+        case "direct":
+            return "you"
+        case _:
+            return permission.by
+
+
+_COSTS_MORE = (
+    "In a long conversation that keeps needing other tools, deferring costs more than it saves: each search is one more "
+    "request, and what it found stays loaded. Load what most turns need: %mcp load SERVER. Or start over: %mcp new."
+)
+
+
+def budget_view(budget: Budget, limits: DisplayLimits) -> View:
+    """Show the cost of turns now, and if every tool were loaded."""
+    now, undeferred = budget.now, budget.undeferred
+    rows = (
+        ("First request, without a template's system prompt", *_pair(now.first_request, undeferred.first_request)),
+        *([("Servers' instructions in it", *_pair(budget.instructions, budget.instructions))] if budget.instructions else []),
+        ("A turn with one call", *_pair(now.turn, undeferred.turn)),
+        (
+            "Ten such turns, each searching for other tools" if budget.saved is not None else "Ten such turns",
+            *_pair(now.ten_turns, undeferred.ten_turns),
+        ),
+    )
+    more = now.ten_turns > undeferred.ten_turns
+    note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
+    table = Table(columns("", "Now #", "If every tool were loaded #"), rows)
+    return View("budget", "Budget", (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ())), note=note)
+
+
+def _pair(now: int, undeferred: int) -> tuple[str, str]:
+    return f"≈ {now:,}", f"≈ {undeferred:,}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+_SUMMARY = 80
+_RESOURCE_COLUMNS = columns("Resource", "Type", "Size #", "Description")
+_PROMPT_COLUMNS = columns("Prompt", "Arguments", "Description")
+_SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change", "State")
+
+
+def resources_view(resources: Resources, limits: DisplayLimits) -> View:
+    """Show the resources of each server; templates are marked, with their parameters."""
+    templates = sum(resource.is_template for resource in resources)
+    counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
+    sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
+    return View(
+        "resources", "Resources", (*sections, *_problems(resources.problems)) or _none(resources), note=", ".join(counts)
+    )
+
+
+def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
+    """Show the prompts of each server, with their arguments."""
+
+    def table(group: Sequence[ServerPrompt], rows: int) -> Table:
+        cells = tuple(
+            (Name(prompt.name), _arguments(prompt.arguments), first(prompt.description or prompt.title, _SUMMARY))
+            for prompt in group[:rows]
+        )
+        return Table(_PROMPT_COLUMNS, cells, len(group) - len(cells))
+
+    sections = _sections(prompts.by_server, limits, table)
+    return View(
+        "prompts",
+        "Prompts",
+        (*sections, *_problems(prompts.problems)) or _none(prompts),
+        note=words.count(len(prompts), "prompt"),
+    )
+
+
+def resource_view(resource: Resource, limits: DisplayLimits) -> View:
+    """Show one resource as a card."""
+    facts: list[tuple[str, Cell]] = [
+        ("Server", resource.server),
+        ("Template" if resource.is_template else "URI", Name(resource.uri)),
+    ]
+    if resource.parameters:
+        facts.append(("Parameters", ", ".join(resource.parameters)))
+    facts += [("Type", resource.mime_type)] if resource.mime_type else []
+    facts += [("Size", words.size(resource.size))] if resource.size is not None else []
+    blocks: list[Block] = [KeyValues(tuple(facts))]
+    if resource.description:
+        blocks.insert(0, TextBlock(resource.description))
+    blocks.append(TextBlock(read_code(resource.uri, resource.server, resource.parameters or ()), label="Read it", code=True))
+    return View("resource", resource.title or resource.name, tuple(blocks))
+
+
+def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
+    """Show one prompt as a card."""
+    rows = tuple(
+        (Name(argument.name), "required" if argument.required else "optional", argument.description)
+        for argument in prompt.arguments
+    )
+    table = Table(columns("Argument", "", "Description"), rows)
+    blocks: list[Block] = [TextBlock(prompt.description)] if prompt.description else []
+    blocks.append(table if rows else TextBlock("No arguments."))
+    code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
+    blocks.append(TextBlock(code, label="Get it", code=True))
+    return View("server-prompt", prompt.title or prompt.name, tuple(blocks), note=f"prompt of {prompt.server}")
+
+
+def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
+    """Show the contents of a resource by their type: text, JSON, a picture; of other bytes only type and size."""
+    images = ImageBudget(limits.images)
+    blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
+    size = words.tokens(contents.tokens, "estimated") if contents.text else ""
+    note = ", ".join(filter(None, [f"from {contents.server}", size]))
+    return View("contents", contents.uri, tuple(blocks) or (TextBlock("It is empty."),), note=note)
+
+
+def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
+    """Show the messages of a prompt, each with its role."""
+    images = ImageBudget(limits.images)
+    sections = tuple(
+        Section(message.role, tuple(_part_blocks(message.content, messages.server, limits, images)))
+        for message in messages.messages
+    )
+    note = ", ".join([f"from {messages.server}", words.tokens(messages.tokens, "estimated")])
+    return View("prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note)
+
+
+def completions_view(completions: Completions, limits: DisplayLimits) -> View:
+    """Show a server's suggestions for an argument."""
+    note = words.count(completions.total, "suggestion") if completions.total is not None else ""
+    text = "\n".join(completions.values[: limits.rows])
+    more = len(completions) > limits.rows or completions.more
+    blocks = [TextBlock(text, code=True) if text else TextBlock("None."), *([TextBlock("There are more.")] if more else [])]
+    return View("completions", "Suggestions", tuple(blocks), note=note)
+
+
+def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> View:
+    """Show the resources whose changes servers report."""
+    rows = tuple(map(_subscription_row, subscriptions.subscriptions[: limits.rows]))
+    table = Table(_SUBSCRIPTION_COLUMNS, rows, len(subscriptions) - len(rows))
+    return View("subscriptions", "Subscriptions", (table,) if rows else _none())
+
+
+def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View:
+    """Show one subscription."""
+    return View("subscriptions", "Subscription", (Table(_SUBSCRIPTION_COLUMNS, (_subscription_row(subscription),)),))
+
+
+def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
+    last = time.strftime("%H:%M:%S", time.localtime(subscription.last)) if subscription.last is not None else ""
+    state = Status(f"✗ {subscription.problem}", "bad") if subscription.problem else Status("✓ followed", "good")
+    return (Name(subscription.uri), subscription.server, words.number(subscription.updates), last, state)
+
+
+def _sections(groups: Mapping[str, Sequence[Any]], limits: DisplayLimits, table: Callable[[Any, int], Table]) -> list[Block]:
+    each = max(2, limits.rows // max(1, len(groups)))
+    fold: Fold = "open" if sum(map(len, groups.values())) <= limits.rows else "closed"
+    visible = list(groups.items())[: limits.rows]
+    blocks: list[Block] = [
+        Section(server, (table(group, each),), note=f"{len(group):,}", fold=fold) for server, group in visible
+    ]
+    if len(groups) > len(visible):
+        blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
+    return blocks
+
+
+def _resource_table(group: Sequence[Resource], count: int) -> Table:
+    rows = tuple(
+        (
+            Name(resource.uri),
+            " ".join(filter(None, ["template" if resource.is_template else "", resource.mime_type or ""])),
+            words.size(resource.size) if resource.size is not None else "",
+            first(resource.description or resource.title or resource.name, _SUMMARY),
+        )
+        for resource in group
+    )
+    return Table(_RESOURCE_COLUMNS, rows, count - len(rows))
+
+
+def _arguments(arguments: Sequence[PromptArgument]) -> str:
+    return ", ".join(argument.name if argument.required else f"[{argument.name}]" for argument in arguments)
+
+
+def _problems(problems: Mapping[str, str]) -> list[Block]:
+    return [Line(Status(f"✗ {problem}", "bad")) for problem in problems.values()]
+
+
+def _none(offers: Resources | Prompts | None = None) -> tuple[Block, ...]:
+    return (TextBlock("None." if offers is None else offers.not_listed or "None."),)
+
+
+def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget) -> list[Block]:
+    if part.data is not None:
+        media_type = media_type_of(part.data)
+        kind = "image" if media_type else part.kind
+        return [content_block(kind, media_type or part.mime_type or "", part.data, server, images)]
+    if part.kind not in ("text", "resource", "unknown"):
+        return [TextBlock(part.text if not part.uri else f"{part.text}: {part.uri}")]
+    if is_json(part.mime_type):
+        try:
+            value = json.loads(part.text)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return [*structured_blocks(value), TextBlock(pretty(value), code=True, limit=limits.document)]
+    prose = (part.mime_type or "").partition(";")[0] == "text/markdown"
+    return [TextBlock(part.text, code=not prose, prose=prose, limit=limits.document)]

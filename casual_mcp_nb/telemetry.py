@@ -1,0 +1,519 @@
+"""OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and MCP.
+
+Importing this package does not import OpenTelemetry; a new `OpenTelemetry` does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Self
+
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    ModelRetry,
+    ModelWait,
+    QuestionAnswered,
+    QuestionAsked,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from casual_mcp_nb.conversation.turn import Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider
+    from opentelemetry.trace import Span, SpanKind, Tracer, TracerProvider
+
+    from casual_mcp_nb.base.config import ModelConfig
+
+
+MAX_TEXT = 4_000
+"""How many characters of one text are kept."""
+MAX_MESSAGES = 50
+"""How many messages of a request are kept, the last ones."""
+MAX_JSON = 100_000
+"""How long an attribute may be: beyond it, the first items are left out whole, so that the rest stays JSON."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Writes content for attributes.
+
+    Args:
+        mask: Returns a text without secrets.
+    """
+
+    mask: Callable[[str], str]
+
+    def text(self, text: str) -> str:
+        """Cut a long text to its beginning. It is masked first: half a secret would not be recognized."""
+        masked = self.mask(text)
+        return masked if len(masked) <= MAX_TEXT else f"{masked[:MAX_TEXT]} [...]"
+
+    def messages(self, messages: Sequence[ChatMessage], finish_reason: str | None = None) -> str:
+        """Format messages as JSON, without system messages.
+
+        Args:
+            messages: The messages.
+            finish_reason: Why the model ended its answer, for the messages of one.
+        """
+        ended = {} if finish_reason is None else {"finish_reason": finish_reason}
+        sent = [message for message in messages if message.role != "system"][-MAX_MESSAGES:]
+        return _fitting([{**self._message(message), **ended} for message in sent])
+
+    def instructions(self, messages: Iterable[ChatMessage]) -> str:
+        """Format the system messages as JSON."""
+        return _fitting([part for message in messages if message.role == "system" for part in self._texts(message.content)])
+
+    def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
+        """Format the definitions of tools as JSON."""
+        described = ({**definition, "description": self.text(definition["description"])} for definition in definitions)
+        return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
+
+    def arguments(self, arguments: dict[str, Any] | str) -> str:
+        """Format the arguments of a call as JSON, or their text where that is not JSON."""
+        return self.text(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str))
+
+    def _message(self, message: ChatMessage) -> dict[str, Any]:
+        if message.role == "tool":
+            answer = {"type": "tool_call_response", "id": message.tool_call_id, "response": self.text(str(message.content))}
+            return {"role": "tool", "parts": [answer]}
+        parts = self._texts(message.content)
+        for call in (message.role == "assistant" and message.tool_calls) or ():
+            arguments = self.text(call.function.arguments)
+            parts.append({"type": "tool_call", "id": call.id, "name": call.function.name, "arguments": arguments})
+        return {"role": message.role, "parts": parts}
+
+    def _texts(self, content: Any) -> list[dict[str, Any]]:
+        """Convert the parts of a content; an image is only mentioned."""
+        parts = [content] if isinstance(content, str) else content or ()
+        texts = [part if isinstance(part, str) else part.text if part.type == "text" else f"[{part.type}]" for part in parts]
+        return [{"type": "text", "content": self.text(text)} for text in texts if text]
+
+
+def _fitting(items: list[Any]) -> str:
+    """Format a list as JSON, without its first items where it is too long."""
+    written = [json.dumps(item, ensure_ascii=False, default=str) for item in items]
+    size = sum(map(len, written))
+    while written and size > MAX_JSON:
+        size -= len(written.pop(0))
+    return f"[{', '.join(written)}]"
+
+
+PROVIDERS = {"openai-responses": "openai", "gemini": "gcp.gemini", "google-genai": "gcp.gemini"}
+"""The conventions' names of providers that have another one here."""
+
+_REQUEST_OPTIONS = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "stop": "gen_ai.request.stop_sequences",
+}
+_DURATIONS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS = tuple(4**power for power in range(14))
+_TOOL_ERRORS = {"error": "tool_error", "timeout": "timeout", "denied": "denied", "unknown": "unknown"}
+
+Attributes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """The metrics, with the buckets that the conventions recommend."""
+
+    tokens: Histogram
+    chat: Histogram
+    tool: Histogram
+    agent: Histogram
+
+    @classmethod
+    def of(cls, meter: Meter) -> Self:
+        """Create the instruments of a meter."""
+
+        def durations(name: str, text: str) -> Histogram:
+            return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=_DURATIONS)
+
+        return cls(
+            meter.create_histogram(
+                "gen_ai.client.token.usage",
+                "{token}",
+                "Number of input and output tokens used.",
+                explicit_bucket_boundaries_advisory=_TOKENS,
+            ),
+            durations("gen_ai.client.operation.duration", "GenAI operation duration."),
+            durations("gen_ai.execute_tool.duration", "Duration of a tool call."),
+            durations("gen_ai.invoke_agent.duration", "Duration of a turn."),
+        )
+
+
+@dataclass(frozen=True)
+class TelemetrySink:
+    """The destination of spans and metrics, and the content that they include.
+
+    Args:
+        tracer: Makes the spans.
+        instruments: The metrics.
+        agent: The name of the agent.
+        content: Writes content; None records none.
+        mask: Returns a text without secrets.
+        model_of: Returns a model of the config by its name.
+        conversation_id: Returns the id of the conversation.
+    """
+
+    tracer: Tracer
+    instruments: Instruments
+    agent: str
+    content: Content | None
+    mask: Callable[[str], str]
+    model_of: Callable[[str], ModelConfig | None]
+    conversation_id: Callable[[], str | None]
+
+
+@dataclass
+class _Open:
+    """A span that has not ended.
+
+    Args:
+        span: The span.
+        began: When, as the event says.
+        before: The context to return to.
+        labels: The attributes of its metric.
+        first_text: When the first text arrived.
+    """
+
+    span: Span
+    began: float
+    before: Context
+    labels: Attributes
+    first_text: float | None = None
+
+
+@dataclass
+class _Usage:
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            self.totals[name] = self.totals.get(name, 0) + count
+
+
+class TurnSpans:
+    """The spans of one turn.
+
+    A span is the current one in the task in which its event was emitted: what a call does in there, such as a request to an
+    MCP server, becomes its child.
+
+    Args:
+        recording: Where they go.
+        started: The event that began the turn.
+    """
+
+    def __init__(self, recording: TelemetrySink, started: TurnStarted) -> None:
+        from opentelemetry import context
+        from opentelemetry.trace import SpanKind
+
+        self._recording = recording
+        self._began = started.began if started.began is not None else time.time() - started.at
+        self._recorded = started.recorded
+        self._steps: dict[int, _Open] = {}
+        self._calls: dict[str, _Open] = {}
+        self._usage = _Usage()
+        model = recording.model_of(started.model)
+        self._model = model.model if model is not None else started.model
+        self._common: Attributes = {"gen_ai.provider.name": PROVIDERS.get(started.provider or "", started.provider or "_OTHER")}
+        if self._model:
+            self._common["gen_ai.request.model"] = self._model
+        labels = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": recording.agent, **self._common}
+        attributes = {**labels, "casual_mcp_nb.discovery": started.discovery, "casual_mcp_nb.deferred": started.deferred}
+        if conversation_id := recording.conversation_id():
+            attributes["gen_ai.conversation.id"] = conversation_id
+        if recording.content is not None:
+            attributes["gen_ai.input.messages"] = recording.content.messages(started.messages)
+        self._turn = self._open(
+            f"invoke_agent {recording.agent}", SpanKind.INTERNAL, attributes, labels, started.at, context.get_current()
+        )
+
+    def add(self, event: Event) -> bool:
+        """Record an event; return whether it was the last one."""
+        if getattr(event, "step", self._recorded) < self._recorded:
+            # Taken over from another turn: nobody was asked again.
+            return False
+        match event:
+            case StepStarted():
+                self._step_started(event)
+            case TextDelta() if (step := self._steps.get(event.step)) and step.first_text is None:
+                step.first_text = event.at
+            case ModelRetry() | ModelWait() if step := self._steps.get(event.step):
+                name, attributes = "retry", {"seconds": event.seconds, "reason": self._recording.mask(event.reason)[:200]}
+                if isinstance(event, ModelRetry):
+                    attributes["attempt"] = event.attempt
+                else:
+                    name = "wait"
+                self._happened(step, name, attributes, event.at)
+            case StepFinished():
+                self._step_finished(event)
+            case ToolStarted():
+                self._tool_started(event)
+            case ApprovalAsked() | ApprovalAnswered() if call := self._calls.get(event.call_id):
+                self._happened(
+                    call, "approval.asked" if isinstance(event, ApprovalAsked) else "approval.answered", {}, event.at
+                )
+            case QuestionAsked():
+                kind = {"kind": event.kind, **({"server": event.server} if event.server else {})}
+                self._happened(self._turn, "question.asked", kind, event.at)
+            case QuestionAnswered():
+                self._happened(self._turn, "question.answered", {}, event.at)
+            case ToolFinished():
+                self._tool_finished(event)
+            case ToolsSearched():
+                counts = {
+                    "found": len(event.rows),
+                    "loaded": sum(row.newly_loaded for row in event.rows),
+                    "offered": event.offered,
+                }
+                self._happened(self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at)
+            case TurnFinished():
+                self._turn_finished(event)
+                return True
+        return False
+
+    def abandon(self) -> None:
+        """End all spans now, because nothing more will be heard."""
+        for open_span in (*self._calls.values(), *self._steps.values(), self._turn):
+            open_span.span.end()
+
+    def _open(self, name: str, kind: SpanKind, attributes: Attributes, labels: Attributes, at: float, parent: Context) -> _Open:
+        from opentelemetry import context, trace
+
+        span = self._recording.tracer.start_span(name, parent, kind, attributes, start_time=self._nanoseconds(at))
+        before = context.get_current()
+        # The engine runs each call in a separate task, where this stays until the end of the call.
+        context.attach(trace.set_span_in_context(span, before))
+        return _Open(span, at, before, labels)
+
+    def _close(self, open_span: _Open, at: float, instrument: Histogram, error: str | None, text: str = "") -> None:
+        from opentelemetry import context
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context
+
+        labels = open_span.labels
+        if error is not None:
+            labels = {**labels, "error.type": error}
+            open_span.span.set_attribute("error.type", error)
+            open_span.span.set_status(Status(StatusCode.ERROR, text or None))
+        instrument.record(max(0.0, at - open_span.began), labels, context=set_span_in_context(open_span.span))
+        open_span.span.end(self._nanoseconds(at))
+        # Not `detach`, which complains where a call ends in another task than it began.
+        context.attach(open_span.before)
+
+    def _happened(self, open_span: _Open, name: str, attributes: Attributes, at: float) -> None:
+        named = {f"casual_mcp_nb.{key}": value for key, value in attributes.items()}
+        open_span.span.add_event(f"casual_mcp_nb.{name}", named, self._nanoseconds(at))
+
+    def _within(self, open_span: _Open) -> Context:
+        from opentelemetry import trace
+
+        return trace.set_span_in_context(open_span.span)
+
+    def _nanoseconds(self, at: float) -> int:
+        return int((self._began + at) * 1_000_000_000)
+
+    def _step_started(self, event: StepStarted) -> None:
+        from opentelemetry.trace import SpanKind
+
+        labels = {"gen_ai.operation.name": "chat", **self._common}
+        attributes = {**labels, "casual_mcp_nb.step": event.step, "casual_mcp_nb.tools": len(event.request.tools)}
+        options = event.request.options
+        attributes.update(
+            {name: options[option] for option, name in _REQUEST_OPTIONS.items() if options.get(option) is not None}
+        )
+        if (content := self._recording.content) is not None:
+            attributes["gen_ai.input.messages"] = content.messages(event.request.messages)
+            attributes["gen_ai.system_instructions"] = content.instructions(event.request.messages)
+            attributes["gen_ai.tool.definitions"] = content.definitions(event.request.tools)
+        name = f"chat {self._model}".rstrip()
+        self._steps[event.step] = self._open(name, SpanKind.CLIENT, attributes, labels, event.at, self._within(self._turn))
+
+    def _step_finished(self, event: StepFinished) -> None:
+        step = self._steps.pop(event.step, None)
+        if step is None:
+            return
+        counts = _counts(event.usage)
+        self._usage.add(counts)
+        step.span.set_attributes(counts)
+        reason = event.finish_reason
+        if reason is not None:
+            step.span.set_attribute("gen_ai.response.finish_reasons", [reason])
+        if event.response_id is not None:
+            step.span.set_attribute("gen_ai.response.id", event.response_id)
+        if step.first_text is not None:
+            step.span.set_attribute("gen_ai.response.time_to_first_chunk", step.first_text - step.began)
+        if (content := self._recording.content) is not None:
+            step.span.set_attribute("gen_ai.output.messages", content.messages([event.message], reason or "stop"))
+        within = self._within(step)
+        for kind in ("input", "output"):
+            # The conventions count only what the provider reports.
+            count = counts.get(f"gen_ai.usage.{kind}_tokens")
+            if count is not None and event.usage is not None and event.usage.origin == "reported":
+                self._recording.instruments.tokens.record(count, {**step.labels, "gen_ai.token.type": kind}, context=within)
+        self._close(step, event.at, self._recording.instruments.chat, None)
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        from opentelemetry.trace import SpanKind
+
+        name = event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN)
+        labels = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
+        attributes = {**labels, "gen_ai.tool.call.id": event.call_id, "casual_mcp_nb.server": event.tool.server}
+        if event.tool.server not in (SYNTHETIC, UNKNOWN, "notebook"):
+            attributes["mcp.method.name"] = "tools/call"
+        if (content := self._recording.content) is not None:
+            attributes["gen_ai.tool.call.arguments"] = content.arguments(event.arguments)
+        around = self._calls.get(event.parent or "", self._turn)
+        self._calls[event.call_id] = self._open(
+            f"execute_tool {name}", SpanKind.INTERNAL, attributes, labels, event.at, self._within(around)
+        )
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        call = self._calls.pop(event.call_id, None)
+        if call is None:
+            return
+        call.span.set_attribute("casual_mcp_nb.status", event.status)
+        error = _TOOL_ERRORS.get(event.status)
+        text = ""
+        if (content := self._recording.content) is not None:
+            text = content.text(event.text)
+            call.span.set_attribute("gen_ai.tool.call.result", text)
+        self._close(call, event.at, self._recording.instruments.tool, error, text)
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        # The beginning of the text is the name of the error's class.
+        error = (event.error or "").partition(":")[0] or "_OTHER" if event.status == "failed" else None
+        content = self._recording.content
+        text = content.text(event.error) if error is not None and event.error and content is not None else ""
+        instruments = self._recording.instruments
+        for call in self._calls.values():
+            self._close(call, event.at, instruments.tool, error)
+        for step in self._steps.values():
+            step.span.set_attribute("casual_mcp_nb.status", event.status)
+            self._close(step, event.at, instruments.chat, error, text)
+        self._turn.span.set_attributes({**self._usage.totals, "casual_mcp_nb.status": event.status})
+        self._close(self._turn, event.at, instruments.agent, error, text)
+
+
+def _counts(usage: TokenUsage | None) -> dict[str, int]:
+    """Collect the known counts of a model call, by the attributes' names."""
+    if usage is None:
+        return {}
+    counts = {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+SCOPE = "casual_mcp_nb"
+
+
+class OpenTelemetry:
+    """Makes spans and metrics of turns: `session.observe(OpenTelemetry())`.
+
+    A turn is a span `invoke_agent`; in it are a span `chat {model}` for each model call and `execute_tool {tool}` for each
+    call of a tool, with the times of the trace. MCP servers get the context of the call's span, in `_meta`. An exporter that
+    fails costs no turn; one that is slow should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
+
+    Args:
+        content: Whether messages, system prompts, definitions, arguments and results are recorded: cut, with the secrets
+            of the config masked.
+        tracer_provider: Makes the spans; None for the global one.
+        meter_provider: Makes the metrics; None for the global one.
+        agent: The name of the agent in the spans.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: bool = False,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        agent: str = "casual-mcp-nb",
+    ) -> None:
+        from opentelemetry import metrics, trace
+
+        try:
+            ours = version("casual-mcp-nb")
+        except PackageNotFoundError:
+            ours = ""
+        self._tracer = trace.get_tracer(SCOPE, ours, tracer_provider)
+        self._instruments = Instruments.of(metrics.get_meter(SCOPE, ours, meter_provider))
+        self._content = content
+        self._agent = agent
+
+    def listener(
+        self,
+        model_of: Callable[[str], ModelConfig | None] = lambda name: None,
+        secrets: Callable[[], Collection[str]] = tuple,
+        conversation_id: Callable[[], str | None] = lambda: None,
+    ) -> TurnListener:
+        """Create a listener for the events of turns.
+
+        Args:
+            model_of: Returns a model of the config by its name, for the provider's name of it.
+            secrets: Returns the values to mask.
+            conversation_id: Returns the id of the conversation.
+        """
+
+        def mask(text: str) -> str:
+            return redacted(text, secrets())
+
+        content = Content(mask) if self._content else None
+        return TurnListener(
+            TelemetrySink(self._tracer, self._instruments, self._agent, content, mask, model_of, conversation_id)
+        )
+
+
+class TurnListener:
+    """Hears the events of turns, several of which may run at the same time.
+
+    Args:
+        recording: Where spans and metrics go, and what they hold.
+    """
+
+    def __init__(self, recording: TelemetrySink) -> None:
+        self._recording = recording
+        self._running: dict[int, TurnSpans] = {}
+        self._closed = False
+
+    def __call__(self, turn: Turn, event: Event) -> None:
+        """Record an event."""
+        if isinstance(event, TurnStarted):
+            if not self._closed:
+                self._running[id(turn)] = TurnSpans(self._recording, event)
+            return
+        spans = self._running.get(id(turn))
+        if spans is not None and spans.add(event):
+            self._running.pop(id(turn), None)
+
+    def close(self) -> None:
+        """End the spans of the turns that are still running; nothing is recorded any more."""
+        self._closed = True
+        while self._running:
+            self._running.popitem()[1].abandon()

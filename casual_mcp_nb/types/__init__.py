@@ -1,1 +1,0 @@
-"""Plain values that every other room may use. Nothing here opens a file, a connection or a display."""

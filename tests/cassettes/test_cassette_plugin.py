@@ -1,0 +1,155 @@
+"""The pytest plugin: it replays by default, and records where the command line says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from kit.lean import lean
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.cassettes.format import Cassette
+from casual_mcp_nb.providers.scripted import call, scripted_model
+
+TESTS = """
+import pytest
+from fastmcp import FastMCP
+from casual_mcp_nb.providers.scripted import call, scripted_model
+
+@pytest.fixture
+def cassette_config():
+    server = FastMCP("harbour")
+    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    config = {"clients": {"offline": {"provider": "offline"}}, "models": {"m": {"client": "offline", "model": "planner"}}}
+    return {"config": config, "in_process": {"harbour": server}}
+
+def ask(session):
+    model = None if session.cassette_state.doing == "replaying" else scripted_model(call("harbour__berth", ship="Fram"), "7.")
+    return session.chat("Where is Fram?", model=model, echo="none")
+
+def test_default(cassette_session):
+    assert ask(cassette_session).answer == "7."
+
+@pytest.mark.cassette("nowhere.json")
+def test_not_recorded(cassette_session):
+    ask(cassette_session)
+
+@pytest.mark.cassette("lesson.json")
+def test_named(cassette_session):
+    assert ask(cassette_session).tool_calls[0].tool.tool == "berth"
+"""
+WITHOUT_OURS = [sys.executable, "-m", "pytest", "-q", "-p", "casual_mcp_nb.pytest_plugin", "-p", "no:cacheprovider"]
+
+
+def run(folder: Path, *options: str) -> tuple[int, str]:
+    ran = subprocess.run(
+        [*WITHOUT_OURS, *options, "test_lesson.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **lean(), "MCP_STORE": "off", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_a_test_records_its_cassette_once_and_then_replays_it(tmp_path: Path) -> None:
+    (tmp_path / "test_lesson.py").write_text(TESTS)
+    code, output = run(tmp_path, "--cassette-mode=once", "-k", "not not_recorded")
+    assert code == 0, output
+    files = [tmp_path / "cassettes" / "test_lesson" / "test_default.json", tmp_path / "lesson.json"]
+    assert [len(Cassette.load(file).interactions) for file in files] == [4, 4]
+    code, output = run(tmp_path, "--strict-markers")
+    assert code == 1
+    assert "CassetteError" in output
+    assert output.splitlines()[-1].startswith("2 passed, 1 error")
+
+
+MISMATCHES = """
+import asyncio
+import pytest
+from casual_mcp_nb.errors import CasualMcpError, CassetteMismatchError
+
+pytestmark = pytest.mark.cassette("lesson.json")
+SAY = {"prompt": "Where is MAUD?"}
+
+def test_chat(cassette_session):
+    turn = cassette_session.chat(**SAY, echo="none")
+    turn.tool_calls[0]
+
+def test_chat_async(cassette_session):
+    asyncio.run(cassette_session.chat_async(**SAY, echo="none")).tool_calls[0]
+
+def test_stream(cassette_session):
+    async def follow():
+        return [event async for event in cassette_session.stream(**SAY)]
+    asyncio.run(follow())[100]
+
+def test_submit(cassette_session):
+    cassette_session.submit(**SAY).result().tool_calls[0]
+
+def test_pauses(cassette_session):
+    list(cassette_session.pauses(**SAY))[100]
+
+def test_rerun(cassette_session):
+    cassette_session.chat("Where is Fram?", echo="none")
+    cassette_session.rerun(prompt=SAY["prompt"], echo="none").tool_calls[0]
+
+def test_plan(cassette_session):
+    cassette_session.plan(**SAY)[0]
+
+def test_call_tool(cassette_session):
+    cassette_session.call_tool("harbour:berth", ship="MAUD").content[0]
+
+def test_a_tool_more(cassette_session):
+    cassette_session.tool(lambda: None, name="moor", description="Moor.")
+    cassette_session.chat("Where is Fram?", echo="none").tool_calls[0]
+
+def test_expected(cassette_session):
+    with pytest.raises(CassetteMismatchError):
+        cassette_session.chat(**SAY, echo="none")
+    with pytest.raises(CassetteMismatchError):
+        cassette_session.call_tool("harbour:berth", ship="MAUD")
+
+def test_a_future(cassette_session):
+    # Whoever has it has the error, too.
+    assert cassette_session.submit(**SAY).exception() is not None
+
+def test_a_comparison(cassette_session):
+    cassette_session.compare(**SAY, progress=False)
+"""
+
+
+@pytest.mark.defect("F2")
+def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Path) -> None:
+    server: FastMCP[Any] = FastMCP("harbour")
+    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassette(tmp_path / "lesson.json"):
+        model = scripted_model(call("harbour__berth", ship="Fram"), "7.")
+        session.chat("Where is Fram?", model=model, echo="none")
+    (tmp_path / "test_lesson.py").write_text(MISMATCHES)
+    code, output = run(tmp_path, "-rfEp", "--tb=short")
+    summary = [line.split()[:2] for line in output.splitlines() if "test_lesson.py::" in line]
+    outcomes = {(name.partition("::test_")[2], outcome) for outcome, name in summary}
+    differ = ("chat", "chat_async", "stream", "submit", "pauses", "rerun", "plan", "call_tool", "a_tool_more")
+    assert outcomes == {
+        *((name, "FAILED") for name in differ),
+        ("expected", "PASSED"),
+        ("a_future", "PASSED"),
+        # It is done when the error is known.
+        ("a_comparison", "PASSED"),
+        ("a_comparison", "ERROR"),
+    }, output
+    assert code == 1
+    assert "IndexError" not in output
+    assert output.count("+Where is MAUD?") >= len(differ) - 2
+
+
+def test_the_plugin_imports_nothing_heavy() -> None:
+    code = "import sys, casual_mcp_nb.pytest_plugin; print({'fastmcp', 'mcp', 'casual_llm', 'IPython'} & {*sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"

@@ -1,0 +1,693 @@
+"""A cassette of everything that a session can do, in Python and in its widgets, replays without a server or a network.
+
+Each public name of `Session`, and each command of the explorer and the panel, has an action here, or a reason why nothing of it
+can be recorded. All actions run while one cassette records, and again on a session that has only the cassette.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import httpx2
+import pytest
+from casual_llm.messages import AssistantMessage, UserMessage
+from fastmcp import Client, Context, FastMCP
+from fastmcp.exceptions import ToolError
+from kit.traces import same_apart_from_times
+from kit.waiting import wait_until
+from pydantic import BaseModel
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.cassettes.format import Cassette, CassetteState
+from casual_mcp_nb.cassettes.interaction import Interaction, Kind, plain_error, read_error
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.errors import (
+    AnswerLimitError,
+    CasualMcpError,
+    IncompleteStreamError,
+    RateLimitError,
+    ServerError,
+    ToolCallError,
+    UsageError,
+)
+from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.widgets.base import SessionWidget
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+}
+NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {}, "null")
+"""What a tool returns: everything that a careless reader takes for no answer."""
+
+
+class Ship(BaseModel):
+    """A ship."""
+
+    name: str
+
+
+def harbour() -> FastMCP[Any]:
+    """A server with some of everything, much of it empty."""
+    server: FastMCP[Any] = FastMCP("harbour", instructions="Ships have no article.")
+
+    @server.tool
+    async def berth(ship: str, context: Context) -> str:
+        """Find the berth of a ship."""
+        await context.report_progress(0, 2)
+        await context.info("")
+        await context.report_progress(2, 2, "")
+        return f"{ship}: berth 7"
+
+    @server.tool
+    def nothing(number: int) -> Any:
+        """Return something that is hardly anything."""
+        return NOTHING[number]
+
+    @server.tool
+    def sink(ship: str) -> str:
+        """Sink a ship."""
+        raise ToolError("")
+
+    @server.tool(annotations={"destructiveHint": True})
+    def burn(ship: str) -> str:
+        """Burn a ship."""
+        return "ashes"
+
+    @server.resource("harbour://rules", mime_type="text/plain")
+    def rules() -> str:
+        return ""
+
+    @server.resource("harbour://log/{day}")
+    def log(day: str) -> str:
+        return f"{day}: nothing"
+
+    @server.prompt
+    def arrival(ship: str = "") -> str:
+        """Announce a ship."""
+        return ship
+
+    return server
+
+
+def lighthouse() -> FastMCP[Any]:
+    """A server with nothing but something to say."""
+    return FastMCP("lighthouse", instructions="The light is on.", version="0.0.0")
+
+
+def depot() -> FastMCP[Any]:
+    """A server with tools to be searched, and nothing else."""
+    server: FastMCP[Any] = FastMCP("depot")
+    server.tool(lambda barrels: f"{barrels} stored", name="store", description="Store barrels in the depot.")
+    server.tool(lambda: "", name="count", description="Count barrels of the depot.")
+    return server
+
+
+@dataclass
+class World:
+    """A session with the objects that the actions need.
+
+    Args:
+        session: The session.
+        folder: Where files are written.
+        recording: Whether it records, or replays.
+    """
+
+    session: Session
+    folder: Path
+    recording: bool
+    widgets: dict[str, SessionWidget] = field(default_factory=dict)
+
+    def model(self, *answers: Any) -> Any:
+        """Create a model that gives these answers; in a replay name it, because the cassette has them."""
+        return scripted_model(*answers) if self.recording else "scripted"
+
+    def chat(self, prompt: str, *answers: Any, **options: Any) -> Turn:
+        """Run a turn with a scripted model."""
+        return self.session.chat(prompt, model=self.model(*answers), echo="none", **options)
+
+    def do(self, widget: str, command: str, **arguments: Any) -> Any:
+        """Call a command as a front end does."""
+        if widget not in self.widgets:
+            panel = {"model": self.model(*PANEL)} if widget == "panel" else {}
+            self.widgets[widget] = self.session.panel(**panel) if panel else self.session.explore()
+        return self.session.engine.run(self.widgets[widget]._call(command, arguments))
+
+    def sent(self, prompt: str) -> Turn:
+        """Send a message in the panel, and wait for the end of its turn."""
+        self.do("panel", "conversation.send", prompt=prompt)
+        return self.ended()
+
+    def ended(self) -> Turn:
+        """Wait for the end of a turn that was started in the panel."""
+        wait_until(lambda: not self.session.busy, "the end of the turn")
+        return self.session.turns[-1]
+
+    def asked(self) -> str:
+        """Wait for a question of a running turn, and return its id."""
+        wait_until(lambda: list(self.session.questions), "a question")
+        return next(iter(self.session.questions)).id
+
+    def key(self) -> str:
+        """The last turn's key in the panel."""
+        state: Any = self.widgets["panel"].states["conversation"]
+        key: str = state._transcript.key(self.session.turns[-1])
+        return key
+
+
+def awaited(work: Any) -> Any:
+    async def run() -> Any:
+        return await work
+
+    return asyncio.run(run())
+
+
+def error_of(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except CasualMcpError as error:
+        return type(error).__name__, str(error)
+
+
+async def streamed(world: World) -> Any:
+    model = world.model(call("harbour__berth", ship="Fram"), "")
+    return [type(event).__name__ async for event in world.session.stream("Stream?", model=model)]
+
+
+def paused(world: World) -> Any:
+    pauses = world.session.pauses("Step by step?", model=world.model(call("harbour__berth", ship="Fram"), "Done."))
+    return len(list(pauses)), pauses.turn
+
+
+def planned(plan: Any) -> Any:
+    return [(each.name, each.arguments) for each in plan], [each.result for each in plan.run()]
+
+
+def compared(comparison: Any) -> Any:
+    return [run.turn.answer for run in comparison.runs]
+
+
+def found(world: World) -> Any:
+    world.session.selection.servers["depot"] = "deferred"
+    world.session.selection.discovery = True
+    return world.chat("Store two barrels.", *STORE)
+
+
+def answered(service: Any) -> Any:
+    """Chat with a service over HTTP, and close it."""
+    body = {"model": "planner", "messages": [{"role": "user", "content": "Where is Fram?"}]}
+    with service, httpx2.Client(timeout=30) as http:
+        answer = http.post(f"{service.url}/chat", json=body).json()
+    return [message.get("content") for message in answer["messages"]]
+
+
+def called(endpoint: Any) -> Any:
+    """Call a tool of an endpoint as the host of another model does, and close it."""
+
+    async def work() -> Any:
+        async with Client(endpoint.url) as client:
+            return (await client.call_tool("harbour__berth", {"ship": "Maud"})).data
+
+    with endpoint:
+        return asyncio.run(work())
+
+
+def wind() -> str:
+    """Tell the wind."""
+    return ""
+
+
+class Lantern:
+    """A synthetic tool."""
+
+    name = "lantern"
+    definition: ClassVar[dict[str, Any]] = {
+        "name": "lantern",
+        "description": "Light it.",
+        "parameters": {"type": "object", "properties": {}},
+    }
+
+    async def execute(self, args: Any) -> SyntheticToolResult:
+        """Light it."""
+        return SyntheticToolResult("", [])
+
+
+def mocked(world: World) -> Any:
+    with world.session.mock({"harbour:burn": ""}):
+        return world.chat("Burn it.", call("harbour__burn", ship="Fram"), "Ashes.")
+
+
+STORE = (call("search_tools", query="store barrels"), call("depot__store", barrels="two"), "")
+PLAN = (calls(call("harbour__berth", ship="Fram"), call("harbour__nothing", number=4)),)
+BERTH = (call("harbour__berth", ship="Fram"), "Berth 7.")
+CASES = [Case("barrels", (frozenset({ToolName("depot", "store")}),))]
+ASK = [UserMessage(content="Said elsewhere."), AssistantMessage(content="Heard.")]
+
+Action = Callable[[World], Any]
+METHODS: dict[str, Action] = {
+    "connect": lambda w: sorted(w.session.connect(quiet=True)),
+    "connect_async": lambda w: sorted(awaited(w.session.connect_async(quiet=True))),
+    "servers": lambda w: {name: (each.state, each.tools, each.instructions) for name, each in w.session.servers.items()},
+    "status": lambda w: w.session.status.model,
+    "list_resources": lambda w: [each.uri for each in w.session.list_resources()],
+    "list_resources_async": lambda w: [each.uri for each in awaited(w.session.list_resources_async())],
+    "resources": lambda w: [each.uri for each in w.session.resources],
+    "list_prompts": lambda w: [each.name for each in w.session.list_prompts()],
+    "list_prompts_async": lambda w: [each.name for each in awaited(w.session.list_prompts_async())],
+    "prompts": lambda w: [each.name for each in w.session.prompts],
+    "chat": lambda w: [w.chat("All?", calls(*(call("harbour__nothing", number=n) for n in range(len(NOTHING)))), "")],
+    "chat_async": lambda w: awaited(w.session.chat_async("Where?", model=w.model(*BERTH), echo="none")),
+    "stream": lambda w: (asyncio.run(streamed(w)), w.session.turns[-1]),
+    "submit": lambda w: w.session.submit("Where now?", model=w.model(*BERTH)).result(30),
+    "pauses": paused,
+    "rerun": lambda w: w.session.rerun(echo="none", model=w.model("Again.")),
+    "rerun_async": lambda w: awaited(w.session.rerun_async(echo="none", model=w.model(*BERTH))),
+    "submit_rerun": lambda w: w.session.submit_rerun(model=w.model("And again.")).result(30),
+    "turns": lambda w: len(w.session.turns),
+    "messages": lambda w: [(each.role, each.content) for each in w.session.messages],
+    "conversation": lambda w: len(w.session.conversation),
+    "stats": lambda w: (w.session.stats.tool_calls.total, w.session.stats.llm_calls),
+    "undo": lambda w: w.session.undo(),
+    "add_messages": lambda w: (len(w.session.add_messages(ASK)), w.chat("And?", "Yes.")),
+    "plan": lambda w: planned(w.session.plan("What would you do?", model=w.model(*PLAN))),
+    "plan_async": lambda w: planned(awaited(w.session.plan_async("What would you do then?", model=w.model(*PLAN)))),
+    "extract": lambda w: w.session.extract("Fram is a ship.", Ship, model=w.model('{"name": "Fram"}')),
+    "extract_async": lambda w: awaited(
+        w.session.extract_async("It is a ship.", Ship, model=w.model('{"name": ""}'), conversation=True)
+    ),
+    "compare": lambda w: compared(w.session.compare("One?", models=[w.model("")], progress=False)),
+    "compare_async": lambda w: compared(awaited(w.session.compare_async("Two?", models=[w.model(*BERTH)], progress=False))),
+    "comparison": lambda w: w.session.comparison is not None,
+    "call_tool": lambda w: [w.session.call_tool("harbour:nothing", number=n).value for n in range(len(NOTHING))],
+    "call_tool_async": lambda w: awaited(w.session.call_tool_async("harbour:sink", ship="")).status,
+    "calls": lambda w: [each.call.arguments for each in w.session.calls],
+    "audit": lambda w: len(w.session.audit),
+    "read": lambda w: w.session.read("harbour://rules").text,
+    "read_async": lambda w: awaited(w.session.read_async("harbour://log/{day}", day="1")).text,
+    "prompt": lambda w: [each.content.text for each in w.session.prompt("arrival").messages],
+    "prompt_async": lambda w: [each.content.text for each in awaited(w.session.prompt_async("arrival", ship="Fram")).messages],
+    "complete": lambda w: error_of(lambda: list(w.session.complete("arrival", "ship", "F"))),
+    "complete_async": lambda w: error_of(lambda: list(awaited(w.session.complete_async("harbour://log/{day}", "day")))),
+    "subscribe": lambda w: error_of(lambda: len(w.session.subscribe("harbour://rules").subscriptions)),
+    "subscribe_async": lambda w: error_of(lambda: len(awaited(w.session.subscribe_async("harbour://rules")).subscriptions)),
+    "subscriptions": lambda w: len(w.session.subscriptions.subscriptions),
+    "unsubscribe": lambda w: error_of(lambda: len(w.session.unsubscribe("harbour://rules").subscriptions)),
+    "unsubscribe_async": lambda w: error_of(lambda: len(awaited(w.session.unsubscribe_async("harbour://rules")).subscriptions)),
+    "server_log": lambda w: [line.text for line in w.session.server_log("harbour")],
+    "tools": lambda w: [tool.wire_name for tool in w.session.tools],
+    "changed_tools": lambda w: dict(w.session.changed_tools),
+    "accept_change": lambda w: error_of(lambda: w.session.accept_change("harbour:berth")),
+    "toolsets": lambda w: list(w.session.toolsets),
+    "manifest": lambda w: str(w.session.manifest),
+    "add_server": lambda w: (
+        w.session.add_server("depot", depot()).state,
+        w.session.chat("Hm?", model=w.model(""), echo="none"),
+    ),
+    "add_server_async": lambda w: error_of(lambda: awaited(w.session.add_server_async("depot", depot())).state),
+    "selection": found,
+    "discovered": lambda w: [tool.wire_name for tool in w.session.discovered],
+    "unload": lambda w: (w.session.unload("depot:store"), w.chat("And without it?", "")),
+    "load": lambda w: (w.session.load("depot:store"), w.chat("And with it?", ""), w.session.unload("depot:store")),
+    "search": lambda w: [hit.tool.wire_name for hit in w.session.search("barrels")],
+    "search_async": lambda w: [hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))],
+    "reconnect": lambda w: w.session.reconnect("depot").state,
+    "reconnect_async": lambda w: awaited(w.session.reconnect_async("harbour")).state,
+    "lint": lambda w: len(w.session.lint()),
+    "lint_async": lambda w: len(awaited(w.session.lint_async())),
+    "evaluate": lambda w: len(w.session.evaluate(CASES, progress=False).scores),
+    "evaluate_async": lambda w: len(awaited(w.session.evaluate_async(CASES, progress=False)).scores),
+    "save_cases": lambda w: len(w.session.save_cases(w.folder / "cases.jsonl")),
+    "tool": lambda w: (bool(w.session.tool(wind)), w.chat("Wind?", call("notebook__wind"), "None.")),
+    "add_tool": lambda w: (w.session.add_tool(lambda: None, name="calm").name, w.chat("Calm?", call("notebook__calm"), "")),
+    "remove_tool": lambda w: (w.session.remove_tool("calm"), w.chat("Still?", "")),
+    "add_synthetic_tool": lambda w: (w.session.add_synthetic_tool(Lantern()), w.chat("Light!", call("lantern"), "")),
+    "remove_synthetic_tool": lambda w: (w.session.remove_synthetic_tool("lantern"), w.chat("Light?", "")),
+    "mock": mocked,
+    "context": lambda w: setattr(w.session, "context", {"user": ""}),
+    "system": lambda w: (setattr(w.session, "system", ""), w.chat("Nothing to say to you?", "")),
+    "step_mode": lambda w: w.session.step_mode,
+    "model": lambda w: (w.session.model, w.session.chat("Where is Fram?", echo="none")),
+    "models": lambda w: "planner" in w.session.models,
+    "clients": lambda w: "offline" in w.session.clients,
+    "list_templates": lambda w: w.session.list_templates(),
+    "preview": lambda w: str(w.session.preview()),
+    "preview_async": lambda w: str(awaited(w.session.preview_async())),
+    "approval_problems": lambda w: w.session.approval_problems,
+    "exclusion_problems": lambda w: w.session.exclusion_problems,
+    "budget": lambda w: w.session.budget,
+    "trust": lambda w: type(w.session.trust()).__name__,
+    "doctor": lambda w: type(w.session.doctor()).__name__,
+    "store": lambda w: w.session.store is not None,
+    "conversations": lambda w: len(w.session.conversations),
+    "conversation_id": lambda w: w.session.conversation_id is not None,
+    "fork": lambda w: (len(w.session.fork(0)), w.chat("In the copy?", "")),
+    "fork_at": lambda w: w.session.fork_at(-1, text="Two.", echo="none", model=w.model("")),
+    "fork_at_async": lambda w: awaited(w.session.fork_at_async(0, turn=0, text="One.", echo="none", model=w.model(""))),
+    "resume": lambda w: (len(w.session.resume(w.session.conversation_id or "")), w.chat("Where were we?", "")),
+    "new_conversation": lambda w: (w.session.new_conversation(), w.chat("Anew?", call("harbour__sink", ship=""), "")),
+    "export": lambda w: w.session.export(w.folder / "page.html", player=True, overwrite=True).exists(),
+    "cassette_state": lambda w: isinstance(w.session.cassette_state, CassetteState),
+    "observe": lambda w: w.session.observe(lambda turn, event: None).close(),
+    "on_change": lambda w: w.session.on_change(lambda: None)(),
+    "on_close": lambda w: w.session.on_close(lambda: None)(),
+    "explore": lambda w: type(w.session.explore()).__name__,
+    "panel": lambda w: type(w.session.panel()).__name__,
+    "check_open": lambda w: w.session.check_open(),
+    "busy": lambda w: w.session.busy,
+    "closed": lambda w: w.session.closed,
+    "stop": lambda w: w.session.stop(),
+    "stop_async": lambda w: awaited(w.session.stop_async()),
+    "serve": lambda w: answered(w.session.serve(port=0)),
+    "serve_async": lambda w: answered(awaited(w.session.serve_async(port=0))),
+    "serve_mcp": lambda w: called(w.session.serve_mcp()),
+    "serve_mcp_async": lambda w: called(awaited(w.session.serve_mcp_async())),
+    "remove_server": lambda w: (w.session.remove_server("depot"), w.chat("Gone?", "")),
+    "remove_server_async": lambda w: awaited(w.session.remove_server_async("lighthouse")),
+}
+NOT_RECORDED = {
+    "from_config": "it opens a session",
+    "from_cassette": "it opens a session",
+    "quick": "it opens a session",
+    "demo": "it opens a session",
+    "audit_host": "it opens a session, and closes it",
+    "close": "it ends the recording",
+    "close_async": "it ends the recording",
+    "close_replaced": "it ends the recording",
+    "abandon": "it ends the session of a forked child",
+    "cassette": "it is what records, one at a time",
+    "replay": "it runs a cassette again; see the test of it below",
+    "replay_async": "it runs a cassette again; see the test of it below",
+    "server_messages": "the messages of a replay are none: nothing is sent",
+    "save_tool_set": "it writes the config file, which a cassette does not have",
+    "serve_mcp_stdio": "it takes the standard input of the process",
+    "serve_mcp_stdio_async": "it takes the standard input of the process",
+}
+
+
+PANEL = (
+    "Ahoy.",
+    "Ahoy again.",
+    call("search_tools", query="store barrels"),
+    call("crates__store", barrels="three"),
+    "Stored.",
+    call("harbour__burn", ship="Fram"),
+    "Burnt.",
+    "Read.",
+    "Slowly.",
+)
+"""What the model of the panel answers, in the order of the commands."""
+
+
+def burnt(world: World) -> Turn:
+    """Have a call approved in the panel; in a replay, as it was."""
+    world.do("panel", "conversation.send", prompt="Burn Fram.")
+    if world.recording:
+        world.do("panel", "conversation.answer", question=world.asked(), answer="approve")
+    return world.ended()
+
+
+def slowly(world: World) -> Turn:
+    """Look at a request before it is sent, and send it."""
+    world.do("panel", "conversation.set_step_mode", on=True)
+    world.do("panel", "conversation.send", prompt="Slowly.")
+    question = world.asked()
+    assert world.do("panel", "conversation.coming_request", question=question)
+    world.do("panel", "conversation.set_step_mode", on=False)
+    with contextlib.suppress(UsageError):
+        # Without the step mode, it may have gone on by itself.
+        world.do("panel", "conversation.answer", question=question, answer="run")
+    return world.ended()
+
+
+def saved(world: World, command: str, **arguments: Any) -> Any:
+    """Call a command on the conversation that is open."""
+    return world.do("panel", f"conversations.{command}", id=world.session.conversation_id, **arguments)
+
+
+HARBOUR = {"server": "harbour"}
+ARRIVAL = {"kind": "prompt", "server": "harbour", "name": "arrival", "values": {"ship": ""}}
+RULES = {"kind": "resource", "server": "harbour", "name": "harbour://rules", "values": {}}
+COMMANDS: dict[str, Action] = {
+    "explorer.selection.add_server": lambda w: (
+        w.session.add_server("crates", depot()).state,
+        w.do("explorer", "selection.add_server", text="math", name="sums"),
+    ),
+    "explorer.selection.set_mode": lambda w: w.do("explorer", "selection.set_mode", server="crates", mode="deferred"),
+    "explorer.selection.set_discovery": lambda w: w.do("explorer", "selection.set_discovery", on=True),
+    "explorer.selection.set_option": lambda w: w.do("explorer", "selection.set_option", name="max_search_results", value=3),
+    "explorer.selection.set_tool": lambda w: w.do("explorer", "selection.set_tool", name="harbour:sink", on=False),
+    "explorer.selection.set_tools": lambda w: w.do("explorer", "selection.set_tools", server="sums", on=False),
+    "explorer.selection.draft": lambda w: w.do("explorer", "selection.draft"),
+    "explorer.selection.edit_tool_set": lambda w: w.do(
+        "explorer", "selection.edit_tool_set", servers={"harbour": True, "crates": True}
+    ),
+    "explorer.selection.set_tool_set": lambda w: w.do("explorer", "selection.set_tool_set"),
+    "explorer.selection.save_tool_set": lambda w: error_of(
+        lambda: w.do("explorer", "selection.save_tool_set", name="x", servers={})
+    ),
+    "explorer.selection.accept_config": lambda w: w.do("explorer", "selection.accept_config"),
+    "explorer.selection.reconnect": lambda w: w.do("explorer", "selection.reconnect", **HARBOUR),
+    "explorer.selection.tool": lambda w: w.do("explorer", "selection.tool", name="harbour:berth")["wire_name"],
+    "explorer.selection.accept_change": lambda w: error_of(
+        lambda: w.do("explorer", "selection.accept_change", name="harbour:sink")
+    ),
+    "explorer.selection.try_tool": lambda w: w.do(
+        "explorer", "selection.try_tool", name="harbour:berth", filled={"ship": "Gjøa"}
+    )["status"],
+    "explorer.selection.code_of": lambda w: w.do(
+        "explorer", "selection.code_of", name="harbour:berth", filled={"ship": "Gjøa"}
+    ),
+    "explorer.selection.calls": lambda w: [row["status"] for row in w.do("explorer", "selection.calls")],
+    "explorer.selection.call_html": lambda w: bool(
+        w.do("explorer", "selection.call_html", id=w.do("explorer", "selection.calls")[0]["id"])
+    ),
+    "explorer.selection.server_log": lambda w: len(w.do("explorer", "selection.server_log", **HARBOUR)["lines"]),
+    "explorer.selection.messages": lambda w: bool(w.do("explorer", "selection.messages", **HARBOUR)) == w.recording,
+    "explorer.search.search": lambda w: w.do("explorer", "search.search", query="barrels"),
+    "explorer.search.terms": lambda w: w.do("explorer", "search.terms", query="barrels"),
+    "explorer.search.explain": lambda w: w.do("explorer", "search.explain", query="barrels", name="crates:store")["verdict"],
+    "explorer.resources.offers": lambda w: len(w.do("explorer", "resources.offers")["rows"]),
+    "explorer.resources.read": lambda w: bool(w.do("explorer", "resources.read", **RULES)),
+    "explorer.resources.complete": lambda w: w.do("explorer", "resources.complete", **ARRIVAL, argument="ship"),
+    "explorer.resources.code_of": lambda w: w.do("explorer", "resources.code_of", **RULES),
+    "explorer.resources.set_followed": lambda w: error_of(
+        lambda: w.do("explorer", "resources.set_followed", **HARBOUR, uri="harbour://rules", on=True)
+    ),
+    "explorer.resources.attach": lambda w: w.do("explorer", "resources.attach", **ARRIVAL),
+    "panel.conversation.seen": lambda w: w.do("panel", "conversation.seen"),
+    "panel.conversation.clear": lambda w: w.do("panel", "conversation.clear"),
+    "panel.conversation.detach": lambda w: [
+        w.do("panel", "conversation.detach", id=id) for id in list(w.session.resource_service.pending)
+    ],
+    "panel.conversation.send": lambda w: w.sent("Ahoy?"),
+    "panel.conversation.rerun": lambda w: (w.do("panel", "conversation.rerun", turn=w.key()), w.ended()),
+    "panel.conversation.request": lambda w: bool(w.do("panel", "conversation.request", turn=w.key(), step=1)),
+    "panel.conversation.copy": lambda w: w.do("panel", "conversation.copy", turn=w.key(), what="answer"),
+    "panel.conversation.image": lambda w: error_of(lambda: w.do("panel", "conversation.image", turn=w.key(), index=0)),
+    "panel.conversations.unload": lambda w: (
+        w.sent("Store three barrels."),
+        w.do("panel", "conversations.unload", tool="crates:store"),
+    ),
+    "panel.conversation.answer": burnt,
+    "panel.resources.offers": lambda w: len(w.do("panel", "resources.offers", query="rules")["rows"]),
+    "panel.resources.read": lambda w: bool(w.do("panel", "resources.read", **ARRIVAL)),
+    "panel.resources.complete": lambda w: w.do("panel", "resources.complete", **ARRIVAL, argument="ship"),
+    "panel.resources.code_of": lambda w: w.do("panel", "resources.code_of", **ARRIVAL),
+    "panel.resources.set_followed": lambda w: error_of(
+        lambda: w.do("panel", "resources.set_followed", **HARBOUR, uri="harbour://rules", on=False)
+    ),
+    "panel.resources.attach": lambda w: (w.do("panel", "resources.attach", **RULES), w.sent("What do they say?")),
+    "panel.conversation.coming_request": slowly,
+    "panel.conversation.set_step_mode": lambda w: w.do("panel", "conversation.set_step_mode", on=False),
+    "panel.conversation.set_model": lambda w: error_of(lambda: w.do("panel", "conversation.set_model", name="planner")),
+    "panel.conversation.set_tool_set": lambda w: w.do("panel", "conversation.set_tool_set"),
+    "panel.conversation.audit": lambda w: len(w.do("panel", "conversation.audit")),
+    "panel.conversation.accept_config": lambda w: w.do("panel", "conversation.accept_config"),
+    "panel.conversation.stop": lambda w: w.do("panel", "conversation.stop"),
+    "panel.conversations.found": lambda w: w.do("panel", "conversations.found", query="barrels")["total"],
+    "panel.conversations.rename": lambda w: saved(w, "rename", title="Barrels"),
+    "panel.conversations.archive": lambda w: saved(w, "archive"),
+    "panel.conversations.restore": lambda w: saved(w, "restore"),
+    "panel.conversations.fork": lambda w: saved(w, "fork"),
+    "panel.conversations.open": lambda w: saved(w, "open"),
+    "panel.conversations.delete": lambda w: saved(w, "delete"),
+    "panel.conversation.undo": lambda w: (w.chat("One more?", "Yes."), w.do("panel", "conversation.undo")),
+    "explorer.selection.remove_server": lambda w: w.do("explorer", "selection.remove_server", server="sums"),
+}
+ACTIONS = METHODS | COMMANDS
+
+
+def test_each_public_name_has_an_action_or_a_reason() -> None:
+    names = {name for name in dir(Session) if not name.startswith("_")}
+    assert names - METHODS.keys() - NOT_RECORDED.keys() == set(), "say here how to record it, or why it cannot be recorded"
+    assert (METHODS.keys() | NOT_RECORDED.keys()) - names == set(), "these do not exist any more"
+    assert METHODS.keys() & NOT_RECORDED.keys() == set()
+
+
+def test_each_command_of_the_widgets_has_an_action() -> None:
+    with Session(CONFIG, quiet=True) as session:
+        widgets: dict[str, SessionWidget] = {"explorer": session.explore(), "panel": session.panel()}
+        commands = {
+            f"{name}.{owner}.{command}"
+            for name, widget in widgets.items()
+            for owner, state in widget.states.items()
+            for command in state.commands
+        }
+    assert commands == COMMANDS.keys()
+
+
+def run_all(world: World) -> dict[str, str]:
+    """Run all actions, in their order; return the outcome of each."""
+    outcomes = {}
+    for name, action in ACTIONS.items():
+        try:
+            outcomes[name] = plain(action(world))
+        except Exception as error:
+            raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
+    return outcomes
+
+
+def plain(value: Any) -> str:
+    """An outcome as text: of a turn its trace without times; ids of calls by number, because a replay makes its own."""
+    if isinstance(value, Turn):
+        value = same_apart_from_times(value)
+    if isinstance(value, tuple | list):
+        return "\n".join(map(plain, value))
+    ids: dict[str, str] = {}
+    return re.sub(r"\bcall_\d\w*", lambda match: ids.setdefault(match[0], f"call {len(ids)}"), repr(value))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording.
+
+    Args:
+        path: The cassette.
+        outcomes: Of each action.
+    """
+
+    path: Path
+    outcomes: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("recorded")
+    path, servers = folder / "all.json", {"harbour": harbour(), "lighthouse": lighthouse()}
+    with Session(CONFIG, in_process=servers, quiet=True, store=folder / "store.db") as session, session.cassette(path, "all"):
+        return Recorded(path, run_all(World(session, folder, recording=True)))
+
+
+@pytest.mark.defect("F1")
+def test_what_was_recorded_replays(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session.from_cassette(recorded.path, quiet=True, store=tmp_path / "store.db") as again:
+        monkeypatch.setattr(subprocess, "Popen", _refused)
+        monkeypatch.setattr(FastMCP, "_run_stdio_async", _refused, raising=False)
+        outcomes = run_all(World(again, tmp_path, recording=False))
+    for name, outcome in recorded.outcomes.items():
+        assert outcomes[name] == outcome, name
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise AssertionError("A replay starts nothing.")
+
+
+@pytest.mark.defect("F1")
+def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) -> None:
+    path, turns = tmp_path / "turns.json", list[Turn]()
+    with Session(CONFIG, in_process={"harbour": harbour(), "depot": depot()}, quiet=True) as session:
+        world = World(session, tmp_path, recording=True)
+        with session.cassette(path):
+            turns.append(world.chat("First?", *BERTH, temperature=0.5, max_steps=3))
+            # What asks a model outside of the conversation is not a turn of it.
+            session.plan("And then?", model=world.model(*PLAN))
+            session.extract("Fram is a ship.", Ship, model=world.model('{"name": "Fram"}'))
+            session.compare("Which?", models=[world.model("")], progress=False)
+            session.selection.servers["depot"] = "deferred"
+            session.selection.discovery = True
+            turns.append(world.chat("Store two barrels.", *STORE))
+            turns.append(world.chat("Without them?", "Yes.", discovery=False, tool_set={"servers": {"harbour": ["berth"]}}))
+            session.undo()
+            turns.append(session.rerun(0, echo="none", model=world.model(call("harbour__sink", ship=""), "")))
+            session.add_messages(ASK)
+            session.add_server("lighthouse", lighthouse())
+            turns.append(world.chat("Is it on?", ""))
+            session.remove_server("depot")
+            session.new_conversation()
+            turns.append(world.chat("Anew?", "Yes.", system=""))
+    with Session.from_cassette(path, quiet=True) as again:
+        replayed = again.replay()
+        assert again.cassette_state is not None
+        # The plan, the extraction and the run that was compared.
+        assert again.cassette_state.unplayed == 3
+    for one, other in zip(replayed, turns, strict=True):
+        assert plain(one).splitlines() == plain(other).splitlines()
+
+
+@pytest.mark.defect("F1")
+def test_a_server_that_failed_and_one_without_tools_are_the_same_in_the_replay(tmp_path: Path) -> None:
+    servers = {"gone": {"command": "no-such-command-anywhere"}}
+    with Session({**CONFIG, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True) as session:
+        # The recording begins before they are connected.
+        with session.cassette(tmp_path / "servers.json"):
+            turn = session.chat("Hello.", model=scripted_model("Ahoy."), echo="none")
+        states = {name: (each.state, each.version, each.instructions) for name, each in session.servers.items()}
+    assert {state for state, *_ in states.values()} == {"failed", "ready"}
+    with Session.from_cassette(tmp_path / "servers.json", quiet=True) as again:
+        assert plain(again.replay()[0]) == plain(turn)
+        assert {name: (each.state, each.version, each.instructions) for name, each in again.servers.items()} == states
+
+
+EMPTY: dict[Kind, Any] = {
+    "model": {"message": {"role": "assistant"}},
+    "call": {"content": []},
+    "resources": [],
+    "prompts": [],
+    "read": [],
+    "prompt": {"messages": []},
+    "completion": {},
+    "subscription": True,
+    "approval": {"verdict": False},
+}
+
+
+@pytest.mark.defect("F1")
+@pytest.mark.parametrize("kind", [kind for kind in get_args(Kind) if kind != "turn"])
+def test_an_empty_answer_is_an_answer(kind: Kind, tmp_path: Path) -> None:
+    request = {"server": "harbour"} if kind != "model" else {"model": "m", "messages": [], "tools": []}
+    Cassette([Interaction(kind, request, EMPTY[kind])]).save(tmp_path / "empty.json")
+    document = json.loads((tmp_path / "empty.json").read_text())
+    assert document["interactions"][0]["response"] == EMPTY[kind]
+    (back,) = Cassette.load(tmp_path / "empty.json").interactions
+    assert back.response == EMPTY[kind]
+    if EMPTY[kind] == []:
+        # As earlier versions wrote it.
+        del document["interactions"][0]["response"]
+        (back,) = Cassette.from_json(json.dumps(document)).interactions
+        assert back.answer() == ()
+
+
+@pytest.mark.defect("F1")
+@pytest.mark.parametrize(
+    "error",
+    [
+        RateLimitError("Later.", retry_after=0.0, reason=" ", status=0, client="", retryable=True),
+        IncompleteStreamError("Cut.", partial=""),
+        ToolCallError("", server="", tool=""),
+        AnswerLimitError("Too long."),
+    ],
+)
+def test_an_error_keeps_what_is_empty_in_it(error: CasualMcpError) -> None:
+    back = read_error(json.loads(json.dumps(plain_error(error))), ServerError)
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))

@@ -1,0 +1,106 @@
+"""A first file of cases, from past questions, searches and calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.weather import desk, weather
+
+from casual_mcp_nb import Case, Session, ToolName, UsageError
+from casual_mcp_nb.experiments.evaluate import cases_of, load_cases, save_cases
+from casual_mcp_nb.magics.commands import evaluate
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+
+SEARCH = "search_tools"
+DEFERRED: dict[str, Any] = {"tool_discovery": {"enabled": True, "defer_all": True}}
+FORECAST, NOTE = ToolName("weather", "forecast"), ToolName("desk", "note")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[[], Session]]:
+    sessions: list[Session] = []
+
+    def open_session() -> Session:
+        servers = {"weather": weather(), "desk": desk()}
+        store = tmp_path / "conversations.db"
+        sessions.append(Session(DEFERRED, in_process=servers, store=store, quiet=True, name=str(len(sessions))))
+        return sessions[-1]
+
+    yield open_session
+    for session in sessions:
+        session.close()
+
+
+def asks(session: Session, prompt: str, *answers: Any) -> None:
+    session.chat(prompt, model=scripted_model(*answers, "Done."), echo="none")
+
+
+def of(query: str, *needs: ToolName) -> Case:
+    return Case(query, tuple(frozenset([need]) for need in needs))
+
+
+def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], Session]) -> None:
+    session = opened()
+    search = call(SEARCH, query="weather forecast of a city")
+    asks(
+        session, "Will it rain in Oslo?", search, call("weather__forecast", city="Oslo"), call("weather__forecast", city="Rome")
+    )
+    # Called without a search, as it stays loaded: the message is the query.
+    asks(session, "And in\n  Bergen?", call("weather__forecast", city="Bergen"))
+    assert cases_of(session.turns) == (of("weather forecast of a city", FORECAST), of("And in Bergen?", FORECAST))
+
+
+def test_each_search_of_a_turn_has_its_own(opened: Callable[[], Session]) -> None:
+    session = opened()
+    both = calls(call(SEARCH, query="weather forecast"), call(SEARCH, query="write a note"))
+    asks(session, "Note the weather.", both, calls(call("desk__note", text="sun"), call("weather__forecast", city="Oslo")))
+    assert set(cases_of(session.turns)) == {of("weather forecast", FORECAST), of("write a note", NOTE)}
+
+
+def test_failed_and_unknown_calls_make_no_case(opened: Callable[[], Session]) -> None:
+    session = opened()
+    asks(session, "Try.", call("desk__note", text="not loaded"), call("nothing"), call(SEARCH, query="write a note"))
+    assert cases_of(session.turns) == ()
+    with pytest.raises(UsageError):
+        session.save_cases("cases.jsonl")
+    assert not Path("cases.jsonl").exists()
+
+
+def test_saved_conversations_count_too_and_the_file_can_be_evaluated(opened: Callable[[], Session], tmp_path: Path) -> None:
+    asks(opened(), "Write it down.", call(SEARCH, query="write a note"), call("desk__note", text="x"))
+    session = opened()
+    asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
+    file = tmp_path / "cases.jsonl"
+    cases = session.save_cases(file)
+    assert cases == load_cases(file) == (of("weather forecast", FORECAST), of("write a note", NOTE))
+    assert session.evaluate(file, progress=False)["search"].recall == 1
+
+
+def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Session], tmp_path: Path) -> None:
+    session = opened()
+    asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
+    file = tmp_path / "cases.jsonl"
+    evaluation = evaluate(session, f"{file} 3 --new")
+    assert (evaluation.k, evaluation.cases) == (3, 1)
+    assert load_cases(file) == (of("weather forecast", FORECAST),)
+    with pytest.raises(UsageError):
+        evaluate(session, f"{file} --new")
+
+
+def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "cases.jsonl"
+    file.write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError):
+        save_cases([of("x", NOTE)], file)
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_any_text_is_written_as_a_line_of_json(tmp_path: Path) -> None:
+    query = 'Grüße \ud800 \u2028 "x"'
+    file = save_cases([of(query, NOTE)], tmp_path / "cases.jsonl")
+    assert load_cases(file) == (of(query, NOTE),)
+    assert [json.loads(line)["gold"] for line in file.read_text(encoding="utf-8").split("\n")[:-1]] == [[[["desk", "note"]]]]

@@ -1,0 +1,110 @@
+"""The lint of a catalog: defects that make tools hard to find, or expensive."""
+
+from __future__ import annotations
+
+import pytest
+
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.experiments.evaluate import lint
+from casual_mcp_nb.experiments.results import LintFinding
+
+TEXT = "Read a file from the disk and give back what stands in it, as text, with the line ends that it has."
+PATH = {"properties": {"path": {"type": "string", "description": "Which file."}}}
+
+
+def findings_of(*tools: ToolSpec) -> list[tuple[str, str, str]]:
+    return [(finding.kind, str(finding.tool), finding.text) for finding in lint(tools)]
+
+
+def test_a_good_catalog_has_no_findings() -> None:
+    tools = [ToolSpec("files", "read_file", TEXT, PATH), ToolSpec("files", "remove_file", "Delete a file.", PATH)]
+    report = lint(tools)
+    assert (list(report), report.tools, report.by_kind(), report.rows()) == ([], 2, {}, [])
+    assert "No findings." in str(report)
+
+
+def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
+    tools = [
+        ToolSpec("files", "read_file", TEXT, PATH),
+        ToolSpec("disk", "read_file", TEXT + " Now!", PATH),
+        ToolSpec("other", "fetch", "Fetch a page."),
+    ]
+    assert lint(tools)[:] == (
+        LintFinding(
+            "same text",
+            ToolName("disk", "read_file"),
+            "It says the same as files:read_file.",
+            (ToolName("files", "read_file"),),
+        ),
+    )
+
+
+def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
+    text = f"{TEXT} A tool of many uses for people who work with files."
+    assert findings_of(ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "text"),
+    [
+        (ToolSpec("s", "t", " \n"), "no description", "It has no description: only its name and parameters can be found."),
+        (
+            ToolSpec("s", "t", "Does it.", {"properties": {"a": {}, "b": True, "c": {"description": "C."}}}),
+            "parameter without description",
+            "No description: a, b.",
+        ),
+        (
+            ToolSpec("s", "t", "Does it.", {"properties": {f"p{n}": {} for n in range(9)}}),
+            "parameter without description",
+            "No description: p0, p1, p2, p3, p4 and 4 more.",
+        ),
+        (
+            ToolSpec("s", "t", "Word by word. " * 200),
+            "long description",
+            "Its description takes ≈ 737 of its ≈ 761 tokens.",
+        ),
+        (
+            ToolSpec("s" * 40, "t" * 30, "Does it."),
+            "name",
+            f"server__tool has 72 characters, 64 are allowed; the model reads {ToolSpec('s' * 40, 't' * 30).wire_name}.",
+        ),
+    ],
+)
+def test_each_fault_is_found(tool: ToolSpec, kind: str, text: str) -> None:
+    assert findings_of(tool) == [(kind, str(tool.tool_name), text)]
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}}])
+def test_odd_schemas_do_no_harm(schema: dict[str, object]) -> None:
+    assert findings_of(ToolSpec("s", "t", "Does it.", schema)) == []
+
+
+def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
+    tools = [ToolSpec("s", "x" * 70, ""), ToolSpec("a", "read", TEXT, {"properties": {"p": {}}}), ToolSpec("b", "read", TEXT)]
+    report = lint(tools)
+    assert list(report.by_kind()) == ["no description", "parameter without description", "name"]
+    for form in report._repr_mimebundle_().values():
+        for text in ("No description", "Parameter without description", "Name", "a:read", "3 findings in 3 tools"):
+            assert text in form
+    assert report.rows()[1] == {
+        "kind": "parameter without description",
+        "server": "a",
+        "tool": "read",
+        "text": "No description: p.",
+        "others": "",
+    }
+    assert repr(report) == "<Lint: 3 findings in 3 tools>"
+
+
+def test_thousands_of_equal_tools_each_name_the_first() -> None:
+    report = lint([ToolSpec(f"server{n}", "read", TEXT) for n in range(5_000)])
+    assert len(report) == 4_999
+    assert {finding.others for finding in report} == {(ToolName("server0", "read"),)}
+
+
+def test_ten_thousand_tools_are_looked_through_and_shown_small() -> None:
+    report = lint(
+        [ToolSpec(f"server{n % 100}", f"tool{n}", f"Does thing number {n}.", {"properties": {"p": {}}}) for n in range(10_000)]
+    )
+    assert len(report.by_kind()["parameter without description"]) == 10_000
+    assert sum(len(form.encode()) for form in report._repr_mimebundle_().values()) <= 64 * 1024

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.servers.connection import ToolCache
+
+
+class Shelf:
+    """A server's listing that counts how often it is asked for."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+        self.listings = 0
+        self.error: Exception | None = None
+        self.now = 0.0
+
+    async def fetch(self) -> list[ToolSpec]:
+        self.listings += 1
+        names = list(self.names)
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return [ToolSpec("shelf", name) for name in names]
+
+    def cache(self, ttl: float | None = 30.0) -> ToolCache:
+        return ToolCache(self.fetch, ttl, clock=lambda: self.now)
+
+
+async def test_a_fresh_listing_is_not_requested_again() -> None:
+    shelf = Shelf("a", "b")
+    cache = shelf.cache()
+    first = await cache.get_tools()
+    shelf.now = 29.9
+    assert await cache.get_tools() is first
+    assert shelf.listings == 1
+    shelf.now = 30.0
+    await cache.get_tools()
+    assert shelf.listings == 2
+
+
+async def test_the_same_tools_keep_their_version_and_stay_the_same_objects() -> None:
+    shelf = Shelf("a", "b")
+    cache = shelf.cache()
+    first, version = await cache.get_tools(), cache.version
+    assert await cache.get_tools(force_refresh=True) is first
+    assert cache.version == version
+    shelf.names = ["a", "c"]
+    assert [tool.name for tool in await cache.get_tools(force_refresh=True)] == ["a", "c"]
+    assert cache.version != version
+
+
+async def test_callers_at_the_same_time_cause_one_listing() -> None:
+    shelf = Shelf("a")
+    cache = shelf.cache()
+    await asyncio.gather(*(cache.get_tools() for _ in range(20)))
+    assert shelf.listings == 1
+
+
+async def test_without_a_ttl_a_listing_is_kept_until_it_is_invalidated() -> None:
+    shelf = Shelf("a")
+    cache = shelf.cache(ttl=None)
+    await cache.get_tools()
+    shelf.now = 1e9
+    await cache.get_tools()
+    assert shelf.listings == 1
+    await cache.invalidate()
+    await cache.get_tools()
+    assert shelf.listings == 2
+
+
+async def test_a_listing_that_was_under_way_when_the_tools_changed_is_not_taken_for_fresh() -> None:
+    shelf = Shelf("old")
+    cache = shelf.cache()
+    listing = asyncio.create_task(cache.get_tools())
+    await asyncio.sleep(0)
+    shelf.names = ["new"]
+    await cache.invalidate()
+    await listing
+    assert [tool.name for tool in await cache.get_tools()] == ["new"]
+
+
+async def test_a_refresh_that_fails_keeps_the_old_tools_and_its_error() -> None:
+    shelf = Shelf("a")
+    cache = shelf.cache()
+    first = await cache.get_tools()
+    shelf.error = OSError("the shelf fell")
+    assert await cache.get_tools(force_refresh=True) is first
+    assert cache.last_error is shelf.error
+    shelf.error = None
+    await cache.get_tools(force_refresh=True)
+    assert cache.last_error is None
+
+
+async def test_a_listing_that_fails_with_nothing_older_raises_and_is_not_repeated_at_once() -> None:
+    shelf = Shelf("a")
+    shelf.error = OSError("the shelf fell")
+    cache = shelf.cache(ttl=None)
+    for _ in range(3):
+        with pytest.raises(OSError, match="fell"):
+            await cache.get_tools()
+    assert shelf.listings == 1
+    shelf.error, shelf.now = None, 30.0
+    assert len(await cache.get_tools()) == 1
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_cache_usable() -> None:
+    shelf = Shelf("a")
+    cache = shelf.cache()
+    listing = asyncio.create_task(cache.get_tools())
+    await asyncio.sleep(0)
+    listing.cancel()
+    await asyncio.wait({listing})
+    assert len(await cache.get_tools()) == 1
