@@ -36,7 +36,7 @@ def memory_mb(pid="self"):
 SESSION = """
 import psutil
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 session = Session.from_config(CONFIG)
 session.connect()
 arguments = {

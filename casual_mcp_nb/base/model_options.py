@@ -1,7 +1,5 @@
 """The options of a model call, each declared once with its type and its syntax in a magic's line. Imports nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, get_args

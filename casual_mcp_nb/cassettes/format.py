@@ -38,6 +38,7 @@ from casual_mcp_nb.cassettes.interaction import (
     turn_request,
     validated,
 )
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.codec import TOO_DEEP
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
@@ -49,7 +50,6 @@ from casual_mcp_nb.conversation.event import (
     ToolProgress,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.errors import CassetteError, ServerError, shown
 
 if TYPE_CHECKING:

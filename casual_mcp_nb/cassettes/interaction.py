@@ -15,9 +15,9 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import Completions, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.codec import bounded
 from casual_mcp_nb.conversation.event import HostedCall, ToolProgress, TurnStarted
-from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, ServerError
 
 if TYPE_CHECKING:

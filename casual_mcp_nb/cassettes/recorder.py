@@ -14,8 +14,8 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, Way
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.event import TurnStarted
-from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.errors import CasualMcpError
 
 MERGE_MS = 40

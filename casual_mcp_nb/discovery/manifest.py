@@ -17,8 +17,8 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import CALL_TOOL
-from casual_mcp_nb.conversation.messages import loaded_in
 from casual_mcp_nb.discovery.text import one_line
 
 MAX_MARKED = 10

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from casual_mcp_nb.base.config import Delivery
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.conversation.answers import loaded_in, read_call, unmarked
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
-from casual_mcp_nb.conversation.messages import loaded_in, read_call, unmarked
 from casual_mcp_nb.discovery.manifest import compose
 
 if TYPE_CHECKING:

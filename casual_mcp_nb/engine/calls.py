@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName
+from casual_mcp_nb.conversation.answers import NamedCall
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     ApprovalAnswered,
@@ -28,7 +29,6 @@ from casual_mcp_nb.conversation.event import (
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.messages import NamedCall
 from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
 from casual_mcp_nb.engine.events import ProgressThrottle

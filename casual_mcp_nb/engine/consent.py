@@ -20,9 +20,9 @@ from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Authority, Denial, Permission, Risk, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
 from casual_mcp_nb.conversation.event import CallStatus, Notice
-from casual_mcp_nb.conversation.messages import ModelResponse
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.engine.tools import ToolChangeTracker
 from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, closest, shown

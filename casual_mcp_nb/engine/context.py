@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Delivery, DeliverySetting
 from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
+from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import (
     FINDING,
     READ_RESULT,
@@ -19,7 +20,6 @@ from casual_mcp_nb.conversation.event import (
     PrefixChanged,
     Request,
 )
-from casual_mcp_nb.conversation.messages import loaded_in
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.providers.factory import counter_for
 

@@ -16,6 +16,7 @@ from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.conversation.answers import NamedCall, read_call
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
     CALL_TOOL,
@@ -26,7 +27,6 @@ from casual_mcp_nb.conversation.event import (
     CallStatus,
     Notice,
 )
-from casual_mcp_nb.conversation.messages import NamedCall, read_call
 from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent

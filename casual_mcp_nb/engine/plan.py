@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolChange, ToolName
+from casual_mcp_nb.conversation.answers import read_call
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     SYNTHETIC,
@@ -20,7 +21,6 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
     TurnFinished,
 )
-from casual_mcp_nb.conversation.messages import read_call
 from casual_mcp_nb.conversation.plan import PlannedCall
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn

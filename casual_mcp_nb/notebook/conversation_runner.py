@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.answers import unloaded
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.history import added_turns
-from casual_mcp_nb.conversation.messages import unloaded
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import discovered_in

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
+from casual_mcp_nb.conversation.answers import ModelResponse, loaded_in
 from casual_mcp_nb.conversation.event import LOAD_TOOLS, SEARCH_TOOLS, HostedCall
-from casual_mcp_nb.conversation.messages import ModelResponse, loaded_in
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers._messages import Part, keep
 

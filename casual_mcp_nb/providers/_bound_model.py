@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.options import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.limits import Retries
 from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, plain_tools_param, spec_of, specs

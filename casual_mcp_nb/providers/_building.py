@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, ChatMessage
     from casual_llm.usage import Usage
 
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
     from casual_mcp_nb.providers.registry import OnText
 
 

@@ -12,7 +12,7 @@ from casual_mcp_nb.base.failure import MaskedError
 from casual_mcp_nb.base.options import NO_OPTIONS
 from casual_mcp_nb.base.secret import Mask, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
-from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.errors import (
     AnswerLimitError,
     AuthenticationError,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.config import ClientConfig, ModelConfig
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 
 Definitions = Sequence[Mapping[str, Any]]

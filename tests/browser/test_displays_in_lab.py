@@ -22,10 +22,10 @@ EVIL = (
 )
 SETUP = """%load_ext casual_mcp_nb
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from fastmcp import FastMCP
 from fastmcp.utilities.types import Image
-from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.base.diagnosis import Diagnosis
 EVIL = {evil!r}
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"
@@ -186,7 +186,7 @@ def test_a_running_turn_moves_in_its_cell_and_ends_as_a_still_picture(page: Any,
 import asyncio, pathlib
 from fastmcp import Context, FastMCP
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 server = FastMCP("slow")
 @server.tool
 async def work(ctx: Context) -> str:

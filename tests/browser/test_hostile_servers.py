@@ -24,7 +24,7 @@ SERVERS = {
 SETUP = f"""
 %load_ext casual_mcp_nb
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 session = Session.from_config({{"servers": {SERVERS!r}}})
 session.connect()
 def ask(*names):

@@ -30,7 +30,7 @@ sys.path.insert(0, {TESTS!r})
 from fastmcp import Context, FastMCP
 from kit.travel import travel_server
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 EVIL, FORM = {EVIL!r}, {FORM!r}
 plays = deque()
 model = scripted_model(*[lambda messages, tools: plays.popleft()] * 1000)

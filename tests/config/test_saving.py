@@ -201,7 +201,7 @@ import resource, signal, sys
 from pathlib import Path
 from casual_mcp_nb.config.saving import save_tool_set
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.base.config import ToolSetConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 # What is imported from here on would be cached cut off, and no process could read it.
 sys.dont_write_bytecode = True

@@ -11,7 +11,7 @@ import pytest
 BLOCKED = """
 import sys
 sys.modules[{name!r}] = None
-from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.errors import MissingDependencyError
 try:
     ChatStats().{call}()

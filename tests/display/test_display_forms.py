@@ -115,7 +115,7 @@ def test_a_noun_answers_jupyter_and_print_with_its_display(make: Any) -> None:
 def test_the_display_room_needs_neither_ipython_nor_the_engine() -> None:
     code = (
         "import sys, casual_mcp_nb.views\n"
-        "rooms = ('IPython', 'fastmcp', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook.loop', 'casual_mcp_nb.servers.connection')\n"
+        "rooms = ('IPython', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook.loop', 'casual_mcp_nb.servers.connection')\n"
         "print([room for room in rooms if room in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

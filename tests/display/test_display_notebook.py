@@ -20,7 +20,7 @@ EVIL = (
 CELLS = [
     f"""EVIL = {EVIL!r}
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from fastmcp import FastMCP
 shop = FastMCP("shop", instructions=EVIL)
 @shop.tool(description=EVIL)

@@ -77,7 +77,7 @@ def test_in_a_kernel_the_error_of_a_cell_holds_the_end_of_the_servers_stderr(raw
     with started_kernel() as kernel:
         ran = kernel.run(
             "from casual_mcp_nb import Session\n"
-            "from casual_mcp_nb.providers import scripted_model\n"
+            "from casual_mcp_nb.providers.scripted import scripted_model\n"
             f"Session.from_config({config!r}).chat('Hello', model=scripted_model('never'))"
         )
     assert ran.status == "error"

@@ -110,7 +110,7 @@ def test_the_process_ends_when_it_is_closed_and_when_nobody_holds_it() -> None:
 
 OWNER = """
 import json, sys, threading
-from casual_mcp_nb.isolation import Worker
+from casual_mcp_nb.isolation.worker import Worker
 worker = Worker()
 worker.run("validate", {plain!r}, 20)
 print(worker.pid, flush=True)

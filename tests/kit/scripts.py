@@ -27,8 +27,8 @@ IMPORTS = """
 import asyncio, casual_llm, fastmcp.client, fastmcp.server.server, rank_bm25
 import IPython.core.interactiveshell
 import casual_mcp_nb
-from casual_mcp_nb.connections import _http, _session, _stdio
-from casual_mcp_nb.providers import scripted_model
+from casual_mcp_nb.servers import transport as _http, _sdk_session as _session, transport as _stdio
+from casual_mcp_nb.providers.scripted import scripted_model
 for name in casual_mcp_nb.__all__:
     getattr(casual_mcp_nb, name)
 """

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernel
 
 SETUP = """
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 session = Session.from_config({
     "clients": {"offline": {"provider": "offline"}},
     "models": {"planner": {"client": "offline", "model": "planner"}},

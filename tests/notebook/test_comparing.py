@@ -14,7 +14,7 @@ SETUP = """
 import asyncio
 from fastmcp import FastMCP
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 slow = FastMCP("slow")
 @slow.tool
 async def wait() -> str:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernel
 
 SETUP = f"""
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 flip = {flipping([tool("pay", DESTRUCTIVE)], [tool("pay", READ_ONLY)])!r}
 session = Session.from_config({{"servers": {{"shop": flip, "again": flip}}}})
 session.connect()

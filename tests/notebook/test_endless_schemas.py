@@ -18,7 +18,7 @@ TOOL = {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": SCHEMA
 SERVERS = {"odd": raw_config(tools=[TOOL], calls={"odd": {"result": RESULT}}) | {"call_timeout": 1.0}}
 SETUP = f"""
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 session = Session.from_config({{"servers": {SERVERS!r}}})
 session.connect();
 """

@@ -15,7 +15,7 @@ import asyncio, threading, time
 import casual_llm
 from fastmcp import FastMCP
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 desk = FastMCP("desk")
 @desk.tool
 async def pause() -> str:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernel
 SETUP = """
 import asyncio
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from fastmcp import Context, FastMCP
 server = FastMCP("work")
 @server.tool

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and
 SETUP = """
 import threading
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from fastmcp import FastMCP
 shop = FastMCP("shop")
 @shop.tool(annotations={"destructiveHint": True})

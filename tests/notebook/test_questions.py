@@ -300,7 +300,7 @@ def test_a_turn_can_be_told_not_to_pause_or_to_await_a_function(session: Session
 
 SCRIPT = """
 from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from kit.travel import travel_server
 form = {"type": "object", "properties": {"value": {"type": "integer", "title": "How many"}}, "required": ["value"]}
 session = Session.from_config(

@@ -115,7 +115,7 @@ def test_an_interrupted_script_ends_with_keyboard_interrupt_and_no_server() -> N
     done = started(f"""
         import os, signal, threading
         from casual_mcp_nb import Session
-        from casual_mcp_nb.providers import call, scripted_model
+        from casual_mcp_nb.providers.scripted import call, scripted_model
         session = Session.from_config({{"servers": {{"raw": {config!r}}}}})
         session.connect()
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -131,7 +131,7 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
 
     code = """if True:
         from casual_mcp_nb import Session
-        from casual_mcp_nb.providers import call, scripted_model
+        from casual_mcp_nb.providers.scripted import call, scripted_model
         session = Session.from_config({"servers": {"math": {"bundled": "math", "approval": "always"}}})
         session.chat("go", model=scripted_model(call("math__add", a=1, b=2), "never"))
     """

@@ -26,8 +26,8 @@ sys.addaudithook(note)
 ASKING = """
 import asyncio, importlib, json, pkgutil
 import casual_mcp_nb.providers as room
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.base.config import Config
 for found in pkgutil.walk_packages(room.__path__, "casual_mcp_nb.providers."):
     importlib.import_module(found.name)
 names, configs = json.loads(sys.argv[1])

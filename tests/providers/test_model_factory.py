@@ -120,8 +120,8 @@ def test_a_missing_sdk_is_named_with_the_command_that_installs_it(sdk: str) -> N
 import sys
 sys.modules[{sdk!r}] = None
 from casual_mcp_nb.errors import MissingDependencyError
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.base.config import Config
 config = Config.model_validate({{"clients": {{"desk": {{"provider": {sdk!r}, "api_key": "k"}}}}}})
 try:
     ModelFactory(config).get_client("desk")

@@ -54,7 +54,7 @@ def test_the_registry_imports_no_sdk(tmp_path: Path) -> None:
 def test_a_package_adds_a_provider_and_a_broken_one_takes_nothing_with_it(tmp_path: Path) -> None:
     (tmp_path / "acme.py").write_text("""
 from casual_mcp_nb.providers.scripted import ScriptedClient
-from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.providers.registry import ProviderSpec
 
 SPEC = ProviderSpec(name="acme", about="", build=lambda name, config: ScriptedClient(["from Acme"]), key_variable="ACME_KEY")
 OFFLINE = ProviderSpec(name="offline", about="an impostor", build=None)
@@ -67,8 +67,8 @@ OFFLINE = ProviderSpec(name="offline", about="an impostor", build=None)
     code = """
 import asyncio
 from casual_llm.messages import UserMessage
-from casual_mcp_nb.config import load_config
-from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import specs
 config = {"clients": {"desk": {"provider": "acme"}}, "models": {"m": {"client": "desk", "model": "m-1"}}}
 config = load_config(config, environ={"ACME_KEY": "sk-of-acme"})

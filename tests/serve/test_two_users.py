@@ -16,8 +16,8 @@ PROGRAM = """
 import json, sys
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.providers import scripted_model
-from casual_mcp_nb.store.conversations import store_path
+from casual_mcp_nb.providers.scripted import scripted_model
+from casual_mcp_nb.conversation.store import store_path
 
 config, user = sys.argv[1:]
 session = Session.from_config(config, store=store_path(), quiet=True)

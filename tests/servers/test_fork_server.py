@@ -266,8 +266,9 @@ def test_a_server_with_variables_is_not_forked(env: dict[str, str]) -> None:
 
 KERNEL = """
 import asyncio, sys
-from casual_mcp_nb.connections import Connection, _fork_server
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb.servers import _fork_server
+from casual_mcp_nb.base.config import ServerConfig
 
 async def main():
     connections = [Connection(name, ServerConfig(bundled=name)) for name in ("math", "shell")]

@@ -38,7 +38,7 @@ TOOL_CHAT = """
 import asyncio, json, sys
 {before}
 from casual_mcp_nb import McpToolChat
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb import UserMessage
 async def main():
     async with McpToolChat.from_config(json.load(sys.stdin)) as chat:

@@ -106,8 +106,8 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
 
 KERNEL = """
 import asyncio, sys
-from casual_mcp_nb.connections import Connection
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb.base.config import ServerConfig
 
 async def main():
     await Connection("orphan", ServerConfig.model_validate_json(sys.argv[1])).connect()

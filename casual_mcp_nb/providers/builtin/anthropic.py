@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.conversation.answers import without_cards
 from casual_mcp_nb.conversation.event import HostedCall
-from casual_mcp_nb.conversation.messages import without_cards
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.model_options import ReasoningEffort
     from casual_mcp_nb.base.options import RequestOptions
     from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 WIRE = "anthropic"
 

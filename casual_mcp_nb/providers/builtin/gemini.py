@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 
 answering: ContextVar[Response | None] = ContextVar("answering", default=None)

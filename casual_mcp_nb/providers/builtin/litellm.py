@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.base.config import ClientConfig
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 WIRE = "litellm"
 # On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a table of headers.

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.options import OPTION_NAMES
-from casual_mcp_nb.conversation.messages import ModelResponse
+from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ollama import ChatResponse, Message
 
     from casual_mcp_nb.base.config import ClientConfig
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 _T = TypeVar("_T")
 WIRE = "ollama"

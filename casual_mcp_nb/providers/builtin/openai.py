@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
 
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 
 _Kind = TypeVar("_Kind")

@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.conversation.answers import without_cards
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, HostedCall
-from casual_mcp_nb.conversation.messages import without_cards
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
     InvalidResponse,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.options import RequestOptions
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.messages import ModelResponse
+    from casual_mcp_nb.conversation.answers import ModelResponse
 
 
 MAX_DEPTH = 10
