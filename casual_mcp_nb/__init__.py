@@ -6,17 +6,19 @@ In a notebook: `%load_ext casual_mcp_nb`, then `%mcp demo`. In a script: `from c
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.displayable import Display, draw_with
+from casual_mcp_nb.compat import ModuleFinder
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
 
-# `casual_mcp_nb.models` and the other modules of casual-mcp, in the one room that has its names.
-__path__.append(f"{__path__[0]}/compat/paths")
+# `casual_mcp_nb.models` and the other modules of casual-mcp, after everything that has a file.
+sys.meta_path.append(ModuleFinder())
 
 
 def _read_stub() -> dict[str, str]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import logging
+import pickle
+import pydoc
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,10 @@ from fastmcp import Client, FastMCP
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 from kit.raw_server import raw_config, text_result
 
-import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.compat import McpClient
+from casual_mcp_nb.compat import MODULES
+from casual_mcp_nb.compat._chat import McpClient
 from casual_mcp_nb.errors import ClosedError, ConfigError, ServerError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
@@ -452,6 +456,22 @@ def test_the_log_is_configured_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("seen") == 1
 
 
-def test_every_module_of_theirs_is_found() -> None:
-    folder = Path(casual_mcp_nb.__file__).parent / "compat" / "paths"
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} >= {"tool_cache", "utils", "mcp_tool_chat"}
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_of_theirs_has_its_names(name: str) -> None:
+    full = f"casual_mcp_nb.{name}"
+    module = importlib.import_module(full)
+    spec = importlib.util.find_spec(full)
+    assert spec is not None
+    assert (module.__name__, sys.modules[full], spec.loader) == (full, module, module.__loader__)
+    assert set(module.__all__) <= set(vars(module))
+    assert name in pydoc.plain(pydoc.render_doc(full))
+    for each in module.__all__:
+        value = getattr(module, each)
+        if isinstance(value, type):
+            assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_an_unknown_module_is_not_made() -> None:
+    assert importlib.util.find_spec("casual_mcp_nb.nothing") is None
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("casual_mcp_nb.tool_cache.nothing")
