@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
-    from pydantic import BaseModel, SecretStr
+    from pydantic import BaseModel
 
     from casual_mcp_nb.base.config import Config, DeliverySetting, Discovery, Policies, Strategy, ToolSetConfig
     from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         Clients,
         Manifest,
         Models,
-        ServeLimits,
         Servers,
         ServerStatus,
         SessionStatus,
@@ -94,9 +93,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.own_tools.toolbox import Mock
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.endpoint import Endpoint
-    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-    from casual_mcp_nb.serve.mcp_questions import HostApproval
-    from casual_mcp_nb.serve.service import Service
+    from casual_mcp_nb.serve.serving import Serving
     from casual_mcp_nb.telemetry import OpenTelemetry
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
@@ -1755,168 +1752,14 @@ class Session(Displayable):
 
         return Panel(self, **options)
 
-    @blocking
-    async def serve(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        *,
-        token: str | SecretStr | None = None,
-        approval: Mapping[str, Policies] | None = None,
-        limits: ServeLimits | None = None,
-        hosts: Collection[str] = (),
-        origins: Collection[str] = (),
-    ) -> Service:
-        """Serve this session to other programs as an HTTP API, until it is closed; see the guide on serving.
+    @property
+    def serve(self) -> Serving:
+        """What serves this session to other programs, and where: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
+        from casual_mcp_nb.serve.service import Served
+        from casual_mcp_nb.serve.serving import Serving
 
-        Each request has its own conversation, which it brings along. Models, servers, toolsets, selection and system prompt are
-        the session's, as they are when a request arrives. Nobody can approve a call, so one that would ask is denied, and the
-        model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
-
-        Args:
-            host: The address to listen at; with the default, only this computer reaches it.
-            port: The port; 0 for a free one. What this session serves at the same address is closed first.
-            token: What clients must send as `Authorization: Bearer`, at least 16 characters; None for `MCP_SERVE_TOKEN` of the
-                environment. Without one, only an address of this computer can be served.
-            approval: When a call would ask, by server, in place of the session's: `never` allows it to clients, see `Session`.
-            limits: How many turns at the same time, how long, how large; None for the usual ones.
-            hosts: Further names by which clients may address it, such as that of a proxy.
-            origins: Sites whose pages may use it, such as `https://example.org`.
-
-        Returns:
-            The service, running: `url`, `close`; it is a context manager.
-
-        Raises:
-            UsageError: The address cannot be served, or needs a token.
-            UnknownNameError: `approval` names a server that does not exist.
-            MissingDependencyError: The extra `serve` is not installed.
-        """
-        from casual_mcp_nb.base.status import ServeLimits
-        from casual_mcp_nb.serve.service import Served, open_service
-
-        token = await self._before_serving(host, port, token)
-        with self.tool_service.start_shown():
-            return await open_service(
-                Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine),
-                host,
-                port,
-                token=token,
-                approval=approval,
-                limits=limits or ServeLimits(),
-                hosts=hosts,
-                origins=origins,
-                begin=self._endpoints.add,
-            )
-
-    serve_async = awaited(serve)
-
-    @blocking
-    async def serve_mcp(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        tool_set: str | ToolSetConfig | None = None,
-        all_tools: bool = False,
-        bridge: bool = False,
-        plain_names: bool = False,
-        approval: HostApproval = "ask",
-        token: str | SecretStr | None = None,
-        hosts: Collection[str] = (),
-        origins: Collection[str] = (),
-    ) -> McpEndpoint:
-        """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP. Connects if needed.
-
-        What they see follows the selection, also when it changes later. Where tools are deferred, they search as the model
-        does; what one client finds is listed for that client only, and its MCP host is told that the list has changed. Nothing
-        of the conversation, and no context for functions but `context`, is theirs.
-
-        Args:
-            host: The address to listen at; another one than that of this computer needs a token.
-            port: The port; 0 for any free one. What this session serves at the same address is closed first.
-            tool_set: Another toolset than that of the selection.
-            all_tools: List every tool of the selection, for hosts that read the list only once.
-            bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
-            plain_names: Leave the names of tools and prompts as their servers have them, where only one server has it.
-            approval: What is done with a call whose policy asks a person: `ask` asks that of the client, where its host can,
-                and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
-                always left to the host.
-            token: What clients must send as `Authorization: Bearer`; None for `MCP_SERVE_TOKEN` of the environment, if it is
-                set.
-            hosts: Further names under which clients may address it, such as that of a proxy.
-            origins: Sites whose pages may use it, such as `https://example.org`.
-
-        Returns:
-            What serves; it has the `url`, and ends with its `close`, or with the session.
-
-        Raises:
-            UnknownNameError: There is no such toolset.
-            UsageError: The address, the token or an option cannot be used.
-            TrustRequiredError: You have not accepted the config.
-        """
-        from casual_mcp_nb.engine.tool_client import tool_options
-        from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
-
-        options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        self.tool_service.resolve_tool_set(tool_set)
-        token = await self._before_serving(host, port, token)
-        with self.tool_service.start_shown():
-            return await open_endpoint(
-                self.tool_service,
-                self.observers,
-                self.engine,
-                options,
-                approval,
-                host,
-                port,
-                plain_names=plain_names,
-                token=token,
-                hosts=hosts,
-                origins=origins,
-                owner=self,
-                begin=self._endpoints.add,
-            )
-
-    serve_mcp_async = awaited(serve_mcp)
-
-    @blocking
-    async def serve_mcp_stdio(
-        self,
-        *,
-        tool_set: str | ToolSetConfig | None = None,
-        all_tools: bool = False,
-        bridge: bool = False,
-        plain_names: bool = False,
-        approval: HostApproval = "ask",
-    ) -> None:
-        """Offer the tools, resources and prompts to the program that started this process, over its standard input and output.
-
-        It returns when that program ends its side.
-
-        Meanwhile the process's own standard output goes to its standard error.
-
-        Args:
-            tool_set: As of `serve_mcp`.
-            all_tools: As of `serve_mcp`.
-            bridge: As of `serve_mcp`.
-            plain_names: As of `serve_mcp`.
-            approval: As of `serve_mcp`.
-
-        Raises:
-            UnknownNameError: There is no such toolset.
-            TrustRequiredError: You have not accepted the config.
-        """
-        from casual_mcp_nb.engine.tool_client import tool_options
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
-        from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
-
-        options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        self.tool_service.resolve_tool_set(tool_set)
-        self.tool_service.require_trust()
-        parts = (self.tool_service, self.observers, self.engine, options, approval)
-        await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
-
-    serve_mcp_stdio_async = awaited(serve_mcp_stdio)
+        served = Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine, self.check_open)
+        return Serving(served, self._endpoints)
 
     def observe(self, listener: Callable[[Turn, Event], object] | OpenTelemetry) -> Observation:
         """Call a function with the events of every turn, whoever started it; or make spans and metrics of them.
@@ -1983,18 +1826,6 @@ class Session(Displayable):
         except TrustRequiredError:
             work.close()
             raise
-
-    async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
-        """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""
-        from casual_mcp_nb.base.status import TOKEN_VARIABLE
-        from casual_mcp_nb.config.environment import read_environment
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
-
-        self.check_open()
-        for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
-            await on_engine(endpoint.end)
-            self._endpoints.discard(endpoint)
-        return read_environment(self.config.folder).get(TOKEN_VARIABLE) or None if token is None else token
 
     def _kept(self, started: Future[Turn]) -> Future[Turn]:
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""

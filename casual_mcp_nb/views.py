@@ -34,6 +34,7 @@ from casual_mcp_nb.base.status import (
     ExplorerSnapshot,
     Manifest,
     Models,
+    ServedAddresses,
     ServedTools,
     Servers,
     ServerStatus,
@@ -94,7 +95,7 @@ from casual_mcp_nb.notebook.views import (
     trust_entry_view,
     trust_view,
 )
-from casual_mcp_nb.serve.views import served_tools_view, service_view
+from casual_mcp_nb.serve.views import served_addresses_view, served_tools_view, service_view
 from casual_mcp_nb.servers.views import (
     audit_record_view,
     audit_view,
@@ -263,6 +264,7 @@ view_of.register(StoredConversation, stored_conversation_view)
 view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
 view_of.register(ServedTools, served_tools_view)
+view_of.register(ServedAddresses, served_addresses_view)
 view_of.register(Trust, trust_view)
 view_of.register(TrustEntry, trust_entry_view)
 view_of.register(Resource, resource_view)

@@ -5,6 +5,9 @@ MkDocs calls the functions that begin with `on_`. A new name, decision or key ne
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -38,13 +41,33 @@ def group_of(name: str) -> str:
     return next(title for title, modules in GROUPS if any(not home or module.startswith(f"{home}.") for home in modules))
 
 
+def namespaces() -> dict[str, type]:
+    """Return the classes of a session's namespaces by name: of the properties whose values do something, such as `serve`."""
+    session = casual_mcp_nb.Session
+    source = inspect.getsource(importlib.import_module(session.__module__))
+    imports = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ImportFrom)]
+    homes = {alias.name: str(each.module) for each in imports for alias in each.names}
+    annotations = {
+        name: inspect.get_annotations(member.fget).get("return")
+        for name, member in vars(session).items()
+        if isinstance(member, property) and member.fget is not None and not name.startswith("_")
+    }
+    rooms = tuple(f"casual_mcp_nb.{room}." for room in ("notebook", "serve", "experiments"))
+    return {
+        name: getattr(importlib.import_module(homes[kind]), kind)
+        for name, kind in annotations.items()
+        if homes.get(str(kind), "").startswith(rooms)
+    }
+
+
 def reference() -> dict[str, str]:
     """Return the Markdown of the reference pages by title, in the order of `GROUPS`; a page without names is left out."""
-    names = {title: [name for name in casual_mcp_nb.__all__ if group_of(name) == title] for title, _ in GROUPS}
+    names = {
+        title: [f"casual_mcp_nb.{name}" for name in casual_mcp_nb.__all__ if group_of(name) == title] for title, _ in GROUPS
+    }
+    names["Session"] += [f"{kind.__module__}.{kind.__name__}" for kind in namespaces().values()]
     return {
-        title: "\n\n".join([f"# {title}", *(f"::: casual_mcp_nb.{name}" for name in members)])
-        for title, members in names.items()
-        if members
+        title: "\n\n".join([f"# {title}", *(f"::: {name}" for name in members)]) for title, members in names.items() if members
     }
 
 

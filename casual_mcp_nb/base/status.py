@@ -446,3 +446,18 @@ class ServiceStatus(Displayable):
     tool_sets: tuple[str, ...]
     turns: int = 0
     denied: tuple[Denial, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"]):
+    """The addresses at which a session is served.
+
+    Args:
+        services: What is served at each.
+    """
+
+    services: tuple[ServiceStatus | ServedTools, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ServiceStatus | ServedTools, ...]:
+        return self.services

@@ -65,7 +65,9 @@ def http(
     approval: dict[str, Policies] = dict.fromkeys(allow, "never")
     return _until_ctrl_c(
         source.connected(),
-        lambda session: session.serve(host, port, approval=approval, limits=limits, hosts=allow_host, origins=allow_origin),
+        lambda session: session.serve.http(
+            host, port, approval=approval, limits=limits, hosts=allow_host, origins=allow_origin
+        ),
     )
 
 
@@ -118,13 +120,13 @@ def mcp(
         # The host waits for an answer, not for the servers, which connect meanwhile.
         with _replayed(cassette) if cassette else source.open() as session:
             session.questions.unattended = True
-            session.serve_mcp_stdio(
+            session.serve.stdio(
                 tool_set=toolset, all_tools=all_tools, bridge=bridge, plain_names=plain_names, approval=approval
             )
         return 0
     return _until_ctrl_c(
         _replayed(cassette) if cassette else source.connected(),
-        lambda session: session.serve_mcp(
+        lambda session: session.serve.mcp(
             host=host,
             port=port,
             tool_set=toolset,

@@ -40,6 +40,7 @@ class Served:
         tools: Connects the servers.
         observers: Told of the events.
         engine: The thread on which everything runs.
+        check_open: Raises an error if the session can no longer be used.
     """
 
     owner: object
@@ -48,6 +49,7 @@ class Served:
     tools: ToolService
     observers: Observers
     engine: EngineThread
+    check_open: Callable[[], None]
 
 
 class Service(Endpoint):
@@ -104,7 +106,7 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `Session.serve`; a coroutine of the caller's side, see `on_engine`.
+    """Serve a session, see `Serving.http`; a coroutine of the caller's side, see `on_engine`.
 
     Args:
         served: The session.

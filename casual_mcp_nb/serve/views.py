@@ -6,7 +6,7 @@ import json
 import shlex
 
 from casual_mcp_nb.base.displayable import count
-from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServedTools, ServiceStatus
+from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServedAddresses, ServedTools, ServiceStatus
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
@@ -37,6 +37,20 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
     )
     config = TextBlock(json.dumps(served.host_config, indent=2, ensure_ascii=False), "In another MCP host", code=True)
     return View("served-tools", "Tools as one MCP server", (KeyValues(rows), config), mark=mark)
+
+
+def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
+    """Show at which addresses a session is served, and as what."""
+    rows: tuple[tuple[Cell, ...], ...] = tuple((Name(each.url), *_use(each)) for each in served.services[: limits.rows])
+    table = Table(columns("Address", "What it is", "Who uses it"), rows, len(served) - len(rows))
+    nothing = TextBlock("Nothing is served. To begin: session.serve.http(), or session.serve.mcp().")
+    return View("served-addresses", "Served", (table if rows else nothing,), note=words.count(len(served), "address"))
+
+
+def _use(service: ServiceStatus | ServedTools) -> tuple[str, str]:
+    if isinstance(service, ServedTools):
+        return "MCP server", words.count(service.clients, "client")
+    return "HTTP API", f"{words.count(service.turns, 'turn')} running"
 
 
 _ROUTES = (

@@ -13,7 +13,7 @@ TOKEN = "a-token-of-many-letters"
 @pytest.mark.defect("L4")
 def test_the_page_asks_for_the_token_and_sends_it(browser: Browser) -> None:
     page, elsewhere = browser.new_page(), []
-    with Session({}) as session, session.serve(port=0, token=TOKEN) as service:
+    with Session({}) as session, session.serve.http(port=0, token=TOKEN) as service:
         page.on("request", lambda request: elsewhere.append(request.url) if service.url not in request.url else None)
         page.goto(f"{service.url}/docs")
         field = page.get_by_label("The token of this service")

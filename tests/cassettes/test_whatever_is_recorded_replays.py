@@ -21,6 +21,7 @@ import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
+from kit.namespaces import public_names
 from kit.traces import same_apart_from_times
 from kit.waiting import wait_until
 from pydantic import BaseModel
@@ -368,10 +369,12 @@ METHODS: dict[str, Action] = {
     "closed": lambda w: w.session.closed,
     "stop": lambda w: w.session.stop(),
     "stop_async": lambda w: awaited(w.session.stop_async()),
-    "serve": lambda w: answered(w.session.serve(port=0)),
-    "serve_async": lambda w: answered(awaited(w.session.serve_async(port=0))),
-    "serve_mcp": lambda w: called(w.session.serve_mcp()),
-    "serve_mcp_async": lambda w: called(awaited(w.session.serve_mcp_async())),
+    "serve": lambda w: repr(w.session.serve),
+    "serve.addresses": lambda w: len(w.session.serve.addresses),
+    "serve.http": lambda w: answered(w.session.serve.http(port=0)),
+    "serve.http_async": lambda w: answered(awaited(w.session.serve.http_async(port=0))),
+    "serve.mcp": lambda w: called(w.session.serve.mcp()),
+    "serve.mcp_async": lambda w: called(awaited(w.session.serve.mcp_async())),
     "remove_server": lambda w: (w.session.remove_server("depot"), w.chat("Gone?", "")),
     "remove_server_async": lambda w: awaited(w.session.remove_server_async("lighthouse")),
 }
@@ -390,8 +393,8 @@ NOT_RECORDED = {
     "replay_async": "it runs a cassette again; see the test of it below",
     "server_messages": "the messages of a replay are none: nothing is sent",
     "save_tool_set": "it writes the config file, which a cassette does not have",
-    "serve_mcp_stdio": "it takes the standard input of the process",
-    "serve_mcp_stdio_async": "it takes the standard input of the process",
+    "serve.stdio": "it takes the standard input of the process",
+    "serve.stdio_async": "it takes the standard input of the process",
 }
 
 
@@ -529,7 +532,7 @@ ACTIONS = METHODS | COMMANDS
 
 
 def test_each_public_name_has_an_action_or_a_reason() -> None:
-    names = {name for name in dir(Session) if not name.startswith("_")}
+    names = set(public_names())
     assert names - METHODS.keys() - NOT_RECORDED.keys() == set(), "say here how to record it, or why it cannot be recorded"
     assert (METHODS.keys() | NOT_RECORDED.keys()) - names == set(), "these do not exist any more"
     assert METHODS.keys() & NOT_RECORDED.keys() == set()

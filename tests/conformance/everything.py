@@ -1,6 +1,6 @@
 """A server that has what the official suite asks servers for, made with the SDK: `python everything.py` tells its address.
 
-It is judged itself, and again through `Session.serve_mcp`, which has to add no failure.
+It is judged itself, and again through `Session.serve.mcp`, which has to add no failure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The official conformance suite, run against a `Session`: `python tests/conformance/suite.py [--write] [NAME ...]`.
 
-It prints a row for each client scenario, and for each server scenario, of a server directly and through `Session.serve_mcp`.
+It prints a row for each client scenario, and for each server scenario, of a server directly and through `Session.serve.mcp`.
 With `--write` they go into `docs/conformance.md`, with which the tests compare what the suite says.
 """
 
@@ -70,7 +70,7 @@ class ServerRow:
         scenario: Its name.
         version: The protocol version that it is run at.
         direct: How many of its checks the server behind passed, and how many there were.
-        through: The same through `Session.serve_mcp`.
+        through: The same through `Session.serve.mcp`.
     """
 
     scenario: str
@@ -163,7 +163,7 @@ def run_servers(version: str) -> tuple[Checks, Checks]:
     with everything.served() as address, ThreadPoolExecutor() as pool:
         direct = pool.submit(_run_server, address, version)
         config = {"servers": {"everything": {"url": address, "protocol": protocol, "sampling": True}}}
-        with Session(config, quiet=True) as session, session.serve_mcp(plain_names=True) as endpoint:
+        with Session(config, quiet=True) as session, session.serve.mcp(plain_names=True) as endpoint:
             return direct.result(), _run_server(endpoint.url, version)
 
 

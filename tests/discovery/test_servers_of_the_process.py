@@ -86,7 +86,7 @@ def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(file: Pa
         assert verdicts == {("mixed", "warn"), ("misspelt", "fail")}
         with pytest.raises(ToolSetError, match="Did you mean 'math'"):
             session.selection.tool_set = "misspelt"
-        with session.serve(port=0) as service:
+        with session.serve.http(port=0) as service:
             body = {"model": "planner", "messages": [{"role": "user", "content": "x"}], "tool_set": "misspelt"}
             answer = httpx.post(f"{service.url}/chat", json=body, timeout=30)
         assert answer.status_code in (400, 422)

@@ -99,7 +99,7 @@ def by_panel(session: Session, text: str) -> str:
 
 
 def by_http(session: Session, text: str) -> str:
-    with session.serve(port=0) as service:
+    with session.serve.http(port=0) as service:
         body = {"model": "small", "messages": [{"role": "user", "content": text}]}
         answer: str = httpx.post(f"{service.url}/chat", json=body, timeout=60).json()["response"]
     return answer

@@ -52,7 +52,7 @@ Door = Callable[..., Any]
 
 
 def served(session: Session, *, model: str, system: str | None = None) -> None:
-    with session.serve(port=0) as service:
+    with session.serve.http(port=0) as service:
         body = {"model": model, "messages": [{"role": "user", "content": ASK}], "system_prompt": system}
         assert httpx.post(f"{service.url}/chat", json=body, timeout=30).status_code == 200
 

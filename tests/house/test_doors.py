@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kit.namespaces import public_names
 
-from casual_mcp_nb import Config, ModelFactory, Session, doors
+from casual_mcp_nb import Config, ModelFactory, Selection, doors
 from casual_mcp_nb.base.diagnosis import Check
 from casual_mcp_nb.cli.app import app, main
 from casual_mcp_nb.doors import WAYS, Door, in_words_of
@@ -112,8 +113,8 @@ def test_what_the_table_names_is_there() -> None:
     for magic, python, command in WAYS:
         for name in re.findall(r"%mcp (\w+)", magic):
             assert name in COMMANDS
-        for name in re.findall(r"[Ss]ession\.(\w+)", python):
-            assert hasattr(Session, name)
+        for name in re.findall(r"[Ss]ession\.([\w.]+)", python):
+            assert name in {*public_names(), *(f"selection.{field}" for field in Selection.model_fields)}
         for name in re.findall(r"casual-mcp-nb (\S+)", command):
             assert app[name] is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import inspect
 import json
 import os
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.namespaces import docs_hooks, namespaces, public_names_of
 from kit.scripts import run_script
 
 import casual_mcp_nb
@@ -137,12 +138,7 @@ def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path:
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    listed = re.findall(r"^::: casual_mcp_nb\.(\w+)$", "\n".join(hooks.reference().values()), re.MULTILINE)
+    listed = re.findall(r"^::: casual_mcp_nb\.(\w+)$", "\n".join(docs_hooks().reference().values()), re.MULTILINE)
     assert sorted(listed) == casual_mcp_nb.__all__
 
 
@@ -150,9 +146,12 @@ def test_the_reference_has_every_method_of_a_session() -> None:
     griffe = pytest.importorskip("griffe", reason="the dependency group docs brings it")
     extensions = griffe.load_extensions(str(ROOT / "docs" / "griffe_methods.py"))
     package = griffe.load("casual_mcp_nb", extensions=extensions, search_paths=[ROOT])
-    shown = {name for name, member in package["session.Session"].all_members.items() if member.docstring}
-    session = casual_mcp_nb.Session
-    assert {name for name in dir(session) if not name.startswith("_")} <= shown
+    pages = "\n".join(docs_hooks().reference().values())
+    for kind in (casual_mcp_nb.Session, *namespaces().values()):
+        path = f"{kind.__module__}.{kind.__name__}"
+        assert kind is casual_mcp_nb.Session or f"::: {path}" in pages
+        shown = {name for name, member in package[path.removeprefix("casual_mcp_nb.")].all_members.items() if member.docstring}
+        assert set(public_names_of(kind)) <= shown
 
 
 def test_the_config_of_the_readme_loads() -> None:

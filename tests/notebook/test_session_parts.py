@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.namespaces import namespaces
 
 import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, Session
@@ -118,11 +119,12 @@ def test_a_session_is_one_class_in_one_module() -> None:
 
 
 def test_every_method_that_is_awaited_has_its_twin_with_the_same_arguments() -> None:
-    twins = [name for name in vars(Session) if name.endswith("_async")]
+    kinds = (Session, *namespaces().values())
+    twins = [(kind, name) for kind in kinds for name in vars(kind) if name.endswith("_async")]
     assert len(twins) > 10
-    for name in twins:
-        method, twin = getattr(Session, name), vars(Session)[name.removesuffix("_async")]
-        assert (method.__name__, method.__qualname__) == (name, f"Session.{name}")
+    for kind, name in twins:
+        method, twin = getattr(kind, name), vars(kind)[name.removesuffix("_async")]
+        assert (method.__name__, method.__qualname__) == (name, f"{kind.__name__}.{name}")
         assert method.__doc__
         if not isinstance(twin, property):
             assert inspect.signature(method) == inspect.signature(twin)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from kit.namespaces import namespaces
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.event import ToolProgress, TurnStarted
@@ -27,8 +28,9 @@ CONFIG: dict[str, Any] = {
     "tool_discovery": {"enabled": True},
 }
 NAMES = [
-    name
-    for name, member in inspect.getmembers(Session)
+    (kind, name)
+    for kind in (Session, *namespaces().values())
+    for name, member in inspect.getmembers(kind)
     if inspect.iscoroutinefunction(getattr(member, "__wrapped__", None)) and not name.endswith("_async")
 ]
 """The methods with a blocking and an awaited form."""
@@ -41,9 +43,9 @@ async def session() -> AsyncIterator[Session]:
 
 
 @pytest.mark.defect("C12")
-@pytest.mark.parametrize("name", NAMES)
-def test_both_twins_have_their_own_names_their_words_and_one_signature(name: str) -> None:
-    blocking, awaited = getattr(Session, name), getattr(Session, f"{name}_async")
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_both_twins_have_their_own_names_their_words_and_one_signature(kind: type, name: str) -> None:
+    blocking, awaited = getattr(kind, name), getattr(kind, f"{name}_async")
     assert (blocking.__name__, awaited.__name__) == (name, f"{name}_async")
     assert blocking.__qualname__.split(".")[1:] == [name]
     assert awaited.__qualname__.split(".")[1:] == [f"{name}_async"]
@@ -142,7 +144,8 @@ def test_no_method_awaits_anything_outside_the_engine() -> None:
     assert len(NAMES) >= 20
     seen: set[Any] = set()
     with Session.from_config(CONFIG) as session:
-        outside = [each for name in NAMES for each in awaited_outside_the_engine(getattr(session, name), session, seen)]
+        owners = {Session: session, **{kind: getattr(session, name) for name, kind in namespaces().items()}}
+        outside = [each for kind, name in NAMES for each in awaited_outside_the_engine(getattr(kind, name), owners[kind], seen)]
     assert outside == []
     assert len(seen) > len(NAMES)
 

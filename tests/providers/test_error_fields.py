@@ -136,7 +136,7 @@ def test_a_turn_keeps_the_fields_of_its_error_in_files(serving: Callable[..., An
     with Session(server.config("openai", KEY, max_retries=0), in_process={}, trust=True) as session:
         turn = session.chat("Hi", echo="none")
         session.export(tmp_path / "talk.json")
-        with session.serve(port=0) as service:
+        with session.serve.http(port=0) as service:
             messages = [{"role": "user", "content": "Hi"}]
             answered = httpx.post(f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=30)
     failure = turn.failure

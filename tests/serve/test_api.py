@@ -51,7 +51,7 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def service(session: Session) -> Iterator[Service]:
-    with session.serve(port=0, limits=ServeLimits(max_messages=20, max_bytes=50_000)) as service:
+    with session.serve.http(port=0, limits=ServeLimits(max_messages=20, max_bytes=50_000)) as service:
         yield service
 
 
@@ -136,7 +136,7 @@ def test_a_call_that_would_ask_is_denied_and_the_model_reads_why(client: httpx.C
 
 
 def test_a_policy_allows_it(session: Session) -> None:
-    with session.serve(port=0, approval={"desk": {"burn": "never"}}) as service:
+    with session.serve.http(port=0, approval={"desk": {"burn": "never"}}) as service:
         body = ask(order("", ("desk__burn", {"what": "all"})))
         assert httpx.post(f"{service.url}/chat", json=body).json()["response"] == "burnt all"
 
@@ -157,7 +157,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 )
 def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(session: Session, message: dict[str, Any]) -> None:
     limits = ServeLimits()
-    with session.serve(port=0, limits=limits) as service:
+    with session.serve.http(port=0, limits=limits) as service:
         body = {"model": "small", "messages": [message, {"role": "user", "content": order("Hi")}]}
         response = httpx.post(f"{service.url}/chat", json=body)
     assert (response.status_code, response.json()["kind"]) == (413, "request_too_large")
@@ -196,7 +196,7 @@ def test_a_request_of_many_values_holds_nobody(session: Session) -> None:
         {"role": "user", "content": order("Hi")},
     ]
     # The watch over all loops, see `kit.loop_guard`, fails the test if one is held.
-    with session.serve(port=0) as service:
+    with session.serve.http(port=0) as service:
         response = httpx.post(f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=60)
     assert response.json()["response"] == "Hi"
 

@@ -80,7 +80,7 @@ def test_a_damaged_request_is_answered_or_refused_in_the_one_form() -> None:
     with (
         Provider(answer("openai", "Yes.")) as model,
         Session({**model.config("openai"), **CONFIG}, quiet=True) as session,
-        session.serve(port=0) as service,
+        session.serve.http(port=0) as service,
     ):
         session.engine.run(send(service._listener.config.app))
     assert statuses.total() == 500

@@ -26,7 +26,7 @@ ADDRESS_OF_AN_IMAGE = re.compile(r'"https?://')
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Session(CONFIG) as session, session.serve(port=0) as service:
+    with Session(CONFIG) as session, session.serve.http(port=0) as service:
         yield service
 
 

@@ -14,7 +14,7 @@ TOKEN = "a-token-of-many-letters"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Session({}) as session, session.serve(port=0, token=TOKEN) as service:
+    with Session({}) as session, session.serve.http(port=0, token=TOKEN) as service:
         yield service
 
 

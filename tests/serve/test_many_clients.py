@@ -19,7 +19,11 @@ def test_no_turn_gets_the_answer_or_the_stats_of_another() -> None:
         """Return a text."""
         return text
 
-    with Obedient() as model, Session(model.config, in_process={"desk": desk}) as session, session.serve(port=0) as service:
+    with (
+        Obedient() as model,
+        Session(model.config, in_process={"desk": desk}) as session,
+        session.serve.http(port=0) as service,
+    ):
         mixed = asyncio.run(ask_many(service.url, clients=10, turns=24))
         assert (mixed.failed, mixed.wrong) == (0, 0)
         assert service.status.turns == 0

@@ -84,7 +84,7 @@ async def mocked(cassette: Path, way: str, mode: str) -> AsyncIterator[Client]:
             yield client
     else:
         async with Session.from_cassette(cassette, pace=0, quiet=True, store=None) as session:
-            endpoint = await session.serve_mcp_async(plain_names=True, approval="host")
+            endpoint = await session.serve.mcp_async(plain_names=True, approval="host")
             async with Client(endpoint.url, mode=mode) as client:
                 yield client
 

@@ -105,7 +105,7 @@ async def host(config: dict[str, Any], servers: dict[str, Any], mode: str, **opt
     """A client of a session's endpoint."""
     serving = options.pop("serving", {})
     async with Session(config, in_process=servers, quiet=True) as session:
-        endpoint = await session.serve_mcp_async(**serving)
+        endpoint = await session.serve.mcp_async(**serving)
         async with Client(endpoint.url, mode=mode, **options) as client:
             yield client
 
@@ -150,7 +150,7 @@ async def test_only_what_the_selection_includes_is_offered(mode: str) -> None:
     config = {"tool_sets": {"some": {"description": "Some.", "servers": {"south": ["loud"], "west": True}}}}
     async with Session(config, in_process=servers, quiet=True) as session:
         session.selection.servers["west"] = "off"
-        endpoint = await session.serve_mcp_async(tool_set="some", plain_names=True)
+        endpoint = await session.serve.mcp_async(tool_set="some", plain_names=True)
         async with Client(endpoint.url, mode=mode) as client:
             assert [each.name for each in (await client.list_tools()).tools] == ["loud"]
             assert sorted(each.uri for each in (await client.list_resources()).resources) == ["books://index", "south://cover"]
@@ -180,7 +180,7 @@ async def test_a_slow_server_costs_the_others_nothing(mode: str, monkeypatch: py
     gate, heard = Gate(), Heard()
     servers = {"slow": library("slow", gate), "north": library("north")}
     async with Session({}, in_process=servers, quiet=True) as session:
-        endpoint = await session.serve_mcp_async()
+        endpoint = await session.serve.mcp_async()
         async with Client(endpoint.url, mode=mode, message_handler=heard) as client:
             while not (resources := (await client.list_resources()).resources):
                 pass
@@ -311,7 +311,7 @@ async def test_a_question_that_could_be_anybodys_is_not_asked(tmp_path: Path) ->
     (tmp_path / "asking.py").write_text(ASKING)
     asking = {"command": sys.executable, "args": [str(tmp_path / "asking.py")], "protocol": "legacy"}
     async with Session({"servers": {"asking": asking}}, quiet=True) as session:
-        endpoint = await session.serve_mcp_async()
+        endpoint = await session.serve.mcp_async()
         asked, answered, person, other = asyncio.Event(), asyncio.Event(), Person(), Person()
 
         async def elicit(context: Any, params: Any) -> Any:
@@ -339,7 +339,7 @@ async def test_the_resources_that_a_host_follows(mode: str, protocol: str) -> No
     with reference.served() as address:
         config = {"servers": {"all": {"url": address, "protocol": protocol}}}
         async with Session(config, quiet=True) as session:
-            endpoint = await session.serve_mcp_async(plain_names=True)
+            endpoint = await session.serve.mcp_async(plain_names=True)
             async with Client(endpoint.url, mode=mode, message_handler=heard) as client:
                 if mode == "legacy":
                     follow = mcp.SubscribeRequest(params=mcp.SubscribeRequestParams(uri=uri))

@@ -84,7 +84,7 @@ async def clients() -> AsyncIterator[Connect]:
 async def test_five_hundred_tools_behind_search(opened: Callable[..., Session]) -> None:
     async with clients() as connect:
         session = opened(DISCOVERY, in_process=shelves(10, 500))
-        endpoint = await session.serve_mcp_async()
+        endpoint = await session.serve.mcp_async()
         heard, other_heard = Heard(), Heard()
         client, other = await connect(endpoint, message_handler=heard), await connect(endpoint, message_handler=other_heard)
         (search,) = (await client.list_tools()).tools
@@ -117,12 +117,12 @@ async def test_five_hundred_tools_behind_search(opened: Callable[..., Session]) 
 async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Callable[..., Session]) -> None:
     async with clients() as connect:
         session = opened(DISCOVERY)
-        everything = await connect(await session.serve_mcp_async(all_tools=True))
+        everything = await connect(await session.serve.mcp_async(all_tools=True))
         assert "desk__add" in names(await everything.list_tools())
         assert "search_tools" not in names(await everything.list_tools())
 
         heard = Heard()
-        bridged = await connect(await session.serve_mcp_async(bridge=True), message_handler=heard)
+        bridged = await connect(await session.serve.mcp_async(bridge=True), message_handler=heard)
         listed = names(await bridged.list_tools())
         assert sorted(listed) == ["call_tool", "search_tools"]
         await bridged.call_tool("search_tools", {"query": "add two numbers"})
@@ -131,12 +131,12 @@ async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Cal
         assert names(await bridged.list_tools()) == listed
         assert not heard.list_changes
         with pytest.raises(UsageError):
-            session.serve_mcp(all_tools=True, bridge=True)
+            session.serve.mcp(all_tools=True, bridge=True)
 
 
 async def test_results_pass_through(opened: Callable[..., Session]) -> None:
     async with clients() as connect:
-        client = await connect(await opened().serve_mcp_async())
+        client = await connect(await opened().serve.mcp_async())
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools["desk__burn"].annotations.destructive_hint is True
         assert tools["desk__add"].input_schema["required"] == ["a", "b"]
@@ -157,7 +157,7 @@ async def test_results_pass_through(opened: Callable[..., Session]) -> None:
 async def test_progress_and_cancellation_pass_through(opened: Callable[..., Session], desk: Desk) -> None:
     async with clients() as connect:
         session = opened()
-        client = await connect(await session.serve_mcp_async())
+        client = await connect(await session.serve.mcp_async())
         reports: list[tuple[float, float | None, str | None]] = []
 
         async def on_progress(*report: Any) -> None:
@@ -181,8 +181,8 @@ async def test_lists_follow_the_selection_and_the_servers(opened: Callable[..., 
     async with clients() as connect:
         session = opened({"servers": {"math": MATH}, "tool_sets": {"sums": SUMS}})
         heard = Heard()
-        client = await connect(await session.serve_mcp_async(), message_handler=heard)
-        in_set = await connect(await session.serve_mcp_async(tool_set="sums"))
+        client = await connect(await session.serve.mcp_async(), message_handler=heard)
+        in_set = await connect(await session.serve.mcp_async(tool_set="sums"))
         assert names(await in_set.list_tools()) == ["math__add"]
         before = names(await client.list_tools())
 
@@ -206,7 +206,7 @@ async def test_lists_follow_the_selection_and_the_servers(opened: Callable[..., 
         assert names(await in_set.list_tools()) == ["math__add"]
         assert (await in_set.call_tool("notebook__double", {"x": 4})).is_error
         with pytest.raises(UnknownNameError):
-            session.serve_mcp(tool_set="nowhere")
+            session.serve.mcp(tool_set="nowhere")
 
 
 def answering(*given: str | None) -> Any:
@@ -226,7 +226,7 @@ def answering(*given: str | None) -> Any:
 async def test_a_policy_asks_the_person_of_the_host(opened: Callable[..., Session], desk: Desk) -> None:
     async with clients() as connect:
         session = opened(approval={"desk": "destructive"})
-        endpoint = await session.serve_mcp_async()
+        endpoint = await session.serve.mcp_async()
         burn = {"what": "the \u202eshop"}
         mute = await connect(endpoint)
         refused = await mute.call_tool("desk__burn", burn)
@@ -249,7 +249,7 @@ async def test_a_policy_asks_the_person_of_the_host(opened: Callable[..., Sessio
         assert (await mute.call_tool("desk__burn", burn)).is_error
         assert await connect(endpoint, elicitation_callback=answering("deny"))
         assert desk.burnt == 5
-        trusting = await connect(await session.serve_mcp_async(approval="host"))
+        trusting = await connect(await session.serve.mcp_async(approval="host"))
         assert not (await trusting.call_tool("desk__burn", burn)).is_error
 
 
@@ -258,19 +258,19 @@ async def test_without_a_policy_the_person_of_the_host_is_asked_about_destructiv
 ) -> None:
     async with clients() as connect:
         person = answering(ONCE)
-        endpoint = await opened().serve_mcp_async()
+        endpoint = await opened().serve.mcp_async()
         client, mute = await connect(endpoint, elicitation_callback=person), await connect(endpoint)
         assert (await mute.call_tool("desk__burn", {"what": "x"})).is_error
         assert not (await client.call_tool("desk__burn", {"what": "x"})).is_error
         assert desk.burnt == 1
         assert len(person.asked) == 1
-        strict = await connect(await opened(strict=True).serve_mcp_async())
+        strict = await connect(await opened(strict=True).serve.mcp_async())
         assert (await strict.call_tool("desk__add", {"a": 1, "b": 2})).is_error
 
 
 async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[..., Session], desk: Desk) -> None:
     async with clients() as connect:
-        endpoint = await opened().serve_mcp_async()
+        endpoint = await opened().serve.mcp_async()
         ada, mute = answering("Ada"), await connect(endpoint)
         # This server, of the version without a way back, is connected by an older one from the second call on.
         await mute.call_tool("desk__ask", {})
@@ -292,9 +292,9 @@ async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[...,
 async def test_other_computers_and_pages_are_kept_out(opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened()
     with pytest.raises(UsageError):
-        await session.serve_mcp_async(host="0.0.0.0")
+        await session.serve.mcp_async(host="0.0.0.0")
     monkeypatch.setenv("MCP_SERVE_TOKEN", TOKEN)
-    endpoint = await session.serve_mcp_async()
+    endpoint = await session.serve.mcp_async()
     assert TOKEN not in f"{endpoint} {endpoint!r} {endpoint._repr_mimebundle_()}"
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accepted = {"Accept": "application/json, text/event-stream", "Authorization": f"Bearer {TOKEN}"}
@@ -315,7 +315,7 @@ async def test_other_computers_and_pages_are_kept_out(opened: Callable[..., Sess
 
 async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Session]) -> None:
     session = opened(DISCOVERY)
-    with session.serve_mcp() as endpoint:
+    with session.serve.mcp() as endpoint:
         config = {"servers": {"far": {"url": endpoint.url}, "older": {"url": endpoint.url, "protocol": "legacy"}}}
         async with Session(config, in_process={}, quiet=True, name="near") as near:
             tools = sorted(str(tool.tool_name) for tool in near.tools)
@@ -332,7 +332,7 @@ async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Sessio
 
 async def test_it_ends_with_calls_running(opened: Callable[..., Session], desk: Desk) -> None:
     session = opened()
-    endpoint = await session.serve_mcp_async()
+    endpoint = await session.serve.mcp_async()
     async with Client(endpoint.url) as client:
         running = asyncio.create_task(client.call_tool("desk__wait", {}))
         await session.engine.wait(desk.began.wait())

@@ -69,7 +69,7 @@ def command_line(config: dict[str, Any], folder: Path) -> Said:
 
 
 def http_service(config: dict[str, Any], _: Path) -> Said:
-    with Session(config, quiet=True) as session, session.serve(port=0) as service:
+    with Session(config, quiet=True) as session, session.serve.http(port=0) as service:
         body = {"model": "small", "messages": [{"role": "user", "content": PROMPT}]}
         messages = httpx.post(f"{service.url}/chat", json=body, timeout=30).json()["messages"]
     return {each["name"].partition("__")[2]: each["content"] for each in messages if each["role"] == "tool"}
@@ -81,7 +81,7 @@ def mcp_host(config: dict[str, Any], _: Path) -> Said:
             results = {name: await client.call_tool(f"box__{name}", {}, raise_on_error=False) for name in NAMES}
         return {name: result.content[0].text for name, result in results.items()}
 
-    with Session(config, quiet=True) as session, session.serve_mcp() as endpoint:
+    with Session(config, quiet=True) as session, session.serve.mcp() as endpoint:
         return asyncio.run(call(endpoint.url))
 
 
@@ -131,10 +131,10 @@ def test_what_a_denial_names_allows_the_call(words: list[str], model: Obedient, 
     config = {**model.config, "servers": {"box": BOX}}
     with Session(config, quiet=True, approval={"box": {"wipe": "never"}}) as session:
         assert "not approved" not in _said(session.chat(PROMPT, echo="none").messages)["wipe"]
-        with session.serve(port=0, approval={"box": {"wipe": "never"}}) as service:
+        with session.serve.http(port=0, approval={"box": {"wipe": "never"}}) as service:
             body = {"model": "small", "messages": [{"role": "user", "content": order("", ("box__wipe", {}))}]}
             assert "not approved" not in httpx.post(f"{service.url}/chat", json=body, timeout=30).json()["response"]
-        with session.serve_mcp(approval="host") as endpoint:
+        with session.serve.mcp(approval="host") as endpoint:
 
             async def call() -> Any:
                 async with Client(endpoint.url) as client:

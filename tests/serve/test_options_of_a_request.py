@@ -77,7 +77,7 @@ def provider() -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def service(provider: Provider) -> Iterator[Service]:
     config = {**provider.config("openai"), "tool_discovery": {"enabled": True, "defer_all": True}}
-    with Session(config, in_process={"crates": crates()}, quiet=True) as session, session.serve(port=0) as service:
+    with Session(config, in_process={"crates": crates()}, quiet=True) as session, session.serve.http(port=0) as service:
         yield service
 
 

@@ -86,7 +86,7 @@ class Asking:
 
 def test_a_service_that_ends_stops_its_turns_and_says_so(session: Session, door: Door) -> None:
     threads = threading.active_count()
-    service = session.serve(port=0)
+    service = session.serve.http(port=0)
     asking = [Asking(service), Asking(service, headers={"Accept": "text/event-stream"})]
     assert all(door.entered.acquire(timeout=20) for _ in asking)
     assert service.status.turns == 2
@@ -104,14 +104,14 @@ def test_a_service_that_ends_stops_its_turns_and_says_so(session: Session, door:
     service.close()
     # Its port is free again, and the session goes on.
     assert session.chat(order("Still here")).answer == "Still here"
-    with session.serve(port=service.port) as again:
+    with session.serve.http(port=service.port) as again:
         assert httpx.get(f"{again.url}/health").status_code == 200
     assert threading.active_count() <= threads + 8
 
 
 def test_the_end_of_a_session_ends_its_service(model: Obedient) -> None:
     with Session(model.config) as session:
-        service = session.serve(port=0)
+        service = session.serve.http(port=0)
         assert httpx.get(f"{service.url}/health").status_code == 200
     assert service.closed
     with pytest.raises(httpx.ConnectError):
@@ -119,16 +119,16 @@ def test_the_end_of_a_session_ends_its_service(model: Obedient) -> None:
 
 
 def test_serving_again_at_an_address_replaces_the_service(session: Session) -> None:
-    first = session.serve(port=0)
-    second = session.serve(port=first.port)
+    first = session.serve.http(port=0)
+    second = session.serve.http(port=first.port)
     assert (first.closed, second.closed) == (True, False)
     with Session({}) as other, pytest.raises(UsageError):
-        other.serve(port=first.port)
+        other.serve.http(port=first.port)
 
 
-@pytest.mark.parametrize("serve", ["serve", "serve_mcp"])
+@pytest.mark.parametrize("serve", ["http", "mcp"])
 def test_waiting_for_a_service_ends_with_it(session: Session, serve: str) -> None:
-    endpoint = getattr(session, serve)(port=0)
+    endpoint = getattr(session.serve, serve)(port=0)
     waiting = threading.Thread(target=endpoint.wait)
     waiting.start()
     endpoint.close()
@@ -139,13 +139,13 @@ def test_waiting_for_a_service_ends_with_it(session: Session, serve: str) -> Non
 
 
 async def test_it_is_awaited_too(session: Session) -> None:
-    async with await session.serve_async(port=0) as service, httpx.AsyncClient(base_url=service.url) as client:
+    async with await session.serve.http_async(port=0) as service, httpx.AsyncClient(base_url=service.url) as client:
         assert (await client.get("/health")).status_code == 200
     assert service.closed
 
 
 def test_a_client_that_leaves_stops_its_turn(session: Session, door: Door) -> None:
-    with session.serve(port=0) as service:
+    with session.serve.http(port=0) as service:
         for accept in ("application/json", "text/event-stream"):
             timeout = httpx.Timeout(20, read=0.5)
             with pytest.raises(httpx.ReadTimeout):
@@ -156,7 +156,7 @@ def test_a_client_that_leaves_stops_its_turn(session: Session, door: Door) -> No
 
 
 def test_turns_beyond_the_limits_are_refused_or_stopped(session: Session, door: Door) -> None:
-    with session.serve(port=0, limits=ServeLimits(max_turns=1, turn_seconds=1.0)) as service:
+    with session.serve.http(port=0, limits=ServeLimits(max_turns=1, turn_seconds=1.0)) as service:
         asking = Asking(service)
         assert door.entered.acquire(timeout=20)
         refused = httpx.post(f"{service.url}/chat", json=ask(order("Hi")))
@@ -168,7 +168,7 @@ def test_turns_beyond_the_limits_are_refused_or_stopped(session: Session, door: 
 
 
 def test_a_token_is_needed_where_it_is_set_and_is_nowhere_shown(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    with session.serve(port=0, token=TOKEN) as service:
+    with session.serve.http(port=0, token=TOKEN) as service:
         url = f"{service.url}/toolsets"
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}, {"Authorization": "Bearer \xe9"}):
             refused = httpx.get(url, headers={name: value.encode("latin-1") for name, value in headers.items()})
@@ -186,16 +186,16 @@ def test_a_token_is_needed_where_it_is_set_and_is_nowhere_shown(session: Session
 def test_another_address_needs_a_token(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     for token in (None, "short", "with a space and more"):
         with pytest.raises(UsageError):
-            session.serve("0.0.0.0", 0, token=token)
+            session.serve.http("0.0.0.0", 0, token=token)
     monkeypatch.setenv("MCP_SERVE_TOKEN", TOKEN)
-    with session.serve("0.0.0.0", 0) as service:
+    with session.serve.http("0.0.0.0", 0) as service:
         headers = {"Authorization": f"Bearer {TOKEN}", "Host": "any.example"}
         assert httpx.get(f"{service.url}/toolsets", headers=headers).status_code == 200
         assert httpx.get(f"{service.url}/toolsets").status_code == 401
 
 
 def test_a_page_of_a_site_that_is_allowed_may_ask(session: Session) -> None:
-    with session.serve(port=0, token=TOKEN, origins=["https://shop.example"], hosts=["chat.example"]) as service:
+    with session.serve.http(port=0, token=TOKEN, origins=["https://shop.example"], hosts=["chat.example"]) as service:
         headers = {"Origin": "https://shop.example", "Host": "chat.example"}
         asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
         preflight = httpx.options(f"{service.url}/chat", headers={**headers, **asks})
@@ -211,7 +211,7 @@ def raw(service: Service) -> socket.socket:
 
 def test_half_a_request_is_given_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
-    with session.serve(port=0) as service, raw(service) as broken, raw(service) as silent:
+    with session.serve.http(port=0) as service, raw(service) as broken, raw(service) as silent:
         broken.sendall(b"POST /chat HTTP/1.1\r\nHost: local")
         assert httpx.post(f"{service.url}/chat", json=ask(order("Hi"))).json()["response"] == "Hi"
         for client in (broken, silent):
@@ -220,7 +220,7 @@ def test_half_a_request_is_given_up(session: Session, monkeypatch: pytest.Monkey
 
 
 def test_what_is_not_http_is_answered_in_the_same_form(session: Session) -> None:
-    with session.serve(port=0) as service, raw(service) as client:
+    with session.serve.http(port=0) as service, raw(service) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         received = b""
         while part := client.recv(4_096):
@@ -232,7 +232,7 @@ def test_what_is_not_http_is_answered_in_the_same_form(session: Session) -> None
 
 def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "READ_SECONDS", 0.3)
-    with session.serve(port=0) as service, ExitStack() as stack:
+    with session.serve.http(port=0) as service, ExitStack() as stack:
         for _ in range(3):
             slow = stack.enter_context(socket.socket())
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
@@ -256,14 +256,14 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
     body = json.dumps(ask(order("Hi") + " " * 50_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     head = b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-    with session.serve(port=0) as service, raw(service) as client:
+    with session.serve.http(port=0) as service, raw(service) as client:
         client.sendall(head + chunks)
         assert client.recv(200).startswith(b"HTTP/1.1 200")
     assert max(sizes) <= connection.READ_BYTES
 
 
 @pytest.mark.defect("G11")
-@pytest.mark.parametrize("way", ["serve", "serve_mcp"])
+@pytest.mark.parametrize("way", ["http", "mcp"])
 def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     without_delay: list[int] = []
     made = connection.ServiceProtocol.connection_made
@@ -274,7 +274,7 @@ def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monk
         made(self, transport)
 
     monkeypatch.setattr(connection.ServiceProtocol, "connection_made", noted)
-    with getattr(session, way)(port=0) as endpoint:
+    with getattr(session.serve, way)(port=0) as endpoint:
         httpx.get(endpoint.url)
         assert endpoint._listener._bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert without_delay
@@ -289,7 +289,7 @@ def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "fastapi_offline", None)
     monkeypatch.delitem(sys.modules, "casual_mcp_nb.serve.api", raising=False)
     with pytest.raises(MissingDependencyError) as raised:
-        session.serve(port=0)
+        session.serve.http(port=0)
     assert "casual-mcp-nb[serve]" in str(raised.value)
 
 

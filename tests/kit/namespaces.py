@@ -1,0 +1,40 @@
+"""What a session has: its names and, behind a dot, those of its namespaces."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from casual_mcp_nb import Session
+
+HOOKS = Path(__file__).parents[2] / "docs" / "hooks.py"
+
+
+@cache
+def docs_hooks() -> Any:
+    """The hooks of the docs, as a module."""
+    spec = importlib.util.spec_from_file_location("docs_hooks", HOOKS)
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    return hooks
+
+
+def namespaces() -> dict[str, type]:
+    """The classes of the namespaces, by name."""
+    kinds: dict[str, type] = docs_hooks().namespaces()
+    return kinds
+
+
+def public_names_of(kind: type) -> list[str]:
+    """The public names of a class."""
+    return [name for name in dir(kind) if not name.startswith("_")]
+
+
+def public_names() -> list[str]:
+    """The public names of a session and of its namespaces, such as `chat` and `serve.http`."""
+    below = [f"{namespace}.{name}" for namespace, kind in namespaces().items() for name in public_names_of(kind)]
+    return [*public_names_of(Session), *below]
