@@ -16,8 +16,8 @@ from casual_mcp_nb.base.config import ToolSetConfig as ToolSetConfig
 from casual_mcp_nb.base.search import SearchHit as SearchHit
 from casual_mcp_nb.base.search import SearchResults as SearchResults
 from casual_mcp_nb.base.selection import Selection as Selection
+from casual_mcp_nb.base.service import ServeLimits as ServeLimits
 from casual_mcp_nb.base.status import Manifest as Manifest
-from casual_mcp_nb.base.status import ServeLimits as ServeLimits
 from casual_mcp_nb.base.status import ServerStatus as ServerStatus
 from casual_mcp_nb.base.tool import ToolName as ToolName
 from casual_mcp_nb.base.tool import ToolSpec as ToolSpec

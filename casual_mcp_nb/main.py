@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.status import (
+from casual_mcp_nb.base.service import (
     ALLOW_VARIABLE,
     CONFIG_VARIABLE,
     HOSTS_VARIABLE,

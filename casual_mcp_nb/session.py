@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.cassettes.format import MATCH_ON
+from casual_mcp_nb.cassettes.state import MATCH_ON
 from casual_mcp_nb.engine.options import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.notebook.saving import DEFAULT
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from pydantic import BaseModel
 
-    from casual_mcp_nb.base.config import Config, DeliverySetting, Discovery, Policies, Strategy, ToolSetConfig
+    from casual_mcp_nb.base.config import Config, Discovery, Policies, Strategy, ToolSetConfig
     from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
     from casual_mcp_nb.base.mcp import (
         Completions,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         ServerLog,
         Subscriptions,
     )
+    from casual_mcp_nb.base.model_options import DeliverySetting
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.status import (
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     )
     from casual_mcp_nb.base.tokens import Budget
     from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
-    from casual_mcp_nb.cassettes.format import CassetteMode, CassetteState, MatchOn
+    from casual_mcp_nb.cassettes.state import CassetteMode, CassetteState, MatchOn
     from casual_mcp_nb.config.quick import ServerLike
     from casual_mcp_nb.config.trust import Trust
     from casual_mcp_nb.conversation.audit import Audit, DirectCalls

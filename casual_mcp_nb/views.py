@@ -29,16 +29,14 @@ from casual_mcp_nb.base.mcp import (
 )
 from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.service import ServedAddresses, ServedTools, ServiceStatus
 from casual_mcp_nb.base.status import (
     Clients,
     ExplorerSnapshot,
     Manifest,
     Models,
-    ServedAddresses,
-    ServedTools,
     Servers,
     ServerStatus,
-    ServiceStatus,
     SessionStatus,
     SystemPrompt,
     Tools,

@@ -25,24 +25,11 @@ from casual_mcp_nb.base.config_base import (
     VariableText,
     Written,
 )
+from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.prices import PriceTable
 from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed, url_secrets, with_tokens
 from casual_mcp_nb.errors import closest, did_you_mean, shown
-
-Delivery = Literal["definitions", "native", "bridge"]
-"""How a step got what searches found.
-
-- `definitions`: their definitions are added to those of the request.
-- `native`: the provider adds them to the conversation, behind the search that found them.
-- `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
-"""
-
-DeliverySetting = Literal["auto", Delivery]
-"""What a person sets; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
-
-DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
-
 
 Discovery = bool | Literal["auto"]
 """Whether deferred tools are hidden behind the search tool; `auto` decides it by what all definitions take."""

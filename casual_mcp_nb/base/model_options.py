@@ -9,6 +9,20 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
+Delivery = Literal["definitions", "native", "bridge"]
+"""How a step got what searches found.
+
+- `definitions`: their definitions are added to those of the request.
+- `native`: the provider adds them to the conversation, behind the search that found them.
+- `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
+"""
+
+DeliverySetting = Literal["auto", Delivery]
+"""What a person sets; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+
+DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
+
+
 @dataclass(frozen=True)
 class Flag:
     """The syntax of an option in a magic's line.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, P
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
 
-from casual_mcp_nb.base.config import DELIVERY_SETTINGS, Discovery, DiscoveryOptions, Strategy, ToolSetConfig
+from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 
 P = ParamSpec("P")

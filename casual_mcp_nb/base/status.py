@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Never, overload
+from dataclasses import dataclass, field
+from typing import Literal, Never, overload
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, DisplayableMapping, count
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
-from casual_mcp_nb.base.tool import Catalog, Denial, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
 
 _MAX_REASON = 500
 _MAX_NAMES = 12
@@ -357,107 +356,3 @@ class SessionStatus(Displayable):
     budget: Budget | None = None
     closed: bool = False
     auto: float | None = None
-
-
-@dataclass(frozen=True)
-class ServedTools(Displayable):
-    """The tools of a session as one MCP server, as they were at a moment.
-
-    Args:
-        url: The address for other programs.
-        offered: How many tools a client lists before it has searched, those that search among them.
-        deferred: How many tools it can find.
-        has_token: Whether clients must send a token.
-        clients: How many were connected.
-        closed: Whether it has ended.
-    """
-
-    url: str
-    offered: int
-    deferred: int
-    has_token: bool
-    clients: int
-    closed: bool = False
-
-    @property
-    def host_config(self) -> dict[str, Any]:
-        """The entry for the config of another MCP host; the token is left for the person to fill in."""
-        headers = {"headers": {"Authorization": "Bearer …"}} if self.has_token else {}
-        return {"mcpServers": {"casual-mcp-nb": {"type": "http", "url": self.url, **headers}}}
-
-
-TOKEN_VARIABLE = "MCP_SERVE_TOKEN"
-"""The environment variable with the token that clients of a service must send."""
-CONFIG_VARIABLE = "MCP_SERVE_CONFIG"
-ALLOW_VARIABLE = "MCP_SERVE_ALLOW"
-HOSTS_VARIABLE = "MCP_SERVE_HOSTS"
-ORIGINS_VARIABLE = "MCP_SERVE_ORIGINS"
-"""What `casual-mcp-nb serve` has options for, where another server runs `casual_mcp_nb.main:app`: its config file, the servers
-whose tools run without asking, further names and sites, each separated by commas."""
-
-
-@dataclass(frozen=True)
-class ServeLimits:
-    """The limits of a service.
-
-    Args:
-        max_turns: How many turns run at the same time; further ones are refused with status 503.
-        turn_seconds: How long a turn may take.
-        max_messages: How many messages a request may have.
-        max_bytes: How large a request may be.
-        max_values: How many values the JSON of a request may have: objects, lists and commas.
-
-    Raises:
-        UsageError: One is not a positive number.
-    """
-
-    max_turns: int = 64
-    turn_seconds: float = 600.0
-    max_messages: int = 1_000
-    max_bytes: int = 10_000_000
-    max_values: int = 50_000
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            kinds = int | float if each.name == "turn_seconds" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value <= 0:
-                raise UsageError(f"{each.name} cannot be {brief(value)}.", hint="It must be a positive number.")
-
-
-@dataclass(frozen=True)
-class ServiceStatus(Displayable):
-    """The status of a service at an address.
-
-    Args:
-        url: The address.
-        running: Whether it is served now.
-        token_variable: Where clients find the token, if they must send one; the token itself is nowhere.
-        models: The names of the models.
-        tool_sets: The names of the toolsets.
-        turns: How many turns of clients are running.
-        denied: The tools whose calls are denied to clients, since nobody can be asked.
-    """
-
-    url: str
-    running: bool
-    token_variable: str | None
-    models: tuple[str, ...]
-    tool_sets: tuple[str, ...]
-    turns: int = 0
-    denied: tuple[Denial, ...] = ()
-
-
-@dataclass(frozen=True)
-class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"]):
-    """The addresses at which a session is served.
-
-    Args:
-        services: What is served at each.
-    """
-
-    services: tuple[ServiceStatus | ServedTools, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ServiceStatus | ServedTools, ...]:
-        return self.services

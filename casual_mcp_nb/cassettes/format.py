@@ -57,39 +57,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
 
 
-CassetteMode = Literal["once", "none", "all"]
-"""`once` records where the file does not exist, and replays it where it does; `none` only replays; `all` records again."""
-CassetteDoing = Literal["recording", "replaying"]
-MatchOn = Literal["model", "system", "messages", "tools"]
-"""What of a request to a model is compared with the recorded ones."""
-
-MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
-
-
-@dataclass(frozen=True)
-class CassetteState:
-    """The state of a session's cassette: recording, replaying or none.
-
-    Args:
-        path: The file.
-        doing: `recording` or `replaying`.
-        mode: Its mode.
-        interactions: How many requests to models and servers it has.
-        unplayed: How many of them were not made yet, when replaying.
-        problem: Why it cannot be saved; empty if it can.
-    """
-
-    path: Path
-    doing: CassetteDoing
-    mode: CassetteMode
-    interactions: int = 0
-    unplayed: int = 0
-    problem: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.doing} {self.path.name}"
-
-
 ELEMENT_ID = "cassette"
 """The id of the element of an HTML file that has a cassette in it."""
 MAX_DEPTH = 150

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from casual_mcp_nb.cassettes.format import MATCH_ON, Cassette, MatchOn, ModelEntry, scrubbed
+from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, scrubbed
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain
+from casual_mcp_nb.cassettes.state import MATCH_ON, MatchOn
 from casual_mcp_nb.errors import CassetteMismatchError, shown
 
 MAX_PAUSE = 10.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 from cyclopts import App, Parameter
 
-from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import show, tell
 from casual_mcp_nb.errors import UsageError

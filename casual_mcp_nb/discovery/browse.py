@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import (

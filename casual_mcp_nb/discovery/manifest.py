@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.config import Delivery
 from casual_mcp_nb.base.limits import parse_arguments
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest

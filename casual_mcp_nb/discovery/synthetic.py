@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in, read_call, unmarked
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow

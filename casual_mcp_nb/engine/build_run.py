@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.base.config import Delivery, ToolSetConfig
+from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.limits import check_parts
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus

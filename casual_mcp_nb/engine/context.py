@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import Delivery, DeliverySetting
+from casual_mcp_nb.base.model_options import Delivery, DeliverySetting
 from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
 from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import (

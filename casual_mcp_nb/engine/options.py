@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ForwardRef, Never, ParamSpec, Self, TypeVar, Unpack, cast, get_args
 
-from casual_mcp_nb.base.config import DELIVERY_SETTINGS, Config, ServerConfig, Strategy, ToolSetConfig
+from casual_mcp_nb.base.config import Config, ServerConfig, Strategy, ToolSetConfig
 from casual_mcp_nb.base.content import ResultFormat
 from casual_mcp_nb.base.limits import check_parts
-from casual_mcp_nb.base.model_options import in_order
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS, in_order
 from casual_mcp_nb.base.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tool import Catalog

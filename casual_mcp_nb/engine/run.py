@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import Delivery
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
 from casual_mcp_nb.conversation.event import (

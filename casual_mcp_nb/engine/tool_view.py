@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import Delivery, ToolSetConfig
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec

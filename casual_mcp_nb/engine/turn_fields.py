@@ -4,8 +4,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from casual_mcp_nb.base.config import DELIVERY_SETTINGS, DeliverySetting
-from casual_mcp_nb.base.model_options import Flag, ModelOptions
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS, DeliverySetting, Flag, ModelOptions
 
 if TYPE_CHECKING:
     from casual_llm import Model

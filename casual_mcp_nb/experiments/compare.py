@@ -21,7 +21,8 @@ from casual_mcp_nb.experiments.results import ComparedRun, Comparison, Compariso
 if TYPE_CHECKING:
     from casual_llm import Model
 
-    from casual_mcp_nb.base.config import DeliverySetting, Discovery, Strategy
+    from casual_mcp_nb.base.config import Discovery, Strategy
+    from casual_mcp_nb.base.model_options import DeliverySetting
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 

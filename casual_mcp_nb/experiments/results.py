@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
 
-from casual_mcp_nb.base.config import DeliverySetting, Discovery, Strategy
+from casual_mcp_nb.base.config import Discovery, Strategy
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count, display
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tokens import Origin

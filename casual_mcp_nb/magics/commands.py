@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from casual_mcp_nb.base.config import DELIVERY_SETTINGS
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     STRATEGIES,
@@ -22,8 +22,9 @@ from casual_mcp_nb.magics.args import (
 )
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.config import DeliverySetting, Strategy
+    from casual_mcp_nb.base.config import Strategy
     from casual_mcp_nb.base.mcp import Prompts, Resources
+    from casual_mcp_nb.base.model_options import DeliverySetting
     from casual_mcp_nb.base.selection import Mode
     from casual_mcp_nb.base.status import SessionStatus, Tools
     from casual_mcp_nb.conversation.step import Step

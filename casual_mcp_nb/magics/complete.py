@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.base.config import DELIVERY_SETTINGS
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.magics.args import CELL_OPTIONS, COMPARE_OPTIONS, DISCOVERY, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS, Command

@@ -18,10 +18,11 @@ from casual_mcp_nb.base.config import Config, Policies
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.options import OPTION_NAMES
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.cassettes.format import MATCH_ON, Cassette, CassetteMode, CassetteState, MatchOn, ServerEntry, SessionEntry
+from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
 from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.state import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.conversation.conversation import ConversationHead
 from casual_mcp_nb.conversation.event import Event, TurnFinished
 from casual_mcp_nb.conversation.history import repaired

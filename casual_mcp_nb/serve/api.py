@@ -33,8 +33,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from casual_mcp_nb.base.config import DeliverySetting, Strategy
-from casual_mcp_nb.base.model_options import ModelOptions
+from casual_mcp_nb.base.config import Strategy
+from casual_mcp_nb.base.model_options import DeliverySetting, ModelOptions
 from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.base.tool import ToolName

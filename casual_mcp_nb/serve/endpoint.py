@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.status import ServedTools, ServiceStatus
+from casual_mcp_nb.base.service import ServedTools, ServiceStatus
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
 from casual_mcp_nb.base.network import is_this_computer
-from casual_mcp_nb.base.status import TOKEN_VARIABLE
+from casual_mcp_nb.base.service import TOKEN_VARIABLE
 from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.serve.problems import INTERNAL, ProblemError
 

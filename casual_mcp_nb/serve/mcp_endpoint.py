@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from casual_mcp_nb.base.status import ServedTools
+from casual_mcp_nb.base.service import ServedTools
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from casual_mcp_nb.base.config import Config, Policies
-from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServeLimits, ServiceStatus
+from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServeLimits, ServiceStatus
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers

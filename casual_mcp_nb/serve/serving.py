@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServedAddresses, ServeLimits
+from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedAddresses, ServeLimits
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine

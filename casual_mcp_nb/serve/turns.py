@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
 from casual_mcp_nb.base.secret import Secrets
-from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.base.tool import Denial
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import Event, ToolFinished

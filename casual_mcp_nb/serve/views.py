@@ -6,7 +6,7 @@ import json
 import shlex
 
 from casual_mcp_nb.base.displayable import count
-from casual_mcp_nb.base.status import TOKEN_VARIABLE, ServedAddresses, ServedTools, ServiceStatus
+from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedAddresses, ServedTools, ServiceStatus
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,

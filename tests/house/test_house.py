@@ -96,7 +96,7 @@ def test_a_type_checker_reads_the_public_names_that_there_are() -> None:
 def test_a_star_import_brings_every_public_name_and_what_it_brings_is_pickled() -> None:
     code = (
         "import pickle\n"
-        "*\n"
+        "from casual_mcp_nb import *\n"
         "import casual_mcp_nb\n"
         "assert all(globals()[name] is getattr(casual_mcp_nb, name) for name in casual_mcp_nb.__all__)\n"
         "assert pickle.loads(pickle.dumps(Session)) is Session\n"

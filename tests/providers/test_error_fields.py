@@ -19,7 +19,7 @@ from kit.streams import KINDS, streamed
 from casual_mcp_nb import Session, errors
 from casual_mcp_nb.base.failure import Failure, failure_of, masked_error
 from casual_mcp_nb.cassettes.interaction import plain_error, read_error
-from casual_mcp_nb.cli.chat import plain_end
+from casual_mcp_nb.cli.transcript import plain_end
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, RateLimitError
 from casual_mcp_nb.providers.chat_model import ChatModel

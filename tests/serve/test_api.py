@@ -13,7 +13,7 @@ from kit.obedient import Obedient, order
 
 from casual_mcp_nb import Service, Session
 from casual_mcp_nb.base.content import HANDLE_NOTE
-from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.serve.listener import Guard
 

@@ -17,7 +17,7 @@ from kit.obedient import Obedient, order
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Service, Session, UsageError
-from casual_mcp_nb.base.status import ServeLimits
+from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.serve import listener as connection
 
 TOKEN = "a-token-of-many-letters"

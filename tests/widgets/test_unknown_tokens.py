@@ -13,7 +13,7 @@ from kit.weather import weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.cli.chat import plain_end
+from casual_mcp_nb.cli.transcript import plain_end
 from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.stats import TokenUsageStats
 from casual_mcp_nb.providers.scripted import scripted_model

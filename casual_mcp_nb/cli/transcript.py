@@ -1,0 +1,275 @@
+"""A turn written as it runs: text for a person, or JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.cli.terminal import encodable, tell_quietly
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    ModelRetry,
+    ModelWait,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolsSearched,
+    ToolStarted,
+    TurnStarted,
+)
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.views import figures_line, instead_of_answer
+from casual_mcp_nb.display.words import clean, first
+from casual_mcp_nb.errors import CasualMcpError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.session import Session
+
+
+def plain_event(event: Event) -> dict[str, Any] | None:
+    """Convert an event to the fields that the guide lists; None for one that is not written.
+
+    The end of a turn is not: it is written once the turn is complete, see `plain_end`.
+
+    Args:
+        event: The event.
+    """
+    match event:
+        case TurnStarted():
+            counts = {"loaded": event.loaded, "deferred": event.deferred}
+            return {"event": "turn_started", "model": event.model, "tool_set": event.tool_set, **counts}
+        case StepStarted():
+            size = {"tools": len(event.request.tools), "tokens": event.request.tokens.total}
+            return {"event": "step_started", "step": event.step, **size}
+        case TextDelta():
+            return {"event": "text", "step": event.step, "text": event.text}
+        case StepFinished():
+            return {"event": "step_finished", "step": event.step, "text": text_of(event.message.content)}
+        case ToolStarted():
+            call = {"id": event.call_id, "tool": str(event.tool), "arguments": event.arguments}
+            return {"event": "tool_started", "step": event.step, **call}
+        case ToolProgress():
+            progress = {"progress": event.progress, "total": event.total, "text": event.text}
+            return {"event": "tool_progress", "id": event.call_id, **progress}
+        case ToolFinished():
+            result = {"tool": str(event.tool), "status": event.status, "text": event.text}
+            return {"event": "tool_finished", "step": event.step, "id": event.call_id, **result}
+        case ToolsSearched():
+            hits = [{"tool": str(row.tool), "score": row.score} for row in event.rows]
+            return {"event": "tools_searched", "step": event.step, "id": event.call_id, "query": event.query, "found": hits}
+        case ApprovalAsked():
+            return {"event": "approval_asked", "id": event.call_id}
+        case ApprovalAnswered():
+            return {"event": "approval_answered", "id": event.call_id}
+        case QuestionAsked():
+            return {"event": "question_asked", "id": event.id, "kind": event.kind, "server": event.server}
+        case QuestionAnswered():
+            return {"event": "question_answered", "id": event.id}
+        case ModelRetry() | ModelWait():
+            kind = "model_retry" if isinstance(event, ModelRetry) else "model_wait"
+            return {"event": kind, "step": event.step, "seconds": event.seconds, "reason": event.reason}
+        case Notice():
+            return {"event": "notice", "text": event.text, "server": event.server}
+    return None
+
+
+def plain_end(turn: Turn) -> dict[str, Any]:
+    """Describe the end of a turn: its outcome, its answer and its statistics.
+
+    Args:
+        turn: The turn, which has ended.
+    """
+    stats, discovery = turn.stats, turn.stats.discovery
+    tokens, calls = stats.tokens, stats.tool_calls
+    kind = turn.exception.kind if isinstance(turn.exception, CasualMcpError) else None
+    return {
+        "event": "turn_finished",
+        "status": turn.status,
+        "error": turn.error,
+        "kind": kind,
+        "failure": turn.failure.given() if turn.failure is not None else None,
+        "answer": turn.answer,
+        "seconds": turn.seconds,
+        "stats": {
+            "tokens": {
+                "prompt_tokens": tokens.prompt_tokens,
+                "completion_tokens": tokens.completion_tokens,
+                "total_tokens": tokens.total_tokens,
+            },
+            "tool_calls": {"by_tool": dict(calls.by_tool), "by_server": dict(calls.by_server), "total": calls.total},
+            "llm_calls": stats.llm_calls,
+            "discovery": discovery and {"search_calls": discovery.search_calls, "tools_discovered": discovery.tools_discovered},
+        },
+    }
+
+
+_MAX_ARGUMENTS = 300
+_MAX_RESULT = 300
+
+
+class TurnWriter(ABC):
+    """Writes the events of a turn while it runs, and its end.
+
+    Args:
+        session: The session, whose turn is stopped when nobody reads what is written.
+
+    Attributes:
+        turn: The turn; None before it began.
+    """
+
+    ends_stopped_turns = False
+    """Whether the end of a turn that the person or a signal stopped is written too."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._broken: OSError | None = None
+        self.turn: Turn | None = None
+
+    def on_event(self, turn: Turn, event: Event) -> None:
+        """Write an event; called on the engine's thread."""
+        self.turn = turn
+        if self._broken is not None:
+            return
+        try:
+            self.write(event)
+        except OSError as error:
+            self._broken = error
+            self._session.stop()
+
+    def finish(self, turn: Turn) -> None:
+        """Write how the turn ended.
+
+        Raises:
+            OSError: Something could not be written, perhaps earlier.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self.write_end(turn)
+
+    @abstractmethod
+    def write(self, event: Event) -> None:
+        """Write an event."""
+
+    @abstractmethod
+    def write_end(self, turn: Turn) -> None:
+        """Write how a turn ended."""
+
+    def interrupted(self) -> None:  # noqa: B027
+        """Leave the terminal so that others can write on it."""
+
+
+class JsonLines(TurnWriter):
+    """Writes one JSON object per line, to the stdout of its creation."""
+
+    ends_stopped_turns = True
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._stream = sys.stdout
+
+    def write(self, event: Event) -> None:
+        """Write an event."""
+        self._line(plain_event(event))
+
+    def write_end(self, turn: Turn) -> None:
+        """Write how the turn ended, with its answer and statistics."""
+        self._line(plain_end(turn))
+
+    def _line(self, fields: object) -> None:
+        if fields is not None:
+            self._stream.write(f"{json.dumps(fields, default=str)}\n")
+            self._stream.flush()
+
+
+class TerminalTranscript(TurnWriter):
+    """Writes the model's text to stdout, and its activity meanwhile to stderr.
+
+    On a terminal the text is written as it arrives; elsewhere only the answer, at the end.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._live = sys.stdout.isatty()
+        self._in_line = False
+        self._step_written = False
+
+    def write(self, event: Event) -> None:
+        """Write an event."""
+        match event:
+            case TextDelta():
+                self._step_written = True
+                self._text(event.text)
+            case StepFinished():
+                if not self._step_written:
+                    self._text(text_of(event.message.content))
+                self._step_written = False
+                self.interrupted()
+            case ToolStarted() if event.tool.server != SYNTHETIC:
+                self._note(f"→ {_name(event.tool, event.name)} {_arguments(event.arguments)}")
+            case ToolFinished() if event.tool.server != SYNTHETIC:
+                mark = "✓" if event.status == "ok" else f"✗ {event.status}"
+                self._note(f"{mark} {_name(event.tool, '')} → {first(event.text, _MAX_RESULT)}")
+            case ToolsSearched():
+                names = ", ".join(str(row.tool) for row in event.rows[:12]) or "no tools"
+                self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}” → {first(names, _MAX_RESULT)}")
+            case ModelRetry() | ModelWait():
+                self._note(f"waiting {event.seconds:.0f} s: {first(event.reason, _MAX_RESULT)}")
+            case Notice():
+                self._note(first(event.text, _MAX_RESULT))
+            case ApprovalAsked() | QuestionAsked():
+                self.interrupted()
+                # The prompt ends with the line that the person types.
+                self._in_line = self._live
+            case ApprovalAnswered() | QuestionAnswered():
+                self._in_line = False
+
+    def write_end(self, turn: Turn) -> None:
+        """Write the answer, unless it was streamed, or the reason why there is none; then the figures."""
+        last = turn.steps[-1] if turn.steps else None
+        if not self._live and turn.answer:
+            sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")
+        sys.stdout.flush()
+        instead = instead_of_answer(turn, last, turn.answer if last and not last.tool_calls else "")
+        if instead is not None:
+            self._note(instead.text)
+        line = figures_line(turn)
+        self._note(" · ".join([*([line.mark.text] if line.mark else []), *line.words]))
+
+    def interrupted(self) -> None:
+        """End the line of text that was begun."""
+        if self._in_line:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._in_line = False
+
+    def _text(self, text: str) -> None:
+        if self._live and text:
+            sys.stdout.write(encodable(clean(text), sys.stdout))
+            sys.stdout.flush()
+            self._in_line = not text.endswith("\n")
+
+    def _note(self, text: str) -> None:
+        self.interrupted()
+        tell_quietly(text)
+
+
+def _name(tool: ToolName, written: str) -> str:
+    return first(written or tool.tool if tool.server == UNKNOWN else str(tool), 120)
+
+
+def _arguments(arguments: dict[str, object] | str) -> str:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    return first(text, _MAX_ARGUMENTS)
