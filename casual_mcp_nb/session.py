@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.cassettes.state import MATCH_ON
-from casual_mcp_nb.engine.options import spelled_out
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.notebook.saving import DEFAULT
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.own_tools.toolbox import ToolFields
+from casual_mcp_nb.own_tools.fields import ToolFields
 
 if TYPE_CHECKING:
     from casual_llm import Model

@@ -39,11 +39,11 @@ from casual_mcp_nb.engine.options import (
     initial_selection,
     mode_of,
     selection_without,
-    spelled_out,
     split_messages,
 )
 from casual_mcp_nb.engine.results import LargeResults
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.taping import put_in_place
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools

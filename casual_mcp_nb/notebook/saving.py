@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.cassettes.format import scrubbed
-from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.shell import notebook_shell
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Config
-    from casual_mcp_nb.conversation.conversation import ConversationHead
+    from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn
 
@@ -62,6 +60,9 @@ def export(
 
 
 def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
+    from casual_mcp_nb.cassettes.format import scrubbed
+    from casual_mcp_nb.conversation.conversation import Conversation
+
     text = conversation.to_json()
     before = json.loads(text)
     after = scrubbed(before, secrets)
@@ -79,7 +80,7 @@ def _markdown(conversation: Conversation) -> str:
 _FORMATS: dict[str, Callable[[Conversation], str]] = {
     ".html": _html,
     ".md": _markdown,
-    ".json": Conversation.to_json,
+    ".json": lambda conversation: conversation.to_json(),
 }
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import EllipsisType
-from typing import Any, Protocol, Self, TypedDict, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, ToolResult
@@ -26,25 +26,6 @@ from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, sh
 from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext, run_here
 from casual_mcp_nb.own_tools.output import result_from, result_of
 from casual_mcp_nb.own_tools.parameters import InvalidArgumentsError, Parameters, read_parameters, unwrapped
-
-
-class ToolFields(TypedDict, total=False):
-    """The options of a tool of the notebook.
-
-    Args:
-        name: Its name; None for the function's.
-        description: What a model reads of it; None for the docstring without its list of arguments.
-        inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
-        annotations: What it does to the world; a destructive tool asks before each call.
-        approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
-    """
-
-    name: str | None
-    description: str | None
-    inject: Mapping[str, Any] | None
-    annotations: ToolAnnotations | None
-    approval: Approval | None
-
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -11,7 +11,7 @@ from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_request import PARTS
 from casual_mcp_nb.display.html import style
-from casual_mcp_nb.engine.options import spelled_out
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.conversation import ConversationsState, ConversationState
