@@ -236,7 +236,7 @@ class TurnSpans:
         self._calls: dict[str, _Open] = {}
         self._usage = _Usage()
         model = recording.model_of(started.model)
-        self._model = model.model if model is not None else started.model
+        self._model = recording.mask(model.model if model is not None else started.model)
         self._common: Attributes = {"gen_ai.provider.name": PROVIDERS.get(started.provider or "", started.provider or "_OTHER")}
         if self._model:
             self._common["gen_ai.request.model"] = self._model
@@ -323,7 +323,8 @@ class TurnSpans:
         context.attach(open_span.before)
 
     def _happened(self, open_span: _Open, name: str, attributes: Attributes, at: float) -> None:
-        named = {f"casual_mcp_nb.{key}": value for key, value in attributes.items()}
+        mask = self._recording.mask
+        named = {f"casual_mcp_nb.{key}": mask(value) if isinstance(value, str) else value for key, value in attributes.items()}
         open_span.span.add_event(f"casual_mcp_nb.{name}", named, self._nanoseconds(at))
 
     def _within(self, open_span: _Open) -> Context:
@@ -377,9 +378,10 @@ class TurnSpans:
     def _tool_started(self, event: ToolStarted) -> None:
         from opentelemetry.trace import SpanKind
 
-        name = event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN)
+        name = self._recording.mask(event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN))
         labels = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
-        attributes = {**labels, "gen_ai.tool.call.id": event.call_id, "casual_mcp_nb.server": event.tool.server}
+        attributes = {**labels, "gen_ai.tool.call.id": event.call_id}
+        attributes["casual_mcp_nb.server"] = self._recording.mask(event.tool.server)
         if event.tool.server not in (SYNTHETIC, UNKNOWN, "notebook"):
             attributes["mcp.method.name"] = "tools/call"
         if (content := self._recording.content) is not None:
@@ -403,7 +405,8 @@ class TurnSpans:
 
     def _turn_finished(self, event: TurnFinished) -> None:
         # The beginning of the text is the name of the error's class.
-        error = (event.error or "").partition(":")[0] or "_OTHER" if event.status == "failed" else None
+        name = self._recording.mask(event.error or "").partition(":")[0]
+        error = name or "_OTHER" if event.status == "failed" else None
         content = self._recording.content
         text = content.text(event.error) if error is not None and event.error and content is not None else ""
         instruments = self._recording.instruments

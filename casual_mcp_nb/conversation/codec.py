@@ -1,8 +1,8 @@
-"""Traces as JSON: the format of saved conversations, readable by people and later versions.
+"""Events, messages and turns as JSON and back: the only module that knows how.
 
-A document has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its `events`.
-Events refer to messages and tools by spans of indices into those lists. Fields and events that this version does not know are
-preserved.
+A saved conversation has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its
+`events`. Events refer to messages and tools by spans of indices into those lists. Fields and events that this version does not
+know are preserved. Programs that follow a turn get the same events with the same fields, see `followed`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     Event,
     Request,
@@ -23,6 +25,7 @@ from casual_mcp_nb.conversation.event import (
     StepStarted,
     ToolFinished,
     ToolProgress,
+    TurnFinished,
     TurnStarted,
     as_in_a_file,
 )
@@ -119,6 +122,11 @@ def read_message(row: Any) -> ChatMessage:
     return message  # type: ignore[no-any-return]
 
 
+def message_fields(message: ChatMessage) -> dict[str, Any]:
+    """Convert a message to the fields of its role, without what only its provider or this package reads."""
+    return message.model_dump(mode="json", include=set(_model_fields(_kinds()[message.role][-1])))
+
+
 @cache
 def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
     """List the message classes by role, those with more required fields first."""
@@ -166,6 +174,104 @@ _SHARED: Mapping[type[Any], Any] = {
     StepFinished: {"message"},
 }
 """The fields of events that are written as indices."""
+
+
+@dataclass(frozen=True)
+class PlainLimits:
+    """How much of a value is converted to plain values.
+
+    Args:
+        text: Characters of a text.
+        items: Items of a list or an object.
+        depth: Nesting of lists and objects.
+        number: Size of an integer.
+    """
+
+    text: float = math.inf
+    items: int | None = None
+    depth: int = 2 * MAX_DEPTH
+    number: float = math.inf
+
+
+UNLIMITED = PlainLimits()
+
+
+def plain(value: Any, limits: PlainLimits = UNLIMITED) -> Any:
+    """Reduce a value to what strict JSON in UTF-8 can represent; a tool becomes its name `server:tool`.
+
+    Args:
+        value: The value.
+        limits: How much of it; what is larger is cut or replaced by a note.
+    """
+    return _plain(value, limits, limits.depth)
+
+
+def _plain(value: Any, limits: PlainLimits, depth: int) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case str() | ToolName():
+            text = str(value)
+            if len(text) > limits.text:
+                text = f"{text[: int(limits.text)]}…"
+            return _encodable(text)
+        case int():
+            return value if abs(value) < limits.number else "[a large number]"
+        case float():
+            return value if math.isfinite(value) else str(value)
+    if depth == 0:
+        return TOO_DEEP
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name), limits, depth - 1) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        items = islice(value.items(), limits.items)
+        return {str(_plain(key, limits, 1)): _plain(item, limits, depth - 1) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_plain(item, limits, depth - 1) for item in value[: limits.items]]
+    return f"[{type(value).__name__}]"
+
+
+def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
+    """Convert an event to plain values for a program that follows a turn, over HTTP or as JSON lines.
+
+    They are the fields of its class, without those that such a program has already, must not see, or has no use for.
+
+    Args:
+        event: The event.
+        limits: How much of its values.
+    """
+    conversions = _FOLLOWED.get(type(event), {})
+    fields: dict[str, Any] = {"version": VERSION} if isinstance(event, TurnStarted) else {}
+    for each in dataclasses.fields(event):
+        convert, value = conversions.get(each.name, _same), getattr(event, each.name)
+        if convert is not None:
+            fields[each.name] = plain(convert(value), limits)
+    return fields
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _size(request: Request) -> dict[str, Any]:
+    return {
+        "messages": len(request.messages),
+        "tools": len(request.tools) + len(request.found),
+        "tokens": request.tokens.total,
+        "delivery": request.delivery,
+    }
+
+
+_FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
+    TurnStarted: dict.fromkeys(("messages", "price", "began", "recorded")),
+    # It has the system prompt and all definitions.
+    StepStarted: {"request": _size},
+    StepFinished: {"message": message_fields},
+    # The text is what the model reads of the result.
+    ToolFinished: dict.fromkeys(("result", "large")),
+    TurnFinished: {"failure": lambda failure: failure and failure.given()},
+}
+"""The fields of events that `followed` leaves out (None) or converts."""
 
 
 @dataclass
@@ -270,7 +376,7 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
     try:
         if _SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
             # Half a character, which no provider takes.
-            document = _plain(document)
+            document = plain(document)
         messages = [read_message(row) for row in document.get("messages", ())]
         tools = [_checked(row, Mapping) for row in document.get("tools", ())]
         traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
@@ -321,7 +427,7 @@ def _fields(event: Event) -> dict[str, Any]:
     try:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)
     except ValueError:
-        # Nested deeper than pydantic writes.
+        # Nested deeper than pydantic writes, or with half a character.
         (fields,) = adapter.dump_python((bounded(event),), mode="json", exclude=exclude)
     return dict(fields)
 
@@ -400,15 +506,19 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Convert anything in `value` that is nested deeper than `depth` to text."""
+    """Convert anything in `value` that is nested deeper than `depth` to text, and texts to what UTF-8 can represent."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **changed)
     if isinstance(value, Mapping):
-        return {key: bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
+        return {bounded(key): bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     if isinstance(value, list | tuple):
         return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
-    return value
+    return _encodable(value) if isinstance(value, str) else value
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _checked(value: Any, kind: type[Any]) -> Any:
@@ -429,26 +539,8 @@ def _json(value: Any, indent: int | None = None) -> str:
     except ValueError:
         # Half a character, or nested deeper than pydantic writes, as what this version does not know can be.
         pass
-    try:
-        return to_json(_plain(value), indent=indent).decode()
-    except ValueError:
-        return to_json(_plain(bounded(value)), indent=indent).decode()
+    return to_json(plain(value), indent=indent).decode()
 
 
 _NOT_JSON = (b"NaN", b"Infinity")
 """What numbers that JSON lacks are written as."""
-
-
-def _plain(value: Any) -> Any:
-    """Reduce `value` to strings and numbers that UTF-8 JSON can represent."""
-    match value:
-        case str():
-            return value if value.isascii() else value.encode("utf-8", "replace").decode()
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {str(_plain(key)): _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case _:
-            return value

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
-import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from functools import cache
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import fastapi_offline
 from casual_llm.messages import (
@@ -37,10 +33,8 @@ from casual_mcp_nb.base.config import Strategy
 from casual_mcp_nb.base.model_options import DeliverySetting, ModelOptions
 from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.tokens import Origin
-from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, ToolFinished, TurnStarted
-from casual_mcp_nb.conversation.event import Request as ModelRequest
-from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.codec import PlainLimits, followed, message_fields
+from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.options import TurnOptions
@@ -57,49 +51,10 @@ from casual_mcp_nb.serve.problems import (
 )
 from casual_mcp_nb.serve.turns import ServedTurns
 
-MAX_TEXT = 10_000
-MAX_ITEMS = 200
-MAX_DEPTH = 12
+LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
+"""Limits of events; a larger number is exact in no JavaScript client, and may have thousands of digits."""
 MAX_EVENT = 200_000
 """Maximum size of an event in bytes."""
-_LEFT_OUT: Mapping[type[Any], frozenset[str]] = {
-    TurnStarted: frozenset({"messages", "price", "began", "recorded"}),
-    ToolFinished: frozenset({"result", "large"}),
-}
-"""Fields that a client has already, or that are too large: a call's text is what the model reads of its result."""
-
-
-def fields_of(event: Event) -> dict[str, Any]:
-    """Convert an event to plain values, its texts and lists cut.
-
-    Of the request of a step there is only its size: it has the system prompt and all definitions.
-    """
-    left_out = _LEFT_OUT.get(type(event), frozenset())
-    named = ((field.name, getattr(event, field.name)) for field in dataclasses.fields(event))
-    fields = {name: _plain(value) for name, value in named if name not in left_out}
-    if isinstance(event, StepStarted):
-        fields["request"] = _size(event.request)
-    elif isinstance(event, StepFinished):
-        fields["message"] = _plain(message_fields(event.message))
-    return fields
-
-
-def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """Convert a message to the fields of its role, without the state that is only for its provider."""
-    return message.model_dump(mode="json", include=_names(message.role))
-
-
-@cache
-def _names(role: str) -> set[str]:
-    from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
-
-    kinds: Mapping[str, type[BaseModel]] = {
-        "assistant": AssistantMessage,
-        "system": SystemMessage,
-        "tool": ToolResultMessage,
-        "user": UserMessage,
-    }
-    return set(kinds[role].model_fields)
 
 
 def as_json(value: Any) -> str:
@@ -109,46 +64,13 @@ def as_json(value: Any) -> str:
 
 def event_as_sse(event: Event) -> bytes:
     """Format an event as a server-sent event of its name; one that is too large has only its time."""
-    name, sent = type(event).__name__, as_sse(type(event).__name__, fields_of(event))
+    name, sent = type(event).__name__, as_sse(type(event).__name__, followed(event, LIMITS))
     return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
 
 
 def as_sse(name: str, value: Any) -> bytes:
     """Format a server-sent event."""
     return f"event: {name}\ndata: {as_json(value)}\n\n".encode()
-
-
-def _size(request: ModelRequest) -> dict[str, Any]:
-    return {
-        "messages": len(request.messages),
-        "tools": len(request.tools) + len(request.found),
-        "tokens": request.tokens.total,
-        "delivery": request.delivery,
-    }
-
-
-def _plain(value: Any, depth: int = MAX_DEPTH) -> Any:
-    match value:
-        case None | bool():
-            return value
-        case int():
-            # A larger one is exact in no JavaScript client, and may have thousands of digits.
-            return value if abs(value) < 2**63 else "[a large number]"
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case str():
-            return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"
-        case ToolName():
-            return str(value)[:MAX_TEXT]
-    if depth == 0:
-        return "[nested too deeply]"
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name), depth - 1) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key)[:MAX_TEXT]: _plain(item, depth - 1) for key, item in islice(value.items(), MAX_ITEMS)}
-    if isinstance(value, list | tuple):
-        return [_plain(item, depth - 1) for item in value[:MAX_ITEMS]]
-    return f"[{type(value).__name__}]"
 
 
 PING_SECONDS = 15.0
@@ -276,24 +198,6 @@ class Stats(BaseModel):
     tool_calls: ToolCallCounts
     llm_calls: int
     discovery: Discovery | None = Field(description="Null if discovery is off.")
-
-    @classmethod
-    def of(cls, stats: ChatStats) -> Self:
-        """Convert the stats of a turn."""
-        tokens, calls, discovery = stats.tokens, stats.tool_calls, stats.discovery
-        return cls(
-            tokens=Tokens(
-                prompt_tokens=tokens.prompt_tokens,
-                completion_tokens=tokens.completion_tokens,
-                total_tokens=tokens.total_tokens,
-                origin=tokens.origin,
-            ),
-            tool_calls=ToolCallCounts(by_tool=dict(calls.by_tool), by_server=dict(calls.by_server), total=calls.total),
-            llm_calls=stats.llm_calls,
-            discovery=Discovery(search_calls=discovery.search_calls, tools_discovered=discovery.tools_discovered)
-            if discovery
-            else None,
-        )
 
 
 class DeniedTool(BaseModel):
@@ -508,7 +412,7 @@ def api(
             raise problem_of(error) from error
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
-            stats = {"stats": Stats.of(turn.stats).model_dump()} if body.include_stats else {}
+            stats = {"stats": Stats.model_validate(turn.stats, from_attributes=True).model_dump()} if body.include_stats else {}
             denied = [DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option) for each in turns.denied_in(turn)]
             return {
                 "messages": [message_fields(message) for message in messages],

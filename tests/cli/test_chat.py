@@ -45,13 +45,13 @@ def test_events_as_json_lines(config: Path, run: Run) -> None:
     code, out, err = run("chat", QUESTION, "--json")
     events = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
-    assert events[0]["event"] == "turn_started"
-    assert [each["tool"] for each in events if each["event"] == "tool_started"] == ["math:evaluate_expression"]
-    assert events[-1]["event"] == "turn_finished"
+    assert events[0]["event"] == "TurnStarted"
+    assert [each["tool"] for each in events if each["event"] == "ToolStarted"] == ["math:evaluate_expression"]
+    assert events[-1]["event"] == "TurnFinished"
     assert (events[-1]["status"], events[-1]["error"]) == ("done", None)
     assert "408" in events[-1]["answer"]
     assert events[-1]["stats"]["tool_calls"]["total"] == 1
-    assert sum(each["event"] == "turn_finished" for each in events) == 1
+    assert sum(each["event"] == "TurnFinished" for each in events) == 1
 
 
 @pytest.mark.parametrize("words", [["--model", "gtp"], ["--toolset", "nmbers"], ["--allow", "maths"]])
@@ -74,8 +74,8 @@ def test_the_reason_that_a_turn_stopped_is_written_at_its_end(number: signal.Sig
         server.stopped.set()
     events = [json.loads(line) for line in out.splitlines()]
     assert code == (130 if number == signal.SIGINT else 128 + number)
-    assert [each["event"] for each in events].count("turn_finished") == 1
-    assert (events[-1]["event"], events[-1]["status"]) == ("turn_finished", "stopped")
+    assert [each["event"] for each in events].count("TurnFinished") == 1
+    assert (events[-1]["event"], events[-1]["status"]) == ("TurnFinished", "stopped")
 
 
 def ask_always(config: Path) -> None:
@@ -86,10 +86,10 @@ def ask_always(config: Path) -> None:
 def test_calls_are_denied_if_nobody_can_approve_and_the_server_is_not_allowed(config: Path, run: Run) -> None:
     ask_always(config)
     _, out, _ = run("chat", QUESTION, "--json")
-    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "tool_finished"]
+    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "ToolFinished"]
     assert statuses == ["denied"]
     _, out, _ = run("chat", QUESTION, "--json", "--allow", "math")
-    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "tool_finished"]
+    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "ToolFinished"]
     assert statuses == ["ok"]
 
 

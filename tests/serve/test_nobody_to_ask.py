@@ -65,7 +65,7 @@ def command_line(config: dict[str, Any], folder: Path) -> Said:
         events = [json.loads(line) for line in sys.stdout.getvalue().splitlines()]
     finally:
         sys.stdout = written
-    return {each["tool"].partition(":")[2]: each["text"] for each in events if each["event"] == "tool_finished"}
+    return {each["tool"].partition(":")[2]: each["text"] for each in events if each["event"] == "ToolFinished"}
 
 
 def http_service(config: dict[str, Any], _: Path) -> Said:
