@@ -13,10 +13,12 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import ToolCallError, UsageError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.step import ToolCall
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
