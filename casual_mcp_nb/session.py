@@ -2,13 +2,13 @@
 
 - `ToolService` has the servers, tools, toolsets and the selection.
 - `ResourceService` has their resources and prompts.
-- `TurnService` runs turns; its `ConversationRunner` keeps them and runs one at a time.
+- `TurnService` runs turns; its `ConversationRunner` keeps them, and lets one run at a time.
 - `Questions` has what running turns ask the person.
 - `Observers` has those who are told of events and changes.
 
 How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's thread, which shows the turn
 in its cell. That hands over to the engine thread (`on_engine`), where `TurnService.run_turn` connects the servers,
-`ConversationRunner.run_turn` adds the turn to the conversation, and `McpToolChat.run` asks the model and calls the tools until
+`ConversationRunner.adding` adds the turn to the conversation, and `McpToolChat.run` asks the model and calls the tools until
 there is an answer, see `engine/run.py`. `stream` and `submit` go the same way without a cell.
 """
 

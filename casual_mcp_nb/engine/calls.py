@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -277,7 +277,7 @@ class Calls:
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
             call, named = calls[0], self._dispatcher.read(calls[0])
-            return [await self._call(step, call, named, self._started(step, call, *named[:2]))]
+            return [(await self._call(step, call, named, self._started(step, call, *named[:2])))[1]]
         limit = self._limits.max_calls_per_step
         over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
@@ -306,12 +306,13 @@ class Calls:
                 for context, call, named, tool in group
             ]
             ended = await asyncio.gather(*tasks)
-            outcomes.update((call.id, outcome) for (_, call, _, _), outcome in zip(group, ended, strict=True))
+            outcomes.update((call.id, visible) for (_, call, _, _), (_, visible) in zip(group, ended, strict=True))
         return outcomes
 
-    async def _call(
+    def _call(
         self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False
-    ) -> CallOutcome:
+    ) -> Coroutine[Any, Any, tuple[CallOutcome, CallOutcome]]:
+        """Prepare a call of the model that has started, see `_observed`."""
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:
@@ -325,8 +326,7 @@ class Calls:
             return text + warning
 
         run = partial(self._dispatcher.run, name, arguments, bridged=bridged, late=late)
-        _, outcome = await self._observed(step, call.id, tool, run, read)
-        return outcome
+        return self._observed(step, call.id, tool, run, read)
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
@@ -337,7 +337,7 @@ class Calls:
             step,
             nested.id,
             tool.tool_name,
-            partial(self._dispatcher.run_nested, tool, arguments),
+            partial(self._dispatcher.run, tool, arguments),
             lambda text, _: text,
             nested.depth,
         )

@@ -194,7 +194,7 @@ class Dispatcher:
 
     async def run(
         self,
-        name: str,
+        wanted: str | ToolSpec,
         arguments: dict[str, Any] | str,
         listener: CallListener,
         bridged: bool = False,
@@ -203,14 +203,53 @@ class Dispatcher:
         """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
         Args:
-            name: The tool's name as the model wrote it.
+            wanted: The tool's name as the model wrote it; or the tool itself where a function of the notebook calls it, which
+                can call tools that the model was not offered.
             arguments: The arguments, or the model's text where that is not a JSON object.
             listener: Told what happens in the call.
             bridged: Whether it came through `call_tool`.
             late: Whether the tool did not exist when the other calls of the answer began.
         """
+        name = wanted if isinstance(wanted, str) else wanted.wire_name
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
+        if isinstance(wanted, str):
+            tool = await self._checked(name, arguments, listener, bridged, late)
+            if isinstance(tool, CallOutcome):
+                return tool
+        elif wanted.tool_name in self.view.blocked or wanted.restriction == "task only":
+            return CallOutcome("error", await self._unavailable(name))
+        else:
+            tool = wanted
+        self.used.add(tool.tool_name)
+        if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
+            # Nothing is run, so nobody is asked.
+            listener.on_permission(Permission("mock", definition=tool.digest))
+            result = await self.mocks.answer(stub[0], tool, arguments)
+            request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
+            if isinstance(self.tape, Recorder):
+                # A replay without the stub gives the same answer.
+                self.tape.start("call", request).done(plain_result(result))
+            elif self.tape is not None:
+                self.tape.find("call", request)
+            return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
+        permission = await self.consent.permission(tool, arguments, listener.on_approval, self.on_notice)
+        listener.on_permission(permission)
+        if not permission.allowed:
+            reason = f" {permission.reason}" if permission.reason else ""
+            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
+        try:
+            result = await self.caller.call(tool, arguments, on_progress=listener.on_progress, meta=self.meta)
+        except ToolTimeoutError as error:
+            return CallOutcome("timeout", f"Error: {error}")
+        except ServerError as error:
+            return CallOutcome("error", f"Error: {error}")
+        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
+
+    async def _checked(
+        self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
+    ) -> ToolSpec | CallOutcome:
+        """Find the offered tool that is called and check the arguments; the outcome of a call that reaches no server."""
         if bridged and name in self.synthetic:
             return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
         if name in FINDING and self.refresh is not None:
@@ -236,46 +275,7 @@ class Dispatcher:
             wrong = await asyncio.to_thread(problems, tool, arguments, self.worker) if self.worker else ()
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
-        return await self._run_tool(tool, name, arguments, listener)
-
-    async def run_nested(self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener) -> CallOutcome:
-        """Run a call that a function of the notebook makes; it can call tools that the model was not offered.
-
-        Args:
-            tool: The tool.
-            arguments: The arguments.
-            listener: Told what happens in the call.
-        """
-        name = tool.wire_name
-        if tool.tool_name in self.view.blocked or tool.restriction == "task only":
-            return CallOutcome("error", await self._unavailable(name))
-        return await self._run_tool(tool, name, arguments, listener)
-
-    async def _run_tool(self, tool: ToolSpec, name: str, arguments: dict[str, Any], listener: CallListener) -> CallOutcome:
-        self.used.add(tool.tool_name)
-        if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
-            # Nothing is run, so nobody is asked.
-            listener.on_permission(Permission("mock", definition=tool.digest))
-            result = await self.mocks.answer(stub[0], tool, arguments)
-            request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
-            if isinstance(self.tape, Recorder):
-                # A replay without the stub gives the same answer.
-                self.tape.start("call", request).done(plain_result(result))
-            elif self.tape is not None:
-                self.tape.find("call", request)
-            return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
-        permission = await self.consent.permission(tool, arguments, listener.on_approval, self.on_notice)
-        listener.on_permission(permission)
-        if not permission.allowed:
-            reason = f" {permission.reason}" if permission.reason else ""
-            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
-        try:
-            result = await self.caller.call(tool, arguments, on_progress=listener.on_progress, meta=self.meta)
-        except ToolTimeoutError as error:
-            return CallOutcome("timeout", f"Error: {error}")
-        except ServerError as error:
-            return CallOutcome("error", f"Error: {error}")
-        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
+        return tool
 
     async def _unavailable(self, name: str) -> str:
         tool = self.view.catalog.get(name)

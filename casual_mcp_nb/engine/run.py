@@ -7,8 +7,8 @@
 2. `gate`, if the caller passed one, pauses here and may edit what the model has not read yet.
 3. The model is called (`_complete`); its response becomes the next message of the conversation. Without tool calls, the turn is
 over.
-4. `call_tools` runs the calls concurrently (see `Calls` and `Dispatcher`), adds the results to the conversation, and loads the
-   tools that a search found.
+4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
+   and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
 Everything that happens is emitted as an event; the trace of these events is the record of the turn.
@@ -58,7 +58,7 @@ from casual_mcp_nb.engine.before_model_call import (
 )
 from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
-from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
 from casual_mcp_nb.engine.events import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.results import DEFINITION as READ_ON
@@ -307,7 +307,8 @@ class Run:
             self._has_called = True
             if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
                 return
-            await self.call_tools(step, message.tool_calls)
+            calls = message.tool_calls
+            self._add_results(step, calls, await self._calls.run(step, calls, self._cut_answers.refusals(calls)))
         useful = self._calls.repeats.last_useful
         raise MaxIterationsError(
             f"The model was still calling tools after {self.limits.max_steps} steps."
@@ -392,11 +393,10 @@ class Run:
             return request
         return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
-    async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
-        """Run calls concurrently and add their results to the conversation, in the order of the calls."""
+    def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:
+        """Add the results of calls to the conversation, in the order of the calls, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
 
-        outcomes = await self._calls.run(step, calls, self._cut_answers.refusals(calls))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
             message = result_message(call.function.name, call.id, outcome.text, failed=failed, result=outcome.result)

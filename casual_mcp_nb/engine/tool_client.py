@@ -222,7 +222,7 @@ class ToolClient:
             nested.id,
             tool.tool_name,
             nested.arguments,
-            partial(dispatcher.run_nested, tool, nested.arguments),
+            partial(dispatcher.run, tool, nested.arguments),
             lambda *_: None,
             "tool",
             nested.depth,

@@ -79,15 +79,12 @@ class ComparisonService:
         return ShownComparison.of(self.last, shell) if shell else self.last
 
     async def _run(self, comparing: Comparing, blocks: bool) -> None:
-        async def work() -> None:
+        channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
+        async with self._questions.prompt_on(channel), self._turns.runner.apart():
             warm_up()
             await self._tools.view()
             await warmed_up()
             await comparing.run()
-
-        channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-        async with self._questions.prompt_on(channel):
-            await self._turns.runner.run_apart(work)
 
     @contextmanager
     def _shown(self, comparing: Comparing, progress: bool) -> Iterator[None]:

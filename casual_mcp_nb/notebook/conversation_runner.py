@@ -1,11 +1,12 @@
-"""Run the turns of a conversation, one at a time, and keep each of them, however it ends."""
+"""Keep the turns of a conversation, each of them, however it ends; one runs at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypedDict
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.answers import unloaded
@@ -18,7 +19,6 @@ from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError, shown
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
 
@@ -29,11 +29,23 @@ STOP_SECONDS = 5.0
 """How long to wait for a turn that is being stopped."""
 
 
+class InConversation(TypedDict):
+    """What a turn needs to know of the conversation that it is added to: arguments of `McpToolChat.run`."""
+
+    history: list[ChatMessage]
+    turn: Turn
+    before: Turn | None
+    on_event: Callable[[Event], None]
+    in_history: bool
+    asked_at: float
+    ahead: Callable[[], Awaitable[None]] | None
+
+
 class ConversationRunner:
-    """Keeps the turns of a conversation, and runs one at a time. Its coroutines run on the engine's loop.
+    """Keeps the turns of a conversation, of which one at a time runs. Its coroutines run on the engine's loop.
 
     Args:
-        chat: Runs the turns.
+        chat: Has the tools and the selection.
         observers: Are told of the events, and when the turns change.
         saver: Saves the conversation.
 
@@ -75,24 +87,21 @@ class ConversationRunner:
         """The combined stats of all turns."""
         return sum((turn.stats for turn in self.turns), ChatStats())
 
-    async def run_turn(
-        self,
-        turn: Turn,
-        begin: Callable[[], Awaitable[Sequence[ChatMessage]]],
-        options: TurnOptions,
-        on_event: Callable[[Event], None] | None = None,
-        index: int | None = None,
-        recorded: Turn | None = None,
-    ) -> Turn:
-        """Run one turn to its end, see `McpToolChat.run`. A stop or a close ends it early; it is then returned as it is.
+    @asynccontextmanager
+    async def adding(
+        self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
+    ) -> AsyncIterator[InConversation]:
+        """Add a turn that the body runs to the conversation, and save it as it grows; no other can run meanwhile.
+
+        A stop or a close ends the body early; the turn is then as it is.
 
         Args:
             turn: The turn whose trace takes the events.
-            begin: Prepares everything, and returns the messages that the person adds.
-            options: The options of this turn.
             on_event: Called with each event after it was recorded.
             index: The turn replaces the one at this index and all after it; None adds it at the end.
-            recorded: The steps that it begins with, see `recorded_steps`.
+
+        Yields:
+            What the engine needs to know of the conversation.
 
         Raises:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
@@ -101,7 +110,6 @@ class ConversationRunner:
         asked_at = time.monotonic()
         await self._acquire()
         turns, saved = self.turns, self.saver.current
-        history = [message for earlier in turns[:index] for message in earlier.messages]
 
         def record(event: Event) -> None:
             if isinstance(event, TurnStarted):
@@ -113,39 +121,34 @@ class ConversationRunner:
             if on_event is not None:
                 on_event(event)
 
+        earlier = turns[:index]
         try:
-            before = turns[:index][-1] if turns[:index] else None
-            ran = await self._chat.run(
-                await begin(),
-                options,
-                history=history,
-                turn=turn,
-                before=before,
-                on_event=record,
-                recorded=recorded,
-                in_history=True,
-                asked_at=asked_at,
-                ahead=saved.store.written if saved is not None else None,
-            )
+            yield {
+                "history": [message for each in earlier for message in each.messages],
+                "turn": turn,
+                "before": earlier[-1] if earlier else None,
+                "on_event": record,
+                "in_history": True,
+                "asked_at": asked_at,
+                "ahead": saved.store.written if saved is not None else None,
+            }
             if saved is not None:
                 await saved.store.written()
-            return ran
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise
             if not turn.trace.of(TurnStarted):
                 self.check_open()
                 raise UsageError("The turn was stopped before it began; nothing was sent.") from None
-            return turn
         finally:
             self._running = self._stopped = None
             self._observers.changes.notify()
 
-    async def run_apart(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work that adds nothing to the conversation; no turn can run meanwhile. A stop or a close ends it early.
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[None]:
+        """Let the body do work that adds nothing to the conversation; no turn can run meanwhile.
 
-        Args:
-            work: The work.
+        A stop or a close ends the body early.
 
         Raises:
             UsageError: A turn is running.
@@ -153,7 +156,7 @@ class ConversationRunner:
         """
         await self._acquire()
         try:
-            await work()
+            yield
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

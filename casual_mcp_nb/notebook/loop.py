@@ -196,7 +196,7 @@ class EngineThread:
         self._blocking = threading.Lock()
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="casual-mcp-engine", daemon=True)
         self._thread.start()
 
     @property
@@ -218,10 +218,6 @@ class EngineThread:
         if self.inherited:
             raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Open a new session here, in the child.")
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
     def submit(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> tuple[Future[T], threading.Event]:
         """Start `work` on the loop.
 
@@ -238,16 +234,28 @@ class EngineThread:
         if self.inherited:
             work.close()
         self.check_process()
-        ended = threading.Event()
+        future, ended = Future[T](), threading.Event()
+        context = contextvars.copy_context()
+        context.run(CALLER.set, caller)
 
-        async def tracked() -> T:
-            CALLER.set(caller)
-            try:
-                return await work
-            finally:
-                ended.set()
+        def end(task: asyncio.Task[T]) -> None:
+            ended.set()
+            if task.cancelled():
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                return
+            if (error := task.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
 
-        return asyncio.run_coroutine_threadsafe(tracked(), self._loop), ended
+        def start() -> None:
+            task = self._loop.create_task(work, context=context)
+            task.add_done_callback(end)
+            future.add_done_callback(lambda _: future.cancelled() and self._loop.call_soon_threadsafe(task.cancel))
+
+        self._loop.call_soon_threadsafe(start)
+        return future, ended
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.

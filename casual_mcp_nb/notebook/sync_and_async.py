@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -34,18 +35,15 @@ class _Handover(Generic[T]):
     def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
         self.work = work
 
-    def __await__(self) -> Generator[_Handover[T], T, T]:
-        return (yield self)
 
-
-async def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
-    """Have the engine thread do some work; only in coroutines that `run` or `wait` drives.
+@types.coroutine
+def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
+    """Have the engine thread do some work; to be awaited only in coroutines that `run` or `wait` drives.
 
     Args:
         work: Returns the coroutine for the engine; its argument says whether the caller blocks meanwhile.
     """
-    handover: _Handover[T] = _Handover(work)
-    return await handover
+    return (yield _Handover(work))
 
 
 def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:

@@ -450,7 +450,7 @@ class TurnService:
         attach: Any = None,
         recorded: Turn | None = None,
     ) -> Turn:
-        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.run_turn`.
+        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
 
         This is where all ways to start a turn meet, on the engine's loop.
 
@@ -464,15 +464,12 @@ class TurnService:
             attach: Resources and prompts to add, see `ResourceService.with_attachments`.
             recorded: The steps that it begins with, see `recorded_steps`.
         """
-
-        async def begin() -> Sequence[ChatMessage]:
+        async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
             warm_up()
             await self._tools.view()
             await warmed_up()
-            return await self._resources.with_attachments(as_messages(prompt), attach)
-
-        async with self._questions.prompt_on(channel):
-            turn = await self.runner.run_turn(turn, begin, options, on_event, index, recorded)
+            messages = await self._resources.with_attachments(as_messages(prompt), attach)
+            await self._chat.run(messages, options, recorded=recorded, **within)
         tape, error = self._chat.tape, turn.exception
         if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
             error.raised = True

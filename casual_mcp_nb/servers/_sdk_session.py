@@ -190,8 +190,11 @@ class _TolerantSession(ClientSession):
         self.on_discover_failure("silent")
         raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
 
+    send_call = ClientSession.call_tool
+    """The SDK's own method. fastmcp would add a span to that of the SDK, which also passes the trace on."""
+
     async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
-        """Send the request, unless `TolerantClient.call_tool_mcp` has the answer to it already."""
+        """Send the request for fastmcp, unless its answer is there already."""
         answer, self.first_answer = self.first_answer, None
         return await super().call_tool(*args, **kwargs) if answer is None else answer
 
@@ -363,33 +366,6 @@ class TolerantClient(Client[Any]):
 
     def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         return coro
-
-    async def call_tool_mcp(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        progress_handler: Any = None,
-        timeout: Any = None,  # noqa: ASYNC109 (as the base class has it)
-        meta: dict[str, Any] | None = None,
-    ) -> mcp_types.CallToolResult:
-        """Call a tool without fastmcp's span around that of the SDK, which also passes the trace on.
-
-        Only what is not a result is left to fastmcp: the questions of a server, and the results of extensions.
-
-        Args:
-            name: The tool's name.
-            arguments: Its arguments.
-            progress_handler: Called with each report of progress.
-            timeout: As the base class has it.
-            meta: Metadata for the server.
-        """
-        session: Any = self.session
-        request = {"progress_callback": progress_handler, "meta": meta, "read_timeout_seconds": timeout}
-        answer = await session.call_tool(name, arguments, allow_input_required=True, allow_claimed=True, **request)
-        if isinstance(answer, mcp_types.CallToolResult):
-            return answer
-        session.first_answer = answer
-        return await super().call_tool_mcp(name, arguments, progress_handler, timeout, meta)
 
 
 class TolerantTransport(ClientTransport):

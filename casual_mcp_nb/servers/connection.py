@@ -27,7 +27,7 @@ from casual_mcp_nb.servers.lifecycle import Hooks, Lifecycle, StartSlots
 from casual_mcp_nb.servers.logs import LogBuffer, MessageLog, keep_out_of_log, logger
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.running_calls import CallDeadlines, CallLimits, OnProgress
-from casual_mcp_nb.servers.tool_calls import OutputCheck, ServerCalls
+from casual_mcp_nb.servers.tool_calls import CallRepeatable, OutputCheck, ServerCalls
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -411,7 +411,11 @@ class Connection:
         arguments = dict(arguments)
         if is_too_deep(arguments):
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
-        return await self._calls.run(name, arguments, on_progress, meta)
+        try:
+            return await self._calls.run(name, arguments, on_progress, meta)
+        except CallRepeatable:
+            pass
+        return await self._calls.run(name, arguments, on_progress, meta, again=True)
 
     def _repeatable(self, name: str) -> bool:
         """Check whether a call that failed at its question may be repeated: everything it did before is done twice."""

@@ -86,12 +86,8 @@ class OutputCheck:
         return f"The structured content does not fit the tool's own output schema: {reason}", True
 
 
-class _SessionForgotten(Exception):
-    """The server no longer knows the session, so it has not run the call."""
-
-
-class _QuestionFailed(Exception):
-    """The call ended at a question that the server can only ask after the older handshake."""
+class CallRepeatable(Exception):
+    """A call may be made again: its server had forgotten the session, or can ask its question after the older handshake."""
 
 
 @dataclass
@@ -125,20 +121,6 @@ class ServerCalls:
     repeatable: Callable[[str], bool] = lambda name: True
 
     async def run(
-        self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
-    ) -> ToolResult:
-        """Call a tool once, or a second time if the server lost the session or could not ask; see `Connection.call`."""
-        try:
-            return await self._run_once(name, arguments, on_progress, meta)
-        except _SessionForgotten:
-            pass
-        except _QuestionFailed:
-            if self.deadlines:
-                # To reconnect would end the other calls that run.
-                await self.deadlines.until_empty()
-        return await self._run_once(name, arguments, on_progress, meta, again=True)
-
-    async def _run_once(
         self,
         name: str,
         arguments: dict[str, Any],
@@ -146,6 +128,19 @@ class ServerCalls:
         meta: Mapping[str, Any] | None,
         again: bool = False,
     ) -> ToolResult:
+        """Call a tool once, see `Connection.call`.
+
+        Args:
+            name: The tool's own name.
+            arguments: Its arguments.
+            on_progress: Called with each report of progress.
+            meta: Metadata for the server.
+            again: Whether this repeats a call, and so is not repeated.
+
+        Raises:
+            CallRepeatable: It failed in a way after which it may be called again, now.
+            ServerError: It failed.
+        """
         if self.lifecycle.mode_change_pending and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
@@ -153,6 +148,8 @@ class ServerCalls:
         session = lifecycle.session if lifecycle.alive else None
         if session is None:
             session = await lifecycle.ensure()
+        from mcp_types import CallToolResult
+
         start = asyncio.get_running_loop().time()
         try:
             with CallDeadline(self.limits, self.deadlines) as deadline:
@@ -162,15 +159,20 @@ class ServerCalls:
                     if on_progress is not None:
                         on_progress(progress, total, session.context.redact(message) if message else message)
 
+                client: Any = session.client
                 given: dict[str, Any] = {"name": name, "arguments": arguments, "meta": dict(meta) if meta else None}
+                request = {**given, "progress_callback": reset_and_report}
                 forwarded = forwarded_to(self.server, name) if session.modern else None
                 if forwarded is not None:
-                    call = session.client.session.call_tool
-                    raw = await forwarded.send(call, self.redact, **given, progress_callback=reset_and_report)
+                    raw = await forwarded.send(client.session.send_call, self.redact, **request)
                     if raw is None:
                         return ToolResult()
                 else:
-                    raw = await session.client.call_tool_mcp(**given, progress_handler=reset_and_report)
+                    raw = await client.session.send_call(**request, allow_input_required=True, allow_claimed=True)
+                    if not isinstance(raw, CallToolResult):
+                        # fastmcp answers a server's questions, and reads the results of extensions.
+                        client.session.first_answer = raw
+                        raw = await client.call_tool_mcp(**given, progress_handler=reset_and_report)
         except CallTimeout as limit:
             stray = session.stray_output if session.strayed_at >= start else None
             stalled = session.context.lines.stalled if session.context.lines else None
@@ -181,9 +183,9 @@ class ServerCalls:
         except Exception as error:
             if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
                 session.give_up()
-                raise _SessionForgotten from None
+                raise CallRepeatable from None
             if not again:
-                self._check_question(name, [root_cause(error, self.secrets)], session)
+                await self._check_question(name, [root_cause(error, self.secrets)], session)
             failure = await self._failure(name, error, session, start)
         else:
             result = await self._converted(raw, session.output_schema(name))
@@ -191,7 +193,7 @@ class ServerCalls:
                 return result
             texts = [part.text for part in result.content]
             if not again:
-                self._check_question(name, texts, session)
+                await self._check_question(name, texts, session)
             advice = self._advice(texts, session)
             return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
         # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
@@ -224,7 +226,7 @@ class ServerCalls:
             await session.context.stderr.wait_end(0.3)
         return died_error(self.server, tool, reason, session.stderr_tail)
 
-    def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
+    async def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
         """Have the call repeated after the older handshake, if its question needs that."""
         if self.handlers.elicitation is None or not self.repeatable(tool):
             return
@@ -232,7 +234,10 @@ class ServerCalls:
         if cannot_ask(texts, version) and self.lifecycle.request_legacy_mode():
             text = f"Tool {shown(tool)} asks a question, which this server cannot do on a connection of protocol {version}."
             self.handlers.warn(self.server, f"{text} It is connected by the older handshake, and the tool is called again.")
-            raise _QuestionFailed from None
+            if self.deadlines:
+                # To reconnect would end the other calls that run.
+                await self.deadlines.until_empty()
+            raise CallRepeatable from None
 
     def _advice(self, texts: Iterable[str], session: McpSession) -> str:
         """Choose advice for a call that failed with these messages, if the protocol version was the cause."""

@@ -133,7 +133,8 @@ def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> 
         except (NameError, SyntaxError):
             # Made in the function, such as a coroutine that it was given.
             target = None
-        if not inspect.iscoroutinefunction(target) or not target.__module__.startswith("casual_mcp_nb"):
+        ours = inspect.iscoroutinefunction(target) and target.__module__.startswith("casual_mcp_nb")
+        if not ours and target is not on_engine:
             yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
         else:
             yield from awaited_outside_the_engine(target, getattr(target, "__self__", owner), seen)
