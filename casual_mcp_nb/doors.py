@@ -26,7 +26,7 @@ WAYS = (
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
     ("%mcp new", "session.new_conversation()", ""),
     ("%mcp add {}", 'session.add_server("{0}", "{0}")', ""),
-    ("%mcp trust --accept", "session.trust().accept()", "--trust"),
+    ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
 )
 """The same in a notebook, in Python, and in a shell, where it is empty if there is no such command."""

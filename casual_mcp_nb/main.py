@@ -142,7 +142,7 @@ def _tell(turns: Any, has_token: bool) -> None:
 
 
 def _require_trust(config: Config) -> None:
-    from casual_mcp_nb.notebook.starting import TRUST_VARIABLE, TrustGate
+    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
 
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
         raise TrustRequiredError(

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from dataclasses import replace
@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.cassettes.state import MATCH_ON
 from casual_mcp_nb.engine.signatures import spelled_out
@@ -57,13 +57,10 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.status import (
-        Clients,
         Manifest,
-        Models,
         Servers,
         ServerStatus,
         SessionStatus,
-        SystemPrompt,
         Tools,
         ToolSets,
     )
@@ -71,10 +68,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
     from casual_mcp_nb.cassettes.state import CassetteMode, CassetteState, MatchOn
     from casual_mcp_nb.config.quick import ServerLike
-    from casual_mcp_nb.config.trust import Trust
-    from casual_mcp_nb.conversation.audit import Audit, DirectCalls
+    from casual_mcp_nb.conversation.audit import DirectCalls
     from casual_mcp_nb.conversation.conversation import Conversation, StoredConversations
-    from casual_mcp_nb.conversation.event import Event, Notice
+    from casual_mcp_nb.conversation.event import Event
     from casual_mcp_nb.conversation.plan import PlannedCalls
     from casual_mcp_nb.conversation.stats import ChatStats
     from casual_mcp_nb.conversation.step import ToolCall
@@ -86,7 +82,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
     from casual_mcp_nb.experiments.results import Case, Comparison, Evaluation, Lint
     from casual_mcp_nb.notebook.cassettes import CassetteInUse
+    from casual_mcp_nb.notebook.consent import SessionConsent
     from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
     from casual_mcp_nb.notebook.resource_service import Readable
     from casual_mcp_nb.notebook.saving import StoreLike
@@ -104,7 +102,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="BaseModel")
 
 
-class Session(Displayable):
+class Session(Checked, Displayable):
     """MCP servers, models and one conversation, for a notebook or a script.
 
     Every method that takes time blocks; its `_async` variant is awaited instead. Both run on the
@@ -124,7 +122,7 @@ class Session(Displayable):
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
             change, and only your own answer accepts a config file; the config's `strict` does the same.
-        trust: Whether to start what a config file names although you have not accepted it, see `trust`.
+        trust: Whether to start what a config file names although you have not accepted it, see `session.consent.trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
         store: The file in which conversations are saved, or a `ConversationStore`; None saves nothing. The default is what
             `MCP_STORE` in the environment (a file, or `off`) or the config's `store` says, and where they say nothing, a file
@@ -147,7 +145,7 @@ class Session(Displayable):
         UnknownNameError: `approval` names a server that does not exist.
     """
 
-    _initialized = False
+    _kind = "a session"
 
     def __init__(
         self,
@@ -169,14 +167,15 @@ class Session(Displayable):
         from casual_mcp_nb.engine.events import Observers
         from casual_mcp_nb.notebook.cassettes import CassetteService
         from casual_mcp_nb.notebook.comparing import ComparisonService
+        from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
         from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
         from casual_mcp_nb.notebook.log import show_log
         from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread
+        from casual_mcp_nb.notebook.models import SessionModels
         from casual_mcp_nb.notebook.prompts import Questions
         from casual_mcp_nb.notebook.resource_service import ResourceService
         from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
-        from casual_mcp_nb.notebook.starting import TrustGate
         from casual_mcp_nb.notebook.tool_service import ToolService
         from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 
@@ -214,18 +213,20 @@ class Session(Displayable):
         self._chat.consent.how_to_allow = lambda tool: questions.how_to_allow(tool)
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
         self._runner = runner = ConversationRunner(self._chat, self.observers, ConversationSaver(store_of(store, self.config)))
+        gate = TrustGate(
+            self.config,
+            trusted=trust,
+            strict=strict or self.config.strict,
+            on_change=self.observers.changes.notify,
+        )
+        self._consent = SessionConsent(self._chat, gate, self.questions)
         self.tool_service = ToolService(
             self._chat,
             self.config,
             self.engine,
             self.observers,
             self.questions,
-            gate=TrustGate(
-                self.config,
-                trusted=trust,
-                strict=strict or self.config.strict,
-                on_change=self.observers.changes.notify,
-            ),
+            gate=gate,
             check_open=self._runner.check_open,
             quiet=quiet,
         )
@@ -242,6 +243,7 @@ class Session(Displayable):
             self.questions,
             self.observers,
         )
+        self._models = SessionModels(self._chat, self.config, self.engine, self.tool_service, self.turn_service)
         self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
         turns = self.turn_service
         self.cassettes = CassetteService(self._chat, self.config, self.observers, lambda: turns.head, runner.check_free)
@@ -249,22 +251,8 @@ class Session(Displayable):
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
-        self._initialized = True
-
-    if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            # A subclass may add attributes.
-            if self._initialized and type(self) is Session and not name.startswith("_"):
-                self._check_attribute(name)
-            super().__setattr__(name, value)
-
-    def _check_attribute(self, name: str) -> None:
-        from casual_mcp_nb.errors import UnknownNameError
-
-        if name not in self.__dict__ and not hasattr(type(self), name):
-            settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
-            raise UnknownNameError("attribute of a session", name, settable)
+        # A subclass may add attributes.
+        self._complete = type(self) is Session
 
     @classmethod
     def from_config(
@@ -459,7 +447,7 @@ class Session(Displayable):
         Raises:
             UnknownNameError: There is no such server.
         """
-        return await self._on_engine(self.tool_service.reconnect(name))
+        return await self.tool_service.run_shown(self.tool_service.reconnect(name))
 
     reconnect_async = awaited(reconnect)
 
@@ -480,7 +468,7 @@ class Session(Displayable):
             ConfigError: The entry is wrong.
         """
         try:
-            return await self._on_engine(self.tool_service.add_server(spec, name))
+            return await self.tool_service.run_shown(self.tool_service.add_server(spec, name))
         finally:
             # A traceback that shows the values of variables would show what is in it.
             del spec
@@ -729,15 +717,6 @@ class Session(Displayable):
         self.turn_service.context = values
 
     @property
-    def step_mode(self) -> bool:
-        """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
-        return self.questions.step_mode
-
-    @step_mode.setter
-    def step_mode(self, on: bool) -> None:
-        self.questions.step_mode = on
-
-    @property
     def selection(self) -> Selection:
         """What the model sees. Assign to its fields; a change takes effect with the next turn."""
         return self.tool_service.selection
@@ -775,44 +754,15 @@ class Session(Displayable):
         """The tools whose definition a server has changed, with old and new text, unless the change was accepted."""
         return self.tool_service.changed_tools
 
-    def accept_change(self, name: str | ToolName) -> None:
-        """Accept the current definition of a changed tool; with `pin_tools` it is offered again from the next turn on.
-
-        Args:
-            name: The tool, by any name that the catalog resolves.
-
-        Raises:
-            UnknownNameError: There is no such tool, or it has not changed.
-        """
-        self.tool_service.accept_change(name)
+    @property
+    def consent(self) -> SessionConsent:
+        """What is asked of you before it is done, and the record of what was done."""
+        return self._consent
 
     @property
-    def models(self) -> Models:
-        """The models of the config."""
-        from casual_mcp_nb.notebook.status import models_of
-
-        return models_of(self.config, self.model)
-
-    @property
-    def clients(self) -> Clients:
-        """The clients of the config, and whether the key of each is set."""
-        from casual_mcp_nb.notebook.status import clients_of
-
-        return clients_of(self.config)
-
-    def list_templates(self) -> list[str]:
-        """List the names of the prompt templates that can be used."""
-        return self._chat.templates.names()
-
-    @property
-    def approval_problems(self) -> tuple[Notice, ...]:
-        """The tools that an approval policy names but that their servers, as far as they are connected, do not have."""
-        return tuple(self._chat.consent.unknown_tools())
-
-    @property
-    def exclusion_problems(self) -> tuple[Notice, ...]:
-        """The tools that `include_tools` or `exclude_tools` name but that their servers, if connected, do not have."""
-        return self._chat.tools.exclusions.notices(self._chat.catalog)
+    def models(self) -> SessionModels:
+        """The models of the config, their clients and templates."""
+        return self._models
 
     @property
     def status(self) -> SessionStatus:
@@ -840,7 +790,7 @@ class Session(Displayable):
         Raises:
             UsageError: `k` is less than 1.
         """
-        return await self._on_engine(self.tool_service.search(query, k, server, all_tools=all_tools))
+        return await self.tool_service.run_shown(self.tool_service.search(query, k, server, all_tools=all_tools))
 
     search_async = awaited(search)
 
@@ -859,7 +809,7 @@ class Session(Displayable):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (await self._on_engine(self.tool_service.call(name, arguments))).call
+        return (await self.tool_service.run_shown(self.tool_service.call(name, arguments))).call
 
     call_tool_async = awaited(call_tool)
 
@@ -867,29 +817,6 @@ class Session(Displayable):
     def calls(self) -> DirectCalls:
         """The last calls that you made yourself, here or in the explorer, the newest first."""
         return self.tool_service.calls.list()
-
-    @property
-    def audit(self) -> Audit:
-        """Every call of a tool in this session, oldest first: who made and who allowed it, and how it ended.
-
-        Has no arguments and no results, only their lengths. `undo` and a new conversation leave it as it is; the last 10,000
-        calls are kept. `session.audit.save("audit.jsonl")` writes it to a file.
-        """
-        return self.tool_service.audit
-
-    def trust(self) -> Trust:
-        """Return what the config would start and where keys would go; starts nothing.
-
-        A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
-        address, the names of variables or headers, or a folder in it has changed. `session.trust().accept()` accepts it without
-        the question. Configs made in Python, bundled servers and `add_server` do not ask.
-
-        Returns:
-            Each server with its complete command, folder, address and the names of its variables and headers; each client with
-            its address and the name of the variable that its key comes from; marked with what is new or has changed. Never a
-            value of a secret.
-        """
-        return self.tool_service.trust()
 
     @property
     def resources(self) -> Resources:
@@ -903,7 +830,7 @@ class Session(Displayable):
         Returns:
             All of them. A server that could not list its own is in `problems`.
         """
-        return await self._on_engine(self.resource_service.resources())
+        return await self.tool_service.run_shown(self.resource_service.resources())
 
     list_resources_async = awaited(list_resources)
 
@@ -919,7 +846,7 @@ class Session(Displayable):
         Returns:
             All of them. A server that could not list its own is in `problems`.
         """
-        return await self._on_engine(self.resource_service.prompts())
+        return await self.tool_service.run_shown(self.resource_service.prompts())
 
     list_prompts_async = awaited(list_prompts)
 
@@ -941,7 +868,7 @@ class Session(Displayable):
             UsageError: A parameter is missing, or it is not clear which server is meant.
             ResourceError: The server did not give it.
         """
-        return await self._on_engine(self.resource_service.read(what, server, parameters))
+        return await self.tool_service.run_shown(self.resource_service.read(what, server, parameters))
 
     read_async = awaited(read)
 
@@ -958,7 +885,7 @@ class Session(Displayable):
             UsageError: A required argument is missing.
             ResourceError: The server did not give it.
         """
-        return await self._on_engine(self.resource_service.prompt(name, arguments))
+        return await self.tool_service.run_shown(self.resource_service.prompt(name, arguments))
 
     prompt_async = awaited(prompt)
 
@@ -979,7 +906,7 @@ class Session(Displayable):
             UnknownNameError: There is no such prompt, template or argument.
             ResourceError: The server did not answer.
         """
-        return await self._on_engine(self.resource_service.complete(name, argument, text, others))
+        return await self.tool_service.run_shown(self.resource_service.complete(name, argument, text, others))
 
     complete_async = awaited(complete)
 
@@ -995,7 +922,7 @@ class Session(Displayable):
             UnknownNameError: There is no such resource.
             ResourceError: The server does not report changes of it.
         """
-        return await self._on_engine(self.resource_service.subscribe(what, server))
+        return await self.tool_service.run_shown(self.resource_service.subscribe(what, server))
 
     subscribe_async = awaited(subscribe)
 
@@ -1011,7 +938,7 @@ class Session(Displayable):
             UnknownNameError: There is no such resource.
             ResourceError: The server did not answer.
         """
-        return await self._on_engine(self.resource_service.unsubscribe(what, server))
+        return await self.tool_service.run_shown(self.resource_service.unsubscribe(what, server))
 
     unsubscribe_async = awaited(unsubscribe)
 
@@ -1093,7 +1020,7 @@ class Session(Displayable):
             UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
         """
         work = self.tool_service.evaluate(cases, strategies, k=k, executor=executor, progress=progress)
-        return await self._on_engine(work)
+        return await self.tool_service.run_shown(work)
 
     evaluate_async = awaited(evaluate)
 
@@ -1180,7 +1107,7 @@ class Session(Displayable):
         Returns:
             A finding for each problem that the authors of the servers should fix.
         """
-        return await self._on_engine(self.tool_service.lint())
+        return await self.tool_service.run_shown(self.tool_service.lint())
 
     lint_async = awaited(lint)
 
@@ -1208,8 +1135,8 @@ class Session(Displayable):
             mock: Stubs that answer in place of tools in this turn, by tool as in `mock`; they come before those of the session.
             context: Values for the parameters of your own functions that have their names or are marked with `Inject`; no model
                 and no record gets them. They come on top of the session's `context`.
-            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
-                session's `step_mode`.
+            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for
+                `session.consent.step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for `read`,
                 links, or what `read` and `prompt` returned. They are sent as a message before it, each marked with its server,
                 and cut where they are longer than the config's `tool_results.max_tokens`.
@@ -1463,21 +1390,6 @@ class Session(Displayable):
 
     extract_async = awaited(extract)
 
-    @blocking
-    async def preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
-        """Return the system prompt that the next turn would send. Connects if needed; no model is called.
-
-        Args:
-            template: Name of a template; None for the session's own system prompt, or the model's template.
-            variables: Additional variables for it.
-
-        Raises:
-            TemplateError: The template does not exist, or fails.
-        """
-        return await self._on_engine(self.turn_service.preview(template, variables))
-
-    preview_async = awaited(preview)
-
     def new_conversation(self, *, private: bool = False) -> None:
         """Start a new conversation: no turns, no discovered tools, no approvals, no `context`. The selection stays.
 
@@ -1726,8 +1638,7 @@ class Session(Displayable):
             return ToolDoctor(self._chat, self.config, view, turns, found, self.model, query).diagnose(name)
         if query is not None:
             raise UsageError("Which tool should the query find?", hint='For example: session.doctor("math:add", query="sum").')
-        notices = (*self.approval_problems, *self.exclusion_problems)
-        return diagnose(self.config, self.servers, self.list_templates(), notices, self.budget)
+        return diagnose(self.config, self.servers, self.models.templates(), self.consent.problems, self.budget)
 
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
@@ -1815,18 +1726,6 @@ class Session(Displayable):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)
-
-    async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine thread do work for which servers may have to start, which is shown."""
-        from casual_mcp_nb.errors import TrustRequiredError
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
-
-        try:
-            with self.tool_service.start_shown():
-                return await on_engine(lambda _: work)
-        except TrustRequiredError:
-            work.close()
-            raise
 
     def _kept(self, started: Future[Turn]) -> Future[Turn]:
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""

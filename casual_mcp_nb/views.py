@@ -13,7 +13,7 @@ from functools import cache, partial, singledispatch
 from typing import Any, Literal
 
 from casual_mcp_nb.base.diagnosis import Diagnosis, Help, HostAudit, ServerDiagnosis, ToolDiagnosis
-from casual_mcp_nb.base.displayable import Detail
+from casual_mcp_nb.base.displayable import Detail, Namespace
 from casual_mcp_nb.base.mcp import (
     Completions,
     Messages,
@@ -32,6 +32,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.service import ServedAddresses, ServedTools, ServiceStatus
 from casual_mcp_nb.base.status import (
     Clients,
+    ConsentStatus,
     ExplorerSnapshot,
     Manifest,
     Models,
@@ -78,6 +79,7 @@ from casual_mcp_nb.experiments.views import comparison_view, evaluation_view, li
 from casual_mcp_nb.notebook.views import (
     calls_view,
     clients_view,
+    consent_view,
     diagnosis_view,
     exploration_view,
     help_view,
@@ -240,6 +242,8 @@ view_of.register(PlannedCall, planned_call_view)
 view_of.register(PlannedCalls, plan_view)
 view_of.register(Conversation, conversation_view)
 view_of.register(Clients, clients_view)
+view_of.register(ConsentStatus, consent_view)
+view_of.register(Namespace, lambda namespace, limits: view_of(namespace.now, limits))
 view_of.register(Selection, selection_view)
 view_of.register(SystemPrompt, system_prompt_view)
 view_of.register(Diagnosis, diagnosis_view)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+
+from casual_mcp_nb.errors import UnknownNameError
 
 
 def count(value: int, singular: str) -> str:
@@ -127,3 +129,78 @@ class DisplayableMapping(Mapping[str, T], Displayable):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+class Checked:
+    """Has only the attributes that its class knows: a misspelt one cannot be assigned, once `_complete` is set."""
+
+    _complete = False
+
+    if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if self._complete and not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
+                settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
+                raise UnknownNameError(f"attribute of {self._kind}", name, settable)
+            super().__setattr__(name, value)
+
+    @property
+    def _kind(self) -> str:
+        """What it is, in words."""
+        return f"a {type(self).__name__.lower()}"
+
+
+class Namespace(Checked, Displayable):
+    """A part of a session: what is done with one kind of thing. It shows its present state, which it reads when it is asked."""
+
+    @property
+    @abstractmethod
+    def now(self) -> Displayable:
+        """The state as a value, which stays as it is."""
+
+    @property
+    def _kind(self) -> str:
+        return f"session.{type(self).__name__.removeprefix('Session').lower()}"
+
+    def __repr__(self) -> str:
+        return repr(self.now)
+
+
+class NamespaceList(Namespace, Sequence[T]):
+    """A part of a session that lists something."""
+
+    @property
+    @abstractmethod
+    def now(self) -> DisplayableList[T]:
+        """The list as a value, which stays as it is."""
+
+    @overload
+    def __getitem__(self, key: int) -> T: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[T]: ...
+    def __getitem__(self, key: int | slice) -> T | Sequence[T]:
+        return self.now[key]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.now)
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+
+class NamespaceMapping(Namespace, Mapping[str, T]):
+    """A part of a session that has something by name."""
+
+    @property
+    @abstractmethod
+    def now(self) -> DisplayableMapping[T]:
+        """The mapping as a value, which stays as it is."""
+
+    def __getitem__(self, name: str) -> T:
+        return self.now[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.now)
+
+    def __len__(self) -> int:
+        return len(self.now)

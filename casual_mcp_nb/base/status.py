@@ -320,6 +320,27 @@ class SystemPrompt(Displayable):
 
 
 @dataclass(frozen=True)
+class ConsentStatus(Displayable):
+    """What a session may do, and what it asks first.
+
+    Args:
+        accepted: Whether its servers may start; where not, the first of them that would start asks.
+        strict: Whether every call asks unless its policy was set to `never`.
+        step_mode: Whether turns pause before each model call.
+        calls: How many calls there were.
+        changed: The tools whose definition a server has changed, unless the change was accepted.
+        problems: Names of tools in the config that do not exist.
+    """
+
+    accepted: bool
+    strict: bool = False
+    step_mode: bool = False
+    calls: int = 0
+    changed: tuple[ToolName, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SessionStatus(Displayable):
     """An overview of a session.
 

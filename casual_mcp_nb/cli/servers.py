@@ -30,7 +30,7 @@ def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     Args:
         json: Write JSON.
     """
-    from casual_mcp_nb.notebook.status import models_of
+    from casual_mcp_nb.notebook.models import models_of
 
     config = source.load()
     rows = models_of(config, next(iter(config.models), None))
@@ -46,7 +46,7 @@ def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     Args:
         json: Write JSON.
     """
-    from casual_mcp_nb.notebook.status import clients_of
+    from casual_mcp_nb.notebook.models import clients_of
 
     rows = clients_of(source.load())
     if json:

@@ -80,7 +80,7 @@ class Source:
         session = Session(config or self.load(), trust=self.trust, quiet=True, approval=approval)
         session.questions.how_to_allow = _allowed_by_option
         try:
-            report = session.trust()
+            report = session.consent.trust()
             if starts and report.required:
                 _ask_for_trust(report)
             yield session

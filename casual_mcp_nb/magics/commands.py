@@ -256,7 +256,7 @@ def stop(session: Session, line: str) -> Any:
 
 def preview(session: Session, line: str) -> Any:
     """Show the system prompt."""
-    return session.preview(one_word("preview", line, "template") if line else None)
+    return session.models.preview(one_word("preview", line, "template") if line else None)
 
 
 def export(session: Session, line: str) -> Any:
@@ -448,8 +448,8 @@ def trust(session: Session, line: str) -> Any:
     if line:
         if line != "--accept":
             raise UsageError("%mcp trust takes only --accept.")
-        session.trust().accept()
-    return session.trust()
+        session.consent.trust().accept()
+    return session.consent.trust()
 
 
 def _messages(session: Session, line: str) -> Any:
@@ -512,7 +512,7 @@ COMMANDS: dict[str, Command] = {
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
-    "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
+    "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.models.clients),
     "budget": Command(_LOOK, "what a turn and ten turns cost, estimated", run=lambda session, _: session.budget),
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),

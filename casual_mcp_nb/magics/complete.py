@@ -118,7 +118,7 @@ class Names:
             doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
             tool_sets=list(session.config.tool_sets),
             models=list(session.config.models),
-            templates=[name.removesuffix(".j2") for name in session.list_templates()],
+            templates=[name.removesuffix(".j2") for name in session.models.templates()],
             variables=own,
             cases=sorted(path.name for path in Path.cwd().glob("*.jsonl")),
         )

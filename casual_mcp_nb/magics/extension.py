@@ -175,7 +175,7 @@ class McpMagics(Magics):
         def make() -> Session:
             # The person wrote it in the cell.
             session = Session.from_config(path, trust=True)
-            report = session.trust()
+            report = session.consent.trust()
             if any(entry.state in ("new", "changed") for entry in report):
                 with suppress(UsageError):
                     report.accept()
@@ -188,12 +188,12 @@ class McpMagics(Magics):
         words = words_of(line)
         paths = [word for word in words if word not in ("--overwrite", "--trust")]
         if not words:
-            return self._session().audit
+            return self._session().consent.audit
         if len(paths) != 1:
             hint = "For example: %mcp audit audit.jsonl, or %mcp audit ~/.cursor/mcp.json"
             raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
         if paths[0].endswith(".jsonl"):
-            return self._session().audit.save(paths[0], overwrite="--overwrite" in words)
+            return self._session().consent.audit.save(paths[0], overwrite="--overwrite" in words)
         from casual_mcp_nb.session import Session
 
         return Session.audit_host(paths[0], trust="--trust" in words)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
-from casual_mcp_nb.base.config import ClientConfig, Config, ToolSetConfig
+from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.diagnosis import HostAudit, ServerTokens, ToolTokens
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import (
-    ClientRow,
-    Clients,
     Manifest,
-    ModelRow,
-    Models,
     Servers,
     ServerStatus,
     SessionStatus,
@@ -28,7 +23,6 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames
 from casual_mcp_nb.errors import UsageError, closest, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
-from casual_mcp_nb.providers.registry import spec_of
 
 
 def servers_of(chat: McpToolChat) -> Servers:
@@ -94,35 +88,6 @@ def tool_set_name(selection: Selection) -> str | None:
     return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
 
 
-def models_of(config: Config, default: str | None) -> Models:
-    """List the models of a config, and whether the key of each is set."""
-    return Models(
-        tuple(
-            ModelRow(
-                name=name,
-                client=model.client,
-                provider=config.clients[model.client].provider,
-                model=model.model,
-                key=_key(config.clients[model.client]),
-                default=name == default,
-                template=model.template,
-            )
-            for name, model in config.models.items()
-        )
-    )
-
-
-def clients_of(config: Config) -> Clients:
-    """List the clients of a config and whether their keys are set; addresses are without anything that could be a secret."""
-    users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
-    return Clients(
-        tuple(
-            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name], client.timeout)
-            for name, client in config.clients.items()
-        )
-    )
-
-
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
     """Build an overview of a session, as far as its servers are connected.
 
@@ -170,12 +135,6 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     for server in chat.selection.servers:
         if server not in chat.server_manager.names:
             yield f"The selection names server {shown(server)}, which no longer exists."
-
-
-def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
-    if client.key_state == "set":
-        return "set"
-    return "not set" if spec_of(client.provider).needs_key else "not needed"
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:

@@ -200,7 +200,7 @@ class ToolDoctor:
         if tool.tool_name in self.view.excluded:
             yield "include_tools or exclude_tools leaves it out", f"Change servers.{server}.include_tools or exclude_tools."
         if tool.tool_name in self.view.blocked:
-            text = f'session.accept_change("{name}")'
+            text = f'session.consent.accept("{name}")'
             yield "its definition has changed, and pinned tools wait until you accept that", f"Read the change.{HERE}{text}"
         if selection.servers.get(server) == "off":
             yield f"server {shown(server)} is switched off", f"Turn it on.{HERE}%mcp load {server}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.diagnosis import HostAudit
@@ -24,9 +24,7 @@ from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, Permission, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, read_server
-from casual_mcp_nb.config.trust import Trust
 from casual_mcp_nb.conversation.audit import (
-    Audit,
     AuditRecord,
     Caller,
     DirectCall,
@@ -47,13 +45,14 @@ from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_client import ToolClient
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, TrustRequiredError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.results import Case, Evaluation, Lint
+from casual_mcp_nb.notebook.consent import TrustGate
 from casual_mcp_nb.notebook.live import ShownServers
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.starting import StartDisplay, TrustGate, announcement_of, summary_of, warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of, warm_up, warmed_up
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.own_tools.toolbox import Mock
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.experiments.evaluate import Strategy
     from casual_mcp_nb.servers.server_manager import ServerManager
 
+T = TypeVar("T")
 
 MAX_CALLS = 200
 MAX_SIZE = 32 * 1024 * 1024
@@ -198,14 +198,6 @@ class ToolService:
         """The tools whose definition a server has changed, unless the change was accepted."""
         return self._chat.changed_tools
 
-    def accept_change(self, name: str | ToolName) -> None:
-        """Accept a changed tool as its server describes it now.
-
-        Raises:
-            UnknownNameError: There is no such tool, or it has not changed.
-        """
-        self._chat.accept_change(name)
-
     def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
         """Look up the toolset of a name.
 
@@ -333,6 +325,15 @@ class ToolService:
             servers = self.servers
             display.finish(servers, servers if table else summary_of(servers))
 
+    async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the engine thread do work for which servers may have to start, which is shown; see `on_engine`."""
+        try:
+            with self.start_shown():
+                return await on_engine(lambda _: work)
+        except TrustRequiredError:
+            work.close()
+            raise
+
     async def reconnect(self, name: str) -> ServerStatus:
         """Connect one server again, see `Session.reconnect`."""
         self._check_open()
@@ -357,15 +358,6 @@ class ToolService:
             await self._chat.add_server(given, config)
         self._observers.changes.notify()
         return self.status_of(given)
-
-    @property
-    def unaccepted(self) -> Trust | None:
-        """The servers kept from starting until the person accepts them; None if there are none."""
-        return self._gate.pending
-
-    def trust(self) -> Trust:
-        """Report what the config would start, see `Session.trust`."""
-        return self._gate.report()
 
     def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
         return read_server(spec, name, taken=self._chat.server_manager.names, environ=read_environment(self._config.folder))
@@ -486,16 +478,6 @@ class ToolService:
             recorded = self.calls.add(at, replace(call, seconds=time.monotonic() - start))
             self._chat.audit.add(_audited(recorded, tool, "tool" if depth else "person"))
         return recorded
-
-    @property
-    def audit(self) -> Audit:
-        """Every call of the session, see `Session.audit`."""
-        return self._chat.audit.read()
-
-    @property
-    def call_count(self) -> int:
-        """How many calls there were in the session."""
-        return self._chat.audit.count
 
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.base.status import SystemPrompt
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
@@ -20,10 +19,8 @@ from casual_mcp_nb.conversation.history import recorded_steps
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Follower, Observers
-from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
@@ -428,16 +425,6 @@ class TurnService:
                 return await work()
 
         return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
-
-    async def preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
-        """Render the system prompt that the next turn would send, see `Session.preview`."""
-        view = await self._tools.view()
-        model = self._models.get(self.model or "")
-        text, name = prompt_source(None, template, model.template if model else None, self.system)
-        if text is not None:
-            return SystemPrompt(with_instructions(text, view, self._chat.server_manager))
-        text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
-        return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
 
     async def run_turn(
         self,

@@ -19,7 +19,7 @@ from casual_mcp_nb.base.diagnosis import (
     ToolDiagnosis,
 )
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.status import Clients, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
+from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
@@ -370,7 +370,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
     else:
         text = f"It may start. {trust.why}"
     if len(trust.text) > _MAX_WHOLE:
-        text += in_words_of(" It is long, and may be cut here; whole: print(session.trust().text)")
+        text += in_words_of(" It is long, and may be cut here; whole: print(session.consent.trust().text)")
     sections = tuple(_trust_section(entry, limits) for entry in trust.entries)
     title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
     return View("trust", title, (TextBlock(text), *sections))
@@ -386,6 +386,25 @@ def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
     note = ", ".join(entry.changed)
     text = TextBlock(lines_of(entry), code=True, limit=limits.document)
     return Section(f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note)
+
+
+def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
+    """Show what was accepted, what asks first, and the tools whose definition has changed."""
+    facts: list[tuple[str, Cell]] = [
+        ("Servers", "may start" if consent.accepted else "ask before they start, if you have not accepted them"),
+        ("Calls", "every call asks, unless its policy is never" if consent.strict else "ask as their policies say"),
+        ("Step mode", "on" if consent.step_mode else "off"),
+        ("Calls so far", words.number(consent.calls)),
+    ]
+    blocks: list[Block] = [KeyValues(tuple(facts))]
+    if consent.changed:
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
+            (Name(tool.server), Name(tool.tool)) for tool in consent.changed[: limits.rows]
+        )
+        blocks.append(Section("Changed tools", (Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows)),)))
+    if consent.problems:
+        blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
+    return View("consent", "Consent", tuple(blocks))
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:

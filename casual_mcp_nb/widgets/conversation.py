@@ -217,12 +217,12 @@ class ConversationState(State):
             "tool_sets": list(session.tool_service.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
-            "step_mode": session.questions.step_mode,
+            "step_mode": session.consent.step_mode,
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
             "attached": {id: _label(attachment) for id, attachment in session.resource_service.pending.items()},
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
-            "calls": session.tool_service.call_count,
+            "calls": session.consent.call_count,
             "unaccepted": unaccepted(session),
         }
 
@@ -378,8 +378,8 @@ class ConversationState(State):
 
     @command
     def audit(self) -> list[dict[str, Any]]:
-        """List the last calls of the session, the newest first; `session.audit` has them all."""
-        return audit_rows(self.session.tool_service.audit)
+        """List the last calls of the session, the newest first; `session.consent.audit` has them all."""
+        return audit_rows(self.session.consent.audit)
 
     @command
     async def accept_config(self) -> None:
@@ -433,7 +433,7 @@ class ConversationState(State):
     @command
     def set_step_mode(self, on: bool) -> None:
         """Pause before each model call, or not."""
-        self.session.questions.step_mode = on
+        self.session.consent.step_mode = on
 
     @command
     def answer(self, question: str, answer: str, values: dict[str, Any] | None = None) -> None:

@@ -81,7 +81,7 @@ def _sum(stats: ChatStats) -> dict[str, Any]:
 class Panel(SessionWidget):
     """A chat with the session's model: message box, transcript, approvals, forms of servers, step mode, tokens.
 
-    In Python: `session.submit`, `stop`, `questions`, `step_mode`, `rerun`, `undo`, `new_conversation`, `resume`,
+    In Python: `session.submit`, `stop`, `questions`, `consent.step_mode`, `rerun`, `undo`, `new_conversation`, `resume`,
     `store`, `unload`.
 
     Args:

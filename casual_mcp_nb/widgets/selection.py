@@ -254,7 +254,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
         """
-        self._tools.accept_change(name)
+        self.session.consent.accept(name)
         self.changed()
 
     @command

@@ -16,6 +16,7 @@ from casual_mcp_nb.display.words import clean
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.cassettes import CassetteService
+from casual_mcp_nb.notebook.consent import SessionConsent
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
@@ -45,6 +46,11 @@ class SessionParts(Protocol):
     resource_service: ResourceService
     turn_service: TurnService
     cassettes: CassetteService
+
+    @property
+    def consent(self) -> SessionConsent:
+        """What was accepted, and the record of calls."""
+        ...
 
 
 class State:
@@ -124,7 +130,7 @@ class State:
 
 def unaccepted(session: SessionParts) -> dict[str, Any] | None:
     """List the entries kept from starting, whole; None if there are none."""
-    report = session.tool_service.unaccepted
+    report = session.consent.unaccepted
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
 
@@ -134,7 +140,7 @@ async def accept(session: SessionParts) -> None:
     Raises:
         UsageError: It cannot be remembered.
     """
-    report = session.tool_service.unaccepted
+    report = session.consent.unaccepted
     if report is not None:
         await asyncio.to_thread(report.accept)
         session.engine.submit(session.tool_service.start())

@@ -57,7 +57,7 @@ def fresh(*answers):
     global go_on
     go_on = False
     session.stop()
-    session.step_mode = False
+    session.consent.step_mode = False
     session.new_conversation()
     session.selection.tool_set = None
     plays.clear()
@@ -498,7 +498,7 @@ def test_the_reason_of_a_denial_reaches_the_model(page: Any) -> None:
 
 
 def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> None:
-    before = value(page, "len(session.audit)")
+    before = value(page, "len(session.consent.audit)")
     send(page, "Add", "ADD", "ADD", "'ok'")
     at(page, "deny-reason").fill("Not <b>this</b> one.")
     at(page, "deny-reason").press("Enter")

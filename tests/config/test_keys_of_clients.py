@@ -77,6 +77,6 @@ def test_the_doctor_says_where_ollamas_own_key_goes(
     monkeypatch.delenv("DESK_API_KEY", raising=False)
     with Session.from_config(config_of("desk", "ollama", **client)) as session:
         finding = next(finding for finding in session.doctor() if finding.part == "Keys")
-        assert session.clients[0].key == "set"
+        assert session.models.clients[0].key == "set"
     assert finding.verdict == verdict
     assert KEY not in repr(finding)

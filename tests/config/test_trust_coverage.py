@@ -91,7 +91,7 @@ def test_a_local_port_gets_no_key_until_the_config_is_accepted(tmp_path: Path, m
         with pytest.raises(TrustRequiredError):
             session.chat("When?")
         assert server.seen == []
-        session.trust().accept()
+        session.consent.trust().accept()
         assert session.chat("When?").answer == "Noon."
         session.close()
     assert server.seen[0].headers["authorization"] == f"Bearer {key}"
@@ -259,9 +259,9 @@ def test_a_config_that_is_no_longer_strict_starts_nothing(tmp_path: Path, option
     servers = {"time": {"bundled": "time", "transport": "in-process"}}
     file.write_text(json.dumps({"strict": True, "servers": servers}))
     with closing(Session.from_config(file)) as session:
-        assert session.trust().required
-        session.trust().accept()
-        assert not session.trust().required
+        assert session.consent.trust().required
+        session.consent.trust().accept()
+        assert not session.consent.trust().required
     file.write_text(json.dumps({"servers": servers, **options}))
     with closing(Session.from_config(file)) as session, pytest.raises(TrustRequiredError):
         session.connect()

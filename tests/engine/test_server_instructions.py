@@ -30,7 +30,7 @@ def system_of(servers: Mapping[str, str], change: Any = None, **options: Any) ->
         first = turn.steps[0].request.messages[0]
         text = first.content if first.role == "system" else ""
         if not options:
-            assert session.preview().text == text
+            assert session.models.preview().text == text
             assert estimate_tokens(text) == turn.steps[0].request.tokens.system
         return text
 
@@ -114,7 +114,7 @@ def test_the_selection_switches_all_of_them_off_and_a_servers_config_its_own() -
     for config in (quiet, loud):
         with Session(load_config(config)) as session:
             session.connect()
-            texts.append(session.preview().text)
+            texts.append(session.models.preview().text)
             budgets.append(session.budget)
             said = session.servers["math"].instructions
     assert said

@@ -86,7 +86,7 @@ def test_a_session_is_strict_in_its_own_tools_too_and_says_so() -> None:
         turn = session.chat("x", model=scripted_model(call("notebook__add_twice", a=2), "done"), echo="none")
         assert [made.status for made in turn.tool_calls] == ["denied"]
         assert session.call_tool("notebook:add_twice", a=2).result == "4.0"
-        assert [(record.caller, record.tool.tool) for record in session.audit] == [
+        assert [(record.caller, record.tool.tool) for record in session.consent.audit] == [
             ("model", "add_twice"),
             ("tool", "add"),
             ("person", "add_twice"),

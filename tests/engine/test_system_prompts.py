@@ -122,7 +122,7 @@ def test_the_command_line_sends_the_one_of_its_option_before_the_template(
 def test_what_is_sent_is_what_the_preview_shows_and_a_cassette_has(config: Path, provider: Obedient, tmp_path: Path) -> None:
     path = tmp_path / "cassette.json"
     with Session(config, system=OWN, trust=True, quiet=True) as session, session.cassette(path, "all"):
-        assert str(session.preview()) == TEMPLATE
+        assert str(session.models.preview()) == TEMPLATE
         session.chat(ASK)
     with Session.from_cassette(path, quiet=True) as session:
         assert session.system == TEMPLATE

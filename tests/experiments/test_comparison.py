@@ -101,10 +101,10 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     ids=str,
 )
 def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, ways: dict[str, Any]) -> None:
-    before, calls = session.comparison, len(session.audit)
+    before, calls = session.comparison, len(session.consent.audit)
     with pytest.raises(UsageError):
         session.compare(ASK, **ways)
-    assert (session.comparison, len(session.audit)) == (before, calls)
+    assert (session.comparison, len(session.consent.audit)) == (before, calls)
 
 
 def test_ways_that_cannot_differ_are_an_error(session: Session) -> None:

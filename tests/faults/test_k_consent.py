@@ -63,7 +63,7 @@ def written(file: Path, **server: Any) -> Path:
 def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_first: Path, tmp_path: Path) -> None:
     file, started = written(tmp_path / "config.json", env={"TOKEN": SECRET}), tmp_path / "started"
     with closing(Session.from_config(file)) as session:
-        report = session.trust()
+        report = session.consent.trust()
         assert (report.required, [entry.state for entry in report]) == (True, ["new"])
         for use in (session.connect, lambda: session.chat("x"), lambda: session.reconnect("shop")):
             with pytest.raises(TrustRequiredError):
@@ -74,7 +74,7 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
             lambda: session.plan("x"),
             lambda: session.search("x"),
             lambda: session.call_tool("x"),
-            lambda: session.preview(),
+            lambda: session.models.preview(),
             lambda: session.evaluate([Case("x", ())]),
         ):
             with pytest.raises(TrustRequiredError):
@@ -87,10 +87,10 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
         assert started.exists()
     started.unlink()
     with closing(Session.from_config(file)) as session:
-        assert not session.trust().required
+        assert not session.consent.trust().required
     written(file, env={"TOKEN": SECRET}, args=["-c", f"open({str(started)!r}, 'w');"])
     with closing(Session.from_config(file)) as session:
-        (entry,) = session.trust()
+        (entry,) = session.consent.trust()
         assert (entry.state, entry.changed) == ("changed", ("arguments",))
         with pytest.raises(TrustRequiredError):
             session.connect()
@@ -103,7 +103,7 @@ def test_what_would_start_is_shown_whole_with_names_and_without_secrets(asks_fir
     hostile = "a\n  folder      /home\u202e\x1b[2J"
     file = written(tmp_path / "config.json", args=["-m", "shop", long, hostile], env={"TOKEN": SECRET}, cwd=str(tmp_path))
     with closing(Session.from_config(file)) as session:
-        report = session.trust()
+        report = session.consent.trust()
         (entry,) = report
         shown = report._repr_mimebundle_()
     facts = dict(entry.facts)
@@ -136,7 +136,7 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
         session.call_tool("desk:read", page="d")
         session.undo()
         session.new_conversation()
-        records = list(session.audit)
+        records = list(session.consent.audit)
         definitions = {tool.name: tool.digest for tool in session.tools}
 
     # The model reads the reason too.
@@ -162,12 +162,12 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
     assert [record.at for record in records] == sorted(record.at for record in records)
     assert (records[0].arguments_size, records[0].result_size) == (len('{"page": "a"}'), len("The text of a."))
 
-    file = session.audit.save(tmp_path / "audit.jsonl")
+    file = session.consent.audit.save(tmp_path / "audit.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines == [record.as_dict() for record in records]
     with pytest.raises(UsageError, match="already exists"):
-        session.audit.save(file)
-    shown = session.audit._repr_mimebundle_()
+        session.consent.audit.save(file)
+    shown = session.consent.audit._repr_mimebundle_()
     assert "Not this page." in shown["text/html"]
     for text in (file.read_text(), *shown.values()):
         assert SECRET not in text
@@ -179,7 +179,7 @@ def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pyte
     with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
         for number in range(5):
             session.call_tool("math:add", a=number, b=1)
-        audit = session.audit
+        audit = session.consent.audit
     assert (len(audit), audit.dropped) == (3, 2)
     assert "2 more" in str(audit)
 
@@ -191,4 +191,4 @@ def test_a_mock_and_a_built_in_tool_are_marked_as_such() -> None:
     }
     with Session.from_config(config) as session, session.mock({"math:add": 5}):
         session.chat("x", model=scripted_model(call("search_tools", query="add"), call("math__add", a=1, b=2), "5"))
-        assert [record.permission.by for record in session.audit if record.permission] == ["built-in", "mock"]
+        assert [record.permission.by for record in session.consent.audit if record.permission] == ["built-in", "mock"]

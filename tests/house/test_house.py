@@ -154,6 +154,14 @@ def test_the_reference_has_every_method_of_a_session() -> None:
         assert set(public_names_of(kind)) <= shown
 
 
+MOST_NAMES = 91
+"""How many public names a session may have, without the awaited forms; 45 is the aim."""
+
+
+def test_a_session_is_a_table_of_contents() -> None:
+    assert len([name for name in public_names_of(casual_mcp_nb.Session) if not name.endswith("_async")]) <= MOST_NAMES
+
+
 def test_the_config_of_the_readme_loads() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     config = casual_mcp_nb.load_config(json.loads(block), environ={"NOTES_TOKEN": "a-token"})

@@ -98,7 +98,9 @@ def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
 
 @pytest.mark.defect("C18")
 def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
-    code = "import casual_mcp_nb, pathlib; print(casual_mcp_nb.__file__); print(casual_mcp_nb.Session.demo().list_templates())"
+    code = (
+        "import casual_mcp_nb, pathlib; print(casual_mcp_nb.__file__); print(casual_mcp_nb.Session.demo().models.templates())"
+    )
     done = subprocess.run([python(outside), "-c", code], cwd=outside, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert str(outside) in done.stdout

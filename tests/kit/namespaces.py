@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ def namespaces() -> dict[str, type]:
 
 
 def public_names_of(kind: type) -> list[str]:
-    """The public names of a class."""
-    return [name for name in dir(kind) if not name.startswith("_")]
+    """The public names of a class, without those that every list or mapping has."""
+    usual = {*dir(Sequence), *dir(Mapping)}
+    return [name for name in dir(kind) if not name.startswith("_") and name not in usual]
 
 
 def public_names() -> list[str]:

@@ -123,10 +123,10 @@ def test_the_system_prompt_of_a_template_can_be_read_before_it_is_sent() -> None
         "servers": {"math": {"bundled": "math", "transport": "in-process"}},
     }
     with Session.from_config(config) as session:
-        assert session.preview().template == "teacher"
-        assert session.preview().text != session.preview("default").text
+        assert session.models.preview().template == "teacher"
+        assert session.models.preview().text != session.models.preview("default").text
         turn = session.chat("What is 2 + 3?", template="careful")
-        assert turn.steps[0].request.messages[0].content == session.preview("careful").text
+        assert turn.steps[0].request.messages[0].content == session.models.preview("careful").text
 
 
 def test_clients_show_whether_a_key_is_set_and_who_uses_them() -> None:
@@ -136,9 +136,9 @@ def test_clients_show_whether_a_key_is_set_and_who_uses_them() -> None:
     }
     session = Session.from_config(config)
     try:
-        text = session.clients._repr_mimebundle_()["text/plain"]
-        assert session.clients[0].key == "set"
-        assert session.clients[0].models == ("m",)
+        text = session.models.clients._repr_mimebundle_()["text/plain"]
+        assert session.models.clients[0].key == "set"
+        assert session.models.clients[0].models == ("m",)
         assert SECRET not in text
         assert "pass-word-1" not in text
         assert "models.example" in text

@@ -48,7 +48,7 @@ def session() -> Iterator[Session]:
         (lambda s: setattr(s, "selection", Selection(tool_set="number")), "numbers"),
         (lambda s: setattr(s, "model", "plannr"), "planner"),
         (lambda s: setattr(s, "modle", "planner"), "model"),
-        (lambda s: setattr(s, "stepmode", True), "step_mode"),
+        (lambda s: setattr(s.consent, "stepmode", True), "step_mode"),
         (lambda s: s.selection.tools_off.add("mth:add"), "math"),
         (lambda s: Selection(discovry=True), "discovery"),
     ],
@@ -114,7 +114,7 @@ def test_the_names_in_a_toolset_without_a_name_are_checked_too(session: Session)
 def test_a_session_has_no_attributes_but_its_own(session: Session) -> None:
     with pytest.raises(UnknownNameError) as caught:
         session.temperature = 0  # type: ignore[attr-defined]
-    assert all(name in caught.value.hint for name in ("model", "selection", "step_mode", "system"))
+    assert all(name in caught.value.hint for name in ("model", "selection", "system"))
     assert not hasattr(session, "temperature")
     with pytest.raises(AttributeError):
         session.turns = []  # type: ignore[misc]
@@ -199,8 +199,8 @@ def test_a_toolset_that_does_not_fit_the_tools_is_not_shown_as_in_force() -> Non
 @pytest.mark.parametrize("value", ["off", 1, None])
 def test_step_mode_is_on_or_off_and_nothing_that_only_looks_like_it(session: Session, value: Any) -> None:
     with pytest.raises(UsageError):
-        session.step_mode = value
-    assert session.step_mode is False
+        session.consent.step_mode = value
+    assert session.consent.step_mode is False
 
 
 def test_a_search_for_no_tools_is_refused(session: Session) -> None:

@@ -188,15 +188,15 @@ def test_the_system_prompt_of_a_call_overrides_the_sessions_and_that_the_templat
     with Session.from_config(CONFIG, system="Be brief.") as session:
         session.chat("x", model=model)
         assert system_sent() == "Be brief."
-        assert str(session.preview()).startswith("Be brief.")
+        assert str(session.models.preview()).startswith("Be brief.")
         session.chat("x", model=model, system="Be long.")
         assert system_sent() == "Be long."
         session.chat("x", model=model, template="default")
-        assert str(session.preview("default")).startswith(system_sent())
+        assert str(session.models.preview("default")).startswith(system_sent())
         assert system_sent() != "Be brief."
         session.system = None
         session.chat("x", model=model)
-        assert str(session.preview("default")).startswith(system_sent())
+        assert str(session.models.preview("default")).startswith(system_sent())
         assert system_sent() not in ("Be brief.", "Be long.")
         with pytest.raises(UsageError):
             session.system = 3  # type: ignore[assignment]

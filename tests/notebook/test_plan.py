@@ -57,7 +57,7 @@ def test_nothing_is_run_and_the_conversation_stays(session: Session, paid: list[
     assert [str(each.tool.tool_name) for each in plan if each.tool] == ["notebook:pay"] * 2
     assert [each.arguments for each in plan] == [{"amount": 1}, {"amount": 2}]
     assert [each.problems for each in plan] == [(), ()]
-    assert (paid, session.turns, len(session.audit)) == ([], [], 0)
+    assert (paid, session.turns, len(session.consent.audit)) == ([], [], 0)
     assert len(plan.turn.steps) == 1
 
 
@@ -138,7 +138,7 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
         lines = str(raised.value).splitlines()
         assert {line[0] for line in lines if line[:1] in ("+", "-")} == {"+", "-"}
         assert raised.value.tool == "bank__transfer"
-    assert (ran, [each.call for each in plan], len(session.audit)) == ([], [None, None], 0)
+    assert (ran, [each.call for each in plan], len(session.consent.audit)) == ([], [None, None], 0)
     # What has not changed can be run.
     assert plan.run(1)[0].status == "error"
 

@@ -236,7 +236,7 @@ def test_the_time_limit_of_a_call_waits_while_a_person_is_asked() -> None:
 
 
 def test_step_mode_pauses_before_each_call_of_the_model(session: Session) -> None:
-    session.step_mode = True
+    session.consent.step_mode = True
     model = scripted_model(call("no_tool"), "done")
     future = session.submit("x", model=model)
     first = asked(session, StepQuestion)
@@ -250,7 +250,7 @@ def test_step_mode_pauses_before_each_call_of_the_model(session: Session) -> Non
 
 
 def test_a_pause_can_be_left_for_the_rest_of_the_turn(session: Session) -> None:
-    session.step_mode = True
+    session.consent.step_mode = True
     future = session.submit("x", model=scripted_model(call("no_tool"), call("no_tool"), "done"))
     asked(session, StepQuestion).run()
     assert future.result(30).answer == "done"
@@ -278,16 +278,16 @@ def test_a_text_is_edited_in_a_pause(session: Session) -> None:
 
 
 def test_step_mode_turned_off_in_a_turn_holds_from_the_next_step_on(session: Session) -> None:
-    session.step_mode = True
+    session.consent.step_mode = True
     future = session.submit("x", model=scripted_model(call("no_tool"), "done"))
     question = asked(session, StepQuestion)
-    session.step_mode = False
+    session.consent.step_mode = False
     question.next()
     assert future.result(30).answer == "done"
 
 
 def test_a_turn_can_be_told_not_to_pause_or_to_await_a_function(session: Session) -> None:
-    session.step_mode = True
+    session.consent.step_mode = True
     assert session.submit("x", model=scripted_model("done"), step=False).result(30).answer == "done"
     steps: list[int] = []
 
@@ -320,7 +320,7 @@ for answers in ([add, add, add], [add, add]):
     turn = session.chat('x', model=scripted_model(*answers, 'done'))
     print([c.status for c in turn.tool_calls])
     session.new_conversation()
-print([record.permission.by for record in session.audit])
+print([record.permission.by for record in session.consent.audit])
 """
     done = script(code, "y\nn\n\na\n")
     assert "['ok', 'denied', 'denied']" in done.stdout, done.stderr

@@ -274,7 +274,7 @@ def test_a_pinned_tool_that_changed_is_offered_again_when_the_person_accepts_it(
             session.chat(prompt, model=model)
         (change,) = session.changed_tools.values()
         assert (change.before.description, change.after.description) == ("Pay.", "Pay twice.")
-        session.accept_change("shop:pay")
+        session.consent.accept("shop:pay")
         session.chat("and now", model=model)
     offered = [{tool["name"] for tool in request.tools} for request in model.client.requests]
     assert "shop__pay" not in offered[2]

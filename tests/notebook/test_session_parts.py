@@ -16,12 +16,12 @@ from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
+from casual_mcp_nb.notebook.consent import TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
-from casual_mcp_nb.notebook.starting import TrustGate
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService

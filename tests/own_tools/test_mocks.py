@@ -98,7 +98,7 @@ def test_a_stub_of_one_chat_call_overrides_the_sessions_stubs_in_that_turn(sessi
         (made,) = ask(session, mock={"math:add": lambda a, b: a * 10 + b}).tool_calls
         assert (made.status, made.result, made.mocked) == ("ok", "12", True)
         assert ask(session).tool_calls[0].result == "of the session"
-    assert [record.permission.by for record in session.audit if record.permission] == ["mock", "mock"]
+    assert [record.permission.by for record in session.consent.audit if record.permission] == ["mock", "mock"]
     assert ask(session).tool_calls[0].status == "denied"
 
 

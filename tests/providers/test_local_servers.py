@@ -111,7 +111,7 @@ def test_the_doctor_names_a_model_that_runs_here_with_the_line_that_uses_it(lm_s
         assert "qwen3-4b" in check.found
         assert 'Session.quick("lmstudio:qwen3-4b"' in check.advice
     session = Session.quick("lmstudio:qwen3-4b")
-    assert session.clients[0].address == f"{lm_studio.url}/v1"
+    assert session.models.clients[0].address == f"{lm_studio.url}/v1"
     asked = len(lm_studio.seen)
     assert "LM Studio" not in [check.name for check in session.doctor()]
     assert len(lm_studio.seen) == asked

@@ -173,8 +173,8 @@ async def test_progress_and_cancellation_pass_through(opened: Callable[..., Sess
         while not desk.ended:
             # Another call shows that the connection has lived on.
             assert not (await client.call_tool("desk__add", {"a": 1, "b": 2})).is_error
-        assert {record.caller for record in session.audit} == {"host"}
-        assert ToolName("desk", "wait") in {record.tool for record in session.audit if record.status == "stopped"}
+        assert {record.caller for record in session.consent.audit} == {"host"}
+        assert ToolName("desk", "wait") in {record.tool for record in session.consent.audit if record.status == "stopped"}
 
 
 async def test_lists_follow_the_selection_and_the_servers(opened: Callable[..., Session], desk: Desk) -> None:

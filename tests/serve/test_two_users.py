@@ -26,7 +26,7 @@ try:
     before = "accepted"
 except TrustRequiredError:
     before = "asked"
-session.trust().accept()
+session.consent.trust().accept()
 session.connect(strict=True)
 session.chat(f"This is the private question of {user}.", model=scripted_model("Hello."), echo="none")
 session.store.flush()

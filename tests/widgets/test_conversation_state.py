@@ -185,7 +185,7 @@ def test_a_form_is_sent_with_its_values_and_a_mistake_leaves_it_open(told: Told)
 
 def test_the_step_mode_pauses_shows_what_can_be_edited_and_goes_on(told: Told) -> None:
     told.do("set_step_mode", on=True)
-    assert told.session.step_mode
+    assert told.session.consent.step_mode
     told.play("ok")
     told.send("x")
     question = told.asks(StepQuestion)

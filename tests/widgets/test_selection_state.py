@@ -417,10 +417,10 @@ async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it
         state = SelectionState(session)
         wait_until(lambda: state.snapshot()["unaccepted"], "it is refused")
         shown = state.snapshot()
-        assert shown["unaccepted"] == {"file": "theirs.json", "text": session.trust().text}
+        assert shown["unaccepted"] == {"file": "theirs.json", "text": session.consent.trust().text}
         assert shown["servers"]["math"]["state"] == "closed"
         await state.call("accept_config", {})
         wait_until(lambda: session.servers["math"].state == "ready", "it starts")
         assert state.snapshot()["unaccepted"] is None
-        assert not session.trust().required
+        assert not session.consent.trust().required
         state.close()

@@ -1,0 +1,111 @@
+"""The models of a session and their clients, and the system prompt that they would read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from casual_mcp_nb.base.config import ClientConfig, Config
+from casual_mcp_nb.base.displayable import NamespaceList
+from casual_mcp_nb.base.status import ClientRow, Clients, ModelRow, Models, SystemPrompt
+from casual_mcp_nb.engine.build_run import prompt_source
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.turn_service import TurnService
+from casual_mcp_nb.providers.registry import spec_of
+
+
+def models_of(config: Config, default: str | None) -> Models:
+    """List the models of a config, and whether the key of each is set."""
+    return Models(
+        tuple(
+            ModelRow(
+                name=name,
+                client=model.client,
+                provider=config.clients[model.client].provider,
+                model=model.model,
+                key=_key(config.clients[model.client]),
+                default=name == default,
+                template=model.template,
+            )
+            for name, model in config.models.items()
+        )
+    )
+
+
+def clients_of(config: Config) -> Clients:
+    """List the clients of a config and whether their keys are set; addresses are without anything that could be a secret."""
+    users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
+    return Clients(
+        tuple(
+            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name], client.timeout)
+            for name, client in config.clients.items()
+        )
+    )
+
+
+def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
+    if client.key_state == "set":
+        return "set"
+    return "not set" if spec_of(client.provider).needs_key else "not needed"
+
+
+class SessionModels(NamespaceList[ModelRow]):
+    """The models of a session, and what they read first: `session.models`. `session.model` is the one in use.
+
+    Args:
+        chat: Has the templates.
+        config: Has the models.
+        engine: The thread of the engine.
+        tools: What a template may name.
+        turns: Has the model in use, and the system prompt.
+    """
+
+    def __init__(self, chat: McpToolChat, config: Config, engine: EngineThread, tools: ToolService, turns: TurnService) -> None:
+        self.engine = engine
+        self._chat = chat
+        self._config = config
+        self._tools = tools
+        self._turns = turns
+        self._complete = True
+
+    @property
+    def now(self) -> Models:
+        """The models of the config."""
+        return models_of(self._config, self._turns.model)
+
+    @property
+    def clients(self) -> Clients:
+        """The clients of the config, and whether the key of each is set."""
+        return clients_of(self._config)
+
+    def templates(self) -> list[str]:
+        """List the names of the prompt templates that can be used."""
+        return self._chat.templates.names()
+
+    @blocking
+    async def preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
+        """Return the system prompt that the next turn would send. Connects if needed; no model is called.
+
+        Args:
+            template: Name of a template; None for the session's own system prompt, or the model's template.
+            variables: Additional variables for it.
+
+        Raises:
+            TemplateError: The template does not exist, or fails.
+        """
+        return await self._tools.run_shown(self._preview(template, variables))
+
+    preview_async = awaited(preview)
+
+    async def _preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
+        view = await self._tools.view()
+        model = self._config.models.get(self._turns.model or "")
+        text, name = prompt_source(None, template, model.template if model else None, self._turns.system)
+        if text is not None:
+            return SystemPrompt(with_instructions(text, view, self._chat.server_manager))
+        text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
+        return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
