@@ -10,7 +10,6 @@ model before it and its answer, and `tools` only if they are not the same. Nothi
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from casual_mcp_nb.base.content import HANDLE_NOTE
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.secret import MASK, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.cassettes.interaction import (
     Interaction,
@@ -36,10 +34,9 @@ from casual_mcp_nb.cassettes.interaction import (
     read_error,
     read_tools,
     turn_request,
-    validated,
 )
 from casual_mcp_nb.conversation.answers import ModelResponse
-from casual_mcp_nb.conversation.codec import TOO_DEEP
+from casual_mcp_nb.conversation.codec import PlainLimits, dump_value, load_value, plain
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -72,25 +69,7 @@ def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
         value: The value.
         secrets: The values to mask.
     """
-    return _scrubbed(value, mask_of(secrets))
-
-
-def _scrubbed(value: Plain, mask: Mask, depth: int = MAX_DEPTH) -> Plain:
-    match value:
-        case str():
-            return mask(value)
-        case Mapping() if depth:
-            return {mask(str(key)): _scrubbed(item, mask, depth - 1) for key, item in value.items()}
-        case list() | tuple() if depth:
-            return [_scrubbed(item, mask, depth - 1) for item in value]
-        case Mapping() | list() | tuple():
-            return TOO_DEEP
-        case int() | float() if not isinstance(value, bool) and str(value) in mask.plain:
-            return MASK
-        case float() if not math.isfinite(value):
-            return str(value)
-        case _:
-            return value
+    return plain(value, PlainLimits(depth=MAX_DEPTH), secrets)
 
 
 def pretty(value: Plain, indent: str = "") -> str:
@@ -300,10 +279,10 @@ class Cassette:
         document = {
             "format": FORMAT,
             "version": VERSION,
-            "session": _fields(self.session),
-            "models": {name: _fields(self.models[name]) for name in sorted(self.models)},
+            "session": dump_value(self.session),
+            "models": {name: dump_value(self.models[name]) for name in sorted(self.models)},
             "servers": {
-                name: {**_fields(server), "tools": [plain_tool(tool) for tool in server.tools]}
+                name: {**dump_value(server, ("tools",)), "tools": [plain_tool(tool) for tool in server.tools]}
                 for name, server in self.servers.items()
             },
             "definitions": dict(sorted(definitions.by_key.items())),
@@ -359,8 +338,8 @@ class Cassette:
             return cls(
                 list(_read_interactions(document["interactions"], document.get("definitions", {}))),
                 {str(name): _server(str(name), fields) for name, fields in document.get("servers", {}).items()},
-                {str(name): validated(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
-                validated(SessionEntry, document.get("session", {})),
+                {str(name): load_value(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
+                load_value(SessionEntry, document.get("session", {})),
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise CassetteError(f"{name} is damaged: its contents are not those of a cassette.", hint=_HINT) from None
@@ -567,18 +546,7 @@ def _ms(seconds: float) -> int:
     return max(0, round(seconds * 1_000))
 
 
-def _fields(entry: Any) -> dict[str, Plain]:
-    """Collect the fields of an entry that are not the default, apart from tools."""
-    defaults = ModelEntry("", "", "") if isinstance(entry, ModelEntry) else type(entry)()
-    values = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "tools"}
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-        if value != getattr(defaults, name)
-    }
-
-
 def _server(name: str, fields: Mapping[str, Any]) -> ServerEntry:
-    entry: ServerEntry = validated(ServerEntry, {**fields, "tools": ()})
+    entry = load_value(ServerEntry, {**fields, "tools": ()})
     entry.tools = read_tools(name, fields.get("tools", ()))
     return entry

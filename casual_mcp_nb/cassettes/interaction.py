@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
@@ -16,13 +14,12 @@ from casual_mcp_nb.base.mcp import Completions, PromptMessage, Resource, ServerP
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.answers import ModelResponse
-from casual_mcp_nb.conversation.codec import bounded
+from casual_mcp_nb.conversation.codec import dump_value, load_value, read_message
 from casual_mcp_nb.conversation.event import HostedCall, ToolProgress, TurnStarted
 from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, ServerError
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
-    from pydantic import TypeAdapter
 
 
 Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval"]
@@ -142,11 +139,11 @@ def model_response(response: ModelResponse) -> dict[str, Plain]:
     for plain_call, call in zip(plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True):
         plain_call["id"] = call.id
     if response.usage is not None:
-        plain["usage"] = dumped(TokenUsage, response.usage)
+        plain["usage"] = dump_value(response.usage)
     if response.finish_reason is not None:
         plain["finish_reason"] = response.finish_reason
     if response.hosted_calls:
-        plain["hosted_calls"] = [dumped(HostedCall, call) for call in response.hosted_calls]
+        plain["hosted_calls"] = [dump_value(call) for call in response.hosted_calls]
     return plain
 
 
@@ -161,7 +158,7 @@ def checked_event(event: Plain) -> Plain:
     if not isinstance(event, Mapping):
         raise ValueError("Not an event.")
     if "progress" in event:
-        validated(ToolProgress, {"call_id": "", **event})
+        load_value(ToolProgress, {"call_id": "", **event})
     elif "tools" in event:
         read_tools("", event["tools"])
     return dict(event)
@@ -202,38 +199,16 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 def plain_result(result: ToolResult) -> dict[str, Plain]:
     """Convert the result of a call to plain values; a payload stays in the kernel."""
-    plain: dict[str, Plain] = {"content": plain_parts(result.content)}
-    if result.structured is not None:
-        plain["structured"] = result.structured
-    if result.is_error:
-        plain["is_error"] = True
-    if result.mocked:
-        plain["mocked"] = True
-    return plain
-
-
-def plain_parts(parts: Iterable[ContentPart]) -> list[dict[str, Plain]]:
-    """Convert contents to plain values, their bytes as base64."""
-    return [
-        {"kind": part.kind}
-        | {name: value for name in ("text", "mime_type", "uri") if (value := getattr(part, name))}
-        | ({"data": base64.b64encode(part.data).decode("ascii")} if part.data is not None else {})
-        for part in parts
-    ]
+    return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned"))}
 
 
 def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:
     """Convert resources or prompts to plain values, without their server."""
-    return [{name: value for name, value in dumped(type(offer), offer).items() if name != "server"} for offer in offers]
+    return [dump_value(offer, ("server",)) for offer in offers]
 
 
 def _parts(plain: Any) -> tuple[ContentPart, ...]:
-    return tuple(
-        validated(
-            ContentPart, {**part, "data": base64.b64decode(part["data"], validate=True)} if "data" in part else dict(part)
-        )
-        for part in plain
-    )
+    return tuple(load_value(ContentPart, part) for part in plain)
 
 
 def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
@@ -242,9 +217,9 @@ def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
         raise ValueError("Not the message of a model.")
     return ModelResponse(
         _assistant(plain["message"]),
-        validated(TokenUsage, usage) if usage is not None else None,
+        load_value(TokenUsage, usage) if usage is not None else None,
         _text_or_none(plain.get("finish_reason")),
-        tuple(validated(HostedCall, call) for call in plain.get("hosted_calls", ())),
+        tuple(load_value(HostedCall, call) for call in plain.get("hosted_calls", ())),
     )
 
 
@@ -261,14 +236,15 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
 
 
+_RESULT_FIELDS = ("content", "structured", "is_error", "mocked")
+
+
 def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
-    return ToolResult(
-        _parts(plain["content"]), plain.get("structured"), bool(plain.get("is_error")), mocked=bool(plain.get("mocked"))
-    )
+    return load_value(ToolResult, {name: plain[name] for name in _RESULT_FIELDS if name in plain})
 
 
 def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:
-    return lambda plain, request: tuple(validated(kind, {**fields, "server": request["server"]}) for fields in plain)
+    return lambda plain, request: tuple(load_value(kind, {**fields, "server": request["server"]}) for fields in plain)
 
 
 def _read_prompt(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[PromptMessage, ...], str]:
@@ -284,14 +260,14 @@ def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str,
 
 
 _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
-    "turn": lambda plain, request: list(map(prompt_message, request["messages"])),
+    "turn": lambda plain, request: list(map(read_message, request["messages"])),
     "model": _read_response,
     "call": _read_result,
     "resources": _read_offers(Resource),
     "prompts": _read_offers(ServerPrompt),
     "read": lambda plain, request: _parts(plain),
     "prompt": _read_prompt,
-    "completion": lambda plain, request: validated(Completions, plain),
+    "completion": lambda plain, request: load_value(Completions, plain),
     "subscription": lambda plain, request: None,
     "approval": _read_verdict,
 }
@@ -299,15 +275,6 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
 
 def _text_or_none(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Convert a message in a turn of a cassette to one of the person."""
-    from casual_llm.messages import AssistantMessage, SystemMessage, UserMessage
-
-    kinds: Mapping[str, Any] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
-    message: ChatMessage = kinds[plain["role"]].model_validate(plain)
-    return message
 
 
 def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
@@ -369,40 +336,14 @@ def progress_event(progress: float, total: float | None, text: str | None) -> di
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
-def validated(kind: Any, fields: Any) -> Any:
-    """Build a value of a kind from its fields; unknown ones are left out."""
-    if not isinstance(fields, Mapping):
-        raise ValueError("Not an object.")
-    field_names = kind.__dataclass_fields__
-    return _adapter(kind).validate_python({name: value for name, value in fields.items() if name in field_names})
-
-
-def dumped(kind: Any, value: Any) -> dict[str, Plain]:
-    """Convert the fields of a value of a kind that are not the default to plain values."""
-    try:
-        fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
-    except ValueError:
-        # Nested deeper than pydantic writes.
-        fields = _adapter(kind).dump_python(bounded(value), mode="json", exclude_defaults=True)
-    return fields
-
-
 def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
     """Convert a tool to plain values, without its server."""
-    fields = dumped(ToolSpec, tool)
-    return {name: value for name, value in fields.items() if name not in ("server", "wire_name")}
+    return dump_value(tool, ("server", "wire_name"))
 
 
 def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
     """Convert plain values to the tools of a server."""
-    return tuple(validated(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
+    return tuple(load_value(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
 
 
 def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:

@@ -24,7 +24,8 @@ from casual_mcp_nb.base.mcp import (
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.format import ServerEntry
-from casual_mcp_nb.cassettes.interaction import Plain, plain_offers, plain_parts, plain_result, progress_event, read_tools
+from casual_mcp_nb.cassettes.interaction import Plain, plain_offers, plain_result, progress_event, read_tools
+from casual_mcp_nb.conversation.codec import dump_value
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class RecordedResources:
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
         contents: ResourceContents = await self._recorded(
-            "read", {"uri": uri}, self._resources.read(uri), lambda contents: plain_parts(contents.parts)
+            "read", {"uri": uri}, self._resources.read(uri), lambda contents: [dump_value(part) for part in contents.parts]
         )
         return contents
 
@@ -135,7 +136,7 @@ class RecordedResources:
         """Fetch the messages of a prompt."""
 
         def plain(given: PromptMessages) -> Plain:
-            messages = [{"role": each.role, "content": plain_parts([each.content])[0]} for each in given.messages]
+            messages = [{"role": each.role, "content": dump_value(each.content)} for each in given.messages]
             return {"messages": messages} | ({"description": given.description} if given.description else {})
 
         request = {"name": name, "arguments": dict(arguments)}

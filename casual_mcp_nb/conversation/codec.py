@@ -11,12 +11,13 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
+from casual_mcp_nb.base.secret import MASK, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     Event,
@@ -196,22 +197,25 @@ class PlainLimits:
 UNLIMITED = PlainLimits()
 
 
-def plain(value: Any, limits: PlainLimits = UNLIMITED) -> Any:
+def plain(value: Any, limits: PlainLimits = UNLIMITED, secrets: Iterable[str] = ()) -> Any:
     """Reduce a value to what strict JSON in UTF-8 can represent; a tool becomes its name `server:tool`.
 
     Args:
         value: The value.
         limits: How much of it; what is larger is cut or replaced by a note.
+        secrets: The values to mask, in texts, keys and numbers.
     """
-    return _plain(value, limits, limits.depth)
+    return _plain(value, limits, mask_of(secrets), limits.depth)
 
 
-def _plain(value: Any, limits: PlainLimits, depth: int) -> Any:
+def _plain(value: Any, limits: PlainLimits, mask: Mask, depth: int) -> Any:
     match value:
         case None | bool():
             return value
+        case int() | float() if str(value) in mask.plain:
+            return MASK
         case str() | ToolName():
-            text = str(value)
+            text = mask(str(value))
             if len(text) > limits.text:
                 text = f"{text[: int(limits.text)]}…"
             return _encodable(text)
@@ -222,12 +226,12 @@ def _plain(value: Any, limits: PlainLimits, depth: int) -> Any:
     if depth == 0:
         return TOO_DEEP
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name), limits, depth - 1) for field in dataclasses.fields(value)}
+        return {field.name: _plain(getattr(value, field.name), limits, mask, depth - 1) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         items = islice(value.items(), limits.items)
-        return {str(_plain(key, limits, 1)): _plain(item, limits, depth - 1) for key, item in items}
+        return {str(_plain(key, limits, mask, 1)): _plain(item, limits, mask, depth - 1) for key, item in items}
     if isinstance(value, list | tuple):
-        return [_plain(item, limits, depth - 1) for item in value[: limits.items]]
+        return [_plain(item, limits, mask, depth - 1) for item in value[: limits.items]]
     return f"[{type(value).__name__}]"
 
 
@@ -301,6 +305,7 @@ class Recorded(Protocol):
 
 
 R = TypeVar("R", bound=Recorded)
+V = TypeVar("V")
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
@@ -419,17 +424,11 @@ _OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "t
 
 def _fields(event: Event) -> dict[str, Any]:
     kind: Any = type(event)
-    adapter, shared = _adapter(kind), _SHARED.get(kind)
+    shared = _SHARED.get(kind)
     if kind is ToolFinished:
         # They stay in the kernel.
         shared = {"result": {"payload", "rows", "returned"}, "large": {"source"}}
-    exclude = {0: shared} if shared else None
-    try:
-        (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)
-    except ValueError:
-        # Nested deeper than pydantic writes, or with half a character.
-        (fields,) = adapter.dump_python((bounded(event),), mode="json", exclude=exclude)
-    return dict(fields)
+    return _dumped(event, {0: shared} if shared else None)
 
 
 def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> R:
@@ -503,6 +502,42 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     # Messages are read and written through their table.
     adapter.rebuild(_types_namespace={"AssistantMessage": Any, "ChatMessage": Any})
     return adapter
+
+
+def dump_value(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """Convert the fields of a value that are not the default to plain values; bytes become base64.
+
+    Args:
+        value: The value.
+        without: The fields that are left out.
+    """
+    return _dumped(value, {0: set(without)}, exclude_defaults=True)
+
+
+def load_value(kind: type[V], fields: Any) -> V:
+    """Build a value of a kind from its fields; unknown ones are left out.
+
+    Raises:
+        ValueError: They are not those of such a value.
+    """
+    if not isinstance(fields, Mapping):
+        raise ValueError("Not an object.")
+    any_kind: Any = kind
+    value: V
+    given = {name: each for name, each in fields.items() if name in _dataclass_fields(any_kind)}
+    (value,) = _adapter(any_kind).validate_python((given,))
+    return value
+
+
+def _dumped(value: Any, exclude: Any, exclude_defaults: bool = False) -> dict[str, Any]:
+    kind: Any = type(value)
+    dump = partial(_adapter(kind).dump_python, mode="json", exclude=exclude, exclude_defaults=exclude_defaults)
+    try:
+        (fields,) = dump((value,))
+    except ValueError:
+        # Nested deeper than pydantic writes, or with half a character.
+        (fields,) = dump((bounded(value),))
+    return dict(fields)
 
 
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
