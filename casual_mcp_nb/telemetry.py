@@ -1,6 +1,9 @@
 """OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and MCP.
 
 Importing this package does not import OpenTelemetry; a new `OpenTelemetry` does.
+
+The spans and metrics of one turn. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
+`gen_ai.*`, and `mcp.*` on calls that servers run. What the conventions have no name for begins with `casual_mcp_nb.`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Display values: value → view → text, Markdown and HTML. Depends only on `types`.
+"""The one table of views: value → view → text, Markdown and HTML.
 
 A display never fails, never runs anything, and is the same each time for the same value. Whatever a server or a model says is
 shown as text.

@@ -1,4 +1,4 @@
-"""The content of a tool's result."""
+"""The content of a tool's result: texts, images, payloads, and what is kept of results that are too large."""
 
 from __future__ import annotations
 

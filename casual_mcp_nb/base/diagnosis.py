@@ -1,4 +1,4 @@
-"""Results of `session.doctor()`."""
+"""The findings of a session: what `doctor` checked, what a host's config costs, and the help of `%mcp help`."""
 
 from __future__ import annotations
 

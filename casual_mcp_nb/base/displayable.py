@@ -1,4 +1,4 @@
-"""Values that Jupyter can display, without a dependency on the rendering code."""
+"""Values that Jupyter can display, without a dependency on the rendering code; counts in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Time limits on work that usually ends long before them: one timer of the event loop serves them all."""
+"""Limits: how deeply input is nested and how large it is, how long questions stay open, how long work may take.
+
+Limits on input: how deeply values are nested, and how many there are. Too deeply nested values cannot be sent, shown or
+saved, because JSON encoders recurse. Each value costs whoever reads it up to a microsecond in a parser and up to a hundred in
+an SDK, all of it on the event loop, so bytes alone are not a limit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a server: its log, and the messages to and from it."""
+"""Values of MCP servers: resources and prompts, requests for a model's answer, logs and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The selection: a small model that widgets and magics edit and the engine reads at each turn."""
+"""The selection: a small model that widgets and magics edit and the engine reads at each turn; and its listeners."""
 
 from __future__ import annotations
 

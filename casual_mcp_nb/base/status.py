@@ -1,4 +1,4 @@
-"""A service at an address: its limits and its status."""
+"""Displayable values of a session: servers, tools, toolsets, models, the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate and count tokens, with the origin of each number."""
+"""Estimate and count tokens, with the origin of each number; and what turns are expected to cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools: their names, their definitions, and the catalog of all tools."""
+"""Tools: their names, their definitions, the catalog of all tools, and who decided whether a call may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the content of a file: text in some encoding, the text of a .docx, or binary data."""
+"""Read foreign documents: text in any encoding, .docx, HTML pages and mails as text, without what they hide."""
 
 from __future__ import annotations
 

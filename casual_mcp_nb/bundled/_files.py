@@ -1,4 +1,4 @@
-"""Search a folder for names and text, without following links and within limits."""
+"""A folder whose files can be searched and written, and out of which no path or link leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Read mail: headers in any case and encoding, the text of its MIME tree, and the list of its attachments."""
+"""Read mail, and build mail to send.
+
+A mail to send: made from its parts, read back from its bytes, and refused unless both say the same. Python's `email` package
+decodes encoded words (RFC 2047) in what it is given for a header, and before 3.11.10, 3.12.5 and 3.13 it wrote the line
+breaks in them as they are: a subject could add a recipient. So encoded words are refused, and what counts is the finished
+mail.
+"""
 
 from __future__ import annotations
 

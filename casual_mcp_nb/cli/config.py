@@ -1,4 +1,4 @@
-"""`casual-mcp-nb migrate-config`: make a config of ours from one of casual-mcp or of another MCP host."""
+"""`casual-mcp-nb check`, `doctor` and `migrate-config`: whether a config is valid, and configs of other hosts as ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb servers` and `audit`: the servers' status, their tools and costs, and the reasons for failures."""
+"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: what a config offers."""
 
 from __future__ import annotations
 

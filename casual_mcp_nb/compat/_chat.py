@@ -1,4 +1,4 @@
-"""McpToolChat with casual-mcp's constructor."""
+"""McpToolChat, the MCP client and the tool cache with casual-mcp's constructors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools, their conversion, search and manifest with casual-mcp's calls."""
+"""Tools, config, search, manifest and logging with casual-mcp's names and calls."""
 
 from __future__ import annotations
 

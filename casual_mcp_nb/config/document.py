@@ -1,4 +1,4 @@
-"""Parse config files, JSON (with comments) or TOML, into plain objects and the position of each key."""
+"""Parse config files, JSON (with comments) or TOML, into plain objects, and describe their problems without any value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Read environment variables and `.env` files, once, when a session starts."""
+"""Read environment variables, `.env` files and prompted inputs, and replace the variables in a config.
+
+Replace `${NAME}`, and other MCP hosts' variables, in the values of a config. VS Code and Cursor: `${env:NAME}`,
+`${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
+(https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
+
+VS Code's `${input:ID}`: values that a person is prompted for when a config is read. Form:
+https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Convert one server entry from another host's format to ours; for the hosts see `hosts`."""
+"""Convert one server entry, and what disables it, from another host's format to ours; for the hosts see `hosts`.
+
+Apply the disabled entries of a host's file outside a server's entry, so that nothing disabled there is enabled here.
+- Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers`
+- Claude Code: `disabledMcpServers`, `disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool`
+- opencode: `tools` with `false`, `permission` with `deny`, both for patterns of `server_tool`
+- Zed: `context_servers` in the agent profile that is the default
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The programs a config would start and the hosts its keys would go to, and whether the person has accepted them."""
+"""What a config would start and where its keys would go, and whether the person has accepted it.
+
+The accepted contents of each config file, stored in the user's config folder. Each file of the store is about one config or
+one folder and is replaced as a whole, so that programs that write at the same time cannot damage each other's. It holds no
+values, only hashes of them with a separate key. A file that cannot be read, or that others could have written, counts as
+absent: the person is asked again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit list: a line for each call of a tool, without its arguments and its result."""
+"""Records of calls: the audit list of a session, and the calls that the person made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation: the turns that belong together."""
+"""A conversation: the turns that belong together, and the list of the saved ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair message histories: exactly one result after each call, unique and non-empty ids, no result without a call."""
+"""Histories: repair loaded ones, add messages to one, and begin a turn with recorded steps."""
 
 from __future__ import annotations
 

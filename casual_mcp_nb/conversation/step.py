@@ -1,4 +1,4 @@
-"""A model call and its tool calls, as views of a trace."""
+"""A model call and its tool calls, as views of a trace, without the time in which a turn waited for the person."""
 
 from __future__ import annotations
 

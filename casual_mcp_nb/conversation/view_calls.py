@@ -1,4 +1,4 @@
-"""Tool calls in words: one line for each, which unfolds to its details."""
+"""Tool calls in words: one line for each, which unfolds to its details; results as tables where they are tables."""
 
 from __future__ import annotations
 

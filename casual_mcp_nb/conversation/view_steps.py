@@ -1,4 +1,4 @@
-"""Views of single events: one line in words, with its few details."""
+"""The steps of a turn, and single events: each is one line in words, which unfolds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of saved conversations."""
+"""Views of turns and conversations: the answer, one line of figures, and everything else folded below."""
 
 from __future__ import annotations
 

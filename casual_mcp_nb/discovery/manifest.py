@@ -1,4 +1,4 @@
-"""Generate the manifest: the summary of deferred tools that the model reads."""
+"""What the model reads about deferred tools: which they are, the manifest, and the cards of those that it found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search tool, with which the model finds and loads deferred tools."""
+"""The search tool, with which the model finds and loads deferred tools: its arguments, its rules, its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A view as HTML: no script, no address, no id; readable without its style sheet and in an untrusted notebook."""
+"""A view, and the Markdown of an answer, as HTML: no script, no address, no id; readable without its style sheet.
+
+The Markdown of a model's answer as HTML, of which a model can use nothing to reach beyond the answer. Paragraphs, lists,
+tables, code and emphasis are drawn. HTML, images, links and entities stay the text that they are, so that an answer can
+neither load nor hide anything, and the address of a link is always read before it is followed.
+"""
 
 from __future__ import annotations
 

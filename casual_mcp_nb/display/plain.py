@@ -1,4 +1,4 @@
-"""A view as plain text, for terminals and for readers that show nothing else."""
+"""A view as plain text, and as Markdown in which no foreign text can be markup, a link or a formula."""
 
 from __future__ import annotations
 

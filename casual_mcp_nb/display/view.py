@@ -1,7 +1,7 @@
 """The contents of a display, as small frozen values: one view, three formats.
 
-A value becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is
-drawn that has not passed `fit`.
+A value becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is drawn
+that has not passed `fit`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tool calls as Python code."""
+"""Text, numbers and calls in words, the same in every display, with foreign text made harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Receive a model response: join its text into chunks, enforce its limits, clean the names and ids of its calls."""
+"""Receive a model response: join its text, enforce its limits, clean its calls, and read those written as text.
+
+Calls that a model wrote as text, in the forms that small models use: read, never evaluated. It reads the tags of Hermes and
+Qwen (`<tool_call>{…}</tool_call>`), of Llama 3 (`<function=name>{…}</function>`, `<|python_tag|>`) and of Mistral
+(`[TOOL_CALLS]`), fenced code, and a call at the beginning of a line: as JSON, as Python literals, or as Llama's list
+`[name(a=1)]`.
+"""
 
 from __future__ import annotations
 

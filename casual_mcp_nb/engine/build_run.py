@@ -1,4 +1,4 @@
-"""Prepare a turn: its model, the tools that the model sees, the conversation so far, the system prompt."""
+"""Prepare a turn: check it, then build its model, its tools, the conversation so far and the system prompt."""
 
 from __future__ import annotations
 

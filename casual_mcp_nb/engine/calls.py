@@ -1,4 +1,4 @@
-"""Run the tool calls of one model response concurrently, within limits, and format their results."""
+"""Run the tool calls of one model response concurrently, within limits, nested ones and repeated ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trim the conversation to the context window: as many exchanges as fit, and always the newest."""
+"""Requests as a whole: trimmed to the context window, compared with the one before, and estimated before a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatch one tool call: check that the tool is offered and the call approved, run it, and return the outcome."""
+"""Dispatch one tool call: check its arguments, that it is offered and approved, run it, and return the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a turn as an asynchronous iterator."""
+"""Events on their way to listeners: notices once each, bursts throttled, a turn followed as an iterator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers' instructions as a part of the system prompt: bounded, marked as theirs, and never a template.
+"""Text of servers in what a model reads: bounded, marked as theirs, and never a template.
 
 See `instructions` in https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
 """

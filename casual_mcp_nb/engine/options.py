@@ -1,4 +1,4 @@
-"""The inputs of a turn: its options, the selection, the messages."""
+"""The inputs of a turn: its limits, its options, the selection, the messages."""
 
 from __future__ import annotations
 

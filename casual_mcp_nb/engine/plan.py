@@ -1,4 +1,4 @@
-"""Plan a turn: record the calls a model would make, run some of them later without the model, and continue the turn."""
+"""Plan a turn: what the model would call, how some of that is run later, without the model, and how the turn continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a tool's result that the model reads."""
+"""The text of a tool's result that the model reads; of one that is too large, the head and a tool that reads on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model's view of the tools: compiled from the catalog and the selection, and cached until one of them changes."""
+"""The model's view of the tools: compiled from the catalog and the selection, with its synthetic tools."""
 
 from __future__ import annotations
 

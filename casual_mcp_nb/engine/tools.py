@@ -1,4 +1,4 @@
-"""The current tools of a chat: listed, checked for changes, and compiled into views."""
+"""The current tools of a chat: listed, excluded, checked for changes, and compiled into views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluate how well search strategies find the tools that cases need."""
+"""Evaluate how well search strategies find the tools that cases need, and check a catalog for what makes that hard."""
 
 from __future__ import annotations
 

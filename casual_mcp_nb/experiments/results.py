@@ -1,4 +1,4 @@
-"""Comparisons: the same prompts answered in several ways, and the cost of each way."""
+"""The results of comparisons, evaluations and lints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of how well tools are found, and of a catalog's defects."""
+"""Views of comparisons, of how well tools are found, and of a catalog's defects."""
 
 from __future__ import annotations
 

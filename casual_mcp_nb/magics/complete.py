@@ -1,4 +1,4 @@
-"""Completion of `%mcp` and `%%mcp`: commands, options, and the names in a session. Does not connect."""
+"""Completion and help of `%mcp` and `%%mcp`: commands, options, and the names in a session. Does not connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extract an instance of a pydantic class from a model's answer."""
+"""Extract an instance of a pydantic class from a model's answer, in which its JSON is found first."""
 
 from __future__ import annotations
 

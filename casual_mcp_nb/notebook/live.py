@@ -1,4 +1,4 @@
-"""Live displays: updated in place, and static HTML when the work has ended."""
+"""Live displays: updated in place at a bounded rate, and static HTML when the work has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The engine thread: one daemon thread with one event loop, on which the engine and every connection run."""
+"""The engine thread: one daemon thread with one event loop, on which the engine and every connection run.
+
+Where a function of the notebook runs: on the thread or loop that its objects belong to. While a cell blocks in
+`session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3 connections and
+`display()` work there. While a cell awaits, and for turns that no cell waits for, they run on a worker thread. An async
+function runs on the caller's own loop, where its objects live, unless a blocking call holds that loop.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The open questions, and where each is asked."""
+"""The open questions, where each is asked, and prompts of `input()` that can be cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions of a running turn: whether a call may run, and how to continue at a pause in step mode.
+"""Questions of a running turn: whether a call may run, how to continue at a pause, forms and pages of servers.
 
 A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
 """

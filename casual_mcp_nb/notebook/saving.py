@@ -1,4 +1,4 @@
-"""Save the conversation of a session, if it is to be saved."""
+"""Save the conversation of a session, if it is to be saved, or export it to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show servers as they start: a table in a notebook, lines on a terminal, and nothing elsewhere."""
+"""Start servers: asked first, shown while they start, with what the first turn needs loaded in the background."""
 
 from __future__ import annotations
 

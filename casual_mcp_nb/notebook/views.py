@@ -1,4 +1,4 @@
-"""A static view of the explorer: servers, budget, toolsets and manifest in one display."""
+"""Views of a session: its status, models, selection, plans, findings, trust, and the explorer."""
 
 from __future__ import annotations
 

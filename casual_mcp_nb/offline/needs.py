@@ -1,4 +1,4 @@
-"""Split a request into needs, in the words of tools."""
+"""Split a request into needs, in the words of tools, with the values that it mentions."""
 
 from __future__ import annotations
 

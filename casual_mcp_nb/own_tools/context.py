@@ -1,4 +1,4 @@
-"""The context of a function that runs as a tool: logging, questions, and calls of other tools."""
+"""Functions that run as tools: their context, and the threads on which they run without a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of a notebook as the tools of a server named `notebook`, alongside the MCP servers."""
+"""Functions of a notebook as the tools of a server named `notebook`, and stubs in place of tools."""
 
 from __future__ import annotations
 

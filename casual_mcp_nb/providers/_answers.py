@@ -1,4 +1,4 @@
-"""Code shared by all wire formats: build responses, and detect invalid ones."""
+"""Code shared by all wire formats: build responses, detect invalid ones, hosted calls and deferred tools."""
 
 from __future__ import annotations
 

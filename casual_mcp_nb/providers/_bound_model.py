@@ -1,4 +1,9 @@
-"""A model bound to its client, with everything that requests need."""
+"""A model bound to its client and to the adapter of its provider.
+
+Choose the adapter between casual-llm and a provider's client. casual-llm builds the requests. Responses are parsed here,
+because its own `_chat` drops the finish reason and cached tokens, and fails on a response without usage (Ollama) or without
+choices; its own `_stream` drops tool calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code shared by providers to build clients from their config."""
+"""Build clients from their config, casual-llm's or our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Place tools' images in requests: how many, and in which messages."""
+"""Adapt a conversation to a provider: ids, names, images, and the state that it wants back.
+
+Adapt a conversation to a provider: names, ids and arguments of calls that it accepts, text that can be encoded. The
+conversation itself is unchanged; only the copy that is sent is adapted.
+"""
 
 from __future__ import annotations
 

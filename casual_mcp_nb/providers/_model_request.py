@@ -1,4 +1,4 @@
-"""Send a request to a model, with retries and rate limits; every wait is reported and bounded."""
+"""Send a request to a model, with retries and rate limits; every wait is reported, every failure explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Translate request options for each provider, and report those that it does not support."""
+"""Options of requests: translated for each provider, and adapted to what a model turns out to refuse.
+
+Detect options that a model refuses in the provider's message, drop or change them, and remember that. The wordings are those
+of the live APIs, as quoted in issues of other projects.
+
+The options and forms that a model accepts, learnt from its refusals and applied to every later request. A rule here handles a
+refusal: it determines from the provider's message what to change, and the request is repeated in that form. Each rule applies
+once per model and client, so that a provider that refuses everything is not retried forever.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Read an SDK's error: status, text, requested delay, URL; and the secrets that must not be in it."""
+"""Read an SDK's error: status, headers, text, requested delay, URL; and the secrets that must not be in it.
+
+Watch the HTTP responses under an SDK: note their headers, and limit the size of error bodies. SDKs parse and print error
+bodies completely, which takes seconds for huge ones.
+"""
 
 from __future__ import annotations
 

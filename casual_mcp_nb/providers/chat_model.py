@@ -1,4 +1,4 @@
-"""The model interface of the engine."""
+"""The model interface of the engine, recorded or replayed where there is a cassette."""
 
 from __future__ import annotations
 

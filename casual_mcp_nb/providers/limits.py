@@ -1,4 +1,4 @@
-"""Rate limits of a client, and pauses requested by its provider, shared by all models and chats that use it."""
+"""Retries and rate limits of a client, shared by all models and chats that use it."""
 
 from __future__ import annotations
 

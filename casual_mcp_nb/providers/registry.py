@@ -1,4 +1,4 @@
-"""Registry of providers: those that ship with the package, and those that other packages add.
+"""The description of a provider, and the registry of those that ship with the package or that others add.
 
 Importing this module does not import any SDK. A package adds a provider with an entry point in the group
 `casual_mcp_nb.providers` that refers to a `ProviderSpec`.

@@ -1,4 +1,4 @@
-"""The HTTP API: chat, toolsets, health, and its own description."""
+"""The HTTP API: requests, answers, streamed events, health, and its own description."""
 
 from __future__ import annotations
 

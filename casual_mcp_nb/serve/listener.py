@@ -1,4 +1,4 @@
-"""An HTTP server on the loop of the engine: no further thread, and an end that leaves nothing behind."""
+"""An HTTP server on the loop of the engine: who may ask, and clients that are slow, broken or hostile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools and results in the form in which MCP sends them; the way back from `servers/convert.py`."""
+"""Tools, results, resources and prompts in the form in which MCP sends them; the way back from `servers/convert.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a service: its address, its routes, and how to call it."""
+"""Views of what is served: addresses, routes, tools, and how to call them."""
 
 from __future__ import annotations
 

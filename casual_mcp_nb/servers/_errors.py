@@ -1,4 +1,4 @@
-"""Describe failures in plain words, and build the errors that report them.
+"""Describe failures in plain words, with secrets and control characters hidden, and build the errors that report them.
 
 Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted before it is cut.
 """

@@ -1,4 +1,4 @@
-"""The lifecycle of a connection: started, ready, lost, restarted, closed. It knows nothing about tools and calls."""
+"""The lifecycle of a connection: started, ready, lost, restarted, closed; and how to connect."""
 
 from __future__ import annotations
 

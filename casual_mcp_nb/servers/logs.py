@@ -1,4 +1,4 @@
-"""Record the last JSON-RPC messages to and from a server: shortened on arrival, formatted as JSON when read."""
+"""What servers said: their logs, their last JSON-RPC messages, and the libraries' log records about them."""
 
 from __future__ import annotations
 

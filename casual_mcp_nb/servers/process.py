@@ -1,4 +1,4 @@
-"""Start server processes, and end whole process groups."""
+"""Processes of servers: started, found again, their stderr read, forked where that is quicker, ended as groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose calls the servers run: a server's questions go to its caller."""
+"""Calls that servers run: whose they are, and their deadlines, which progress extends and questions pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Create the fastmcp transport for a server's config, with its filters and monitors."""
+"""Create the fastmcp transport for a server's config: stdio and HTTP with limits and monitors.
+
+HTTP between the SDK and a server: failures are recorded with their status, bodies are limited. See
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http.
+"""
 
 from __future__ import annotations
 

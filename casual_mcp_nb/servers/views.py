@@ -1,4 +1,4 @@
-"""Views of resources and prompts: lists, contents, messages, suggestions, subscriptions."""
+"""Views of servers, tools, records, resources and prompts."""
 
 from __future__ import annotations
 

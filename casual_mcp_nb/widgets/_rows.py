@@ -1,4 +1,4 @@
-"""Servers, tools and prices as the JSON that the explorer shows."""
+"""Servers, tools, forms and prices as the JSON that the explorer shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The turns of a conversation as the panel shows them."""
+"""Turns and questions as the panel shows them, with the texts that can be copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state behind the chat panel: the turns, the running one, the open questions, and the commands for all of them."""
+"""The states behind the chat panel: the conversation, its questions and commands, and the saved conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer: everything that the model sees, its cost, and how it is found."""
+"""The explorer and its single parts: everything that the model sees, its cost, and how it is found."""
 
 from __future__ import annotations
 

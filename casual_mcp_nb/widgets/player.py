@@ -1,4 +1,4 @@
-"""The player: a conversation as one HTML file that a browser plays without Python and without a network."""
+"""The player: a conversation as slides in one HTML file that a browser plays without Python and without a network."""
 
 from __future__ import annotations
 

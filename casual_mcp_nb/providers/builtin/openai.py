@@ -1,4 +1,8 @@
-"""Provider for OpenAI's chat completions, which many other servers support too."""
+"""Provider for OpenAI's chat completions, which many other servers support too.
+
+Messages in the format of chat completions, which Ollama's resembles. Convert the conversation for a request, and collect
+extra fields of an answer.
+"""
 
 from __future__ import annotations
 
