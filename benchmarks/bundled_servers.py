@@ -1,8 +1,7 @@
 """Cost of starting the bundled servers: `python benchmarks/bundled_servers.py [--rounds 3]`.
 
-Servers that are forked from a process that has imported the MCP SDK (Linux); the peer is the same servers importing it
-themselves, as those do that get variables in `env`. Each measurement runs in a separate process, and the best round counts. The
-seconds are those of a second session, after the imports of the first.
+Servers in this process, as those of the demo; the peer is the same servers, each in a process of its own. Each measurement
+runs in a separate process, and the best round counts. The seconds are of a second session, after the imports of the first.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from itertools import islice
 import psutil
 from common.figures import Figure, in_process, print_figures
 
-WAYS: dict[str, dict[str, str]] = {"forked": {}, "each alone": {"BENCHMARK": "1"}}
-"""The variables that the servers get."""
+WAYS = {"in this process": "in-process", "each alone": "stdio"}
+"""The transports."""
 UNITS = {"processor": "s", "memory": "MB", "seconds": "s"}
 FEW, ALL = 1, 99
 
@@ -26,14 +25,15 @@ def start(way: str, count: int) -> dict[str, float]:
     from casual_mcp_nb import Session
     from casual_mcp_nb.bundled import available
 
-    servers = {name: {**server, "env": WAYS[way]} for name, server in islice(available().servers.items(), count)}
-    clock = time.perf_counter()
+    servers = {name: {**server, "transport": WAYS[way]} for name, server in islice(available().servers.items(), count)}
+    me = psutil.Process()
+    clock, worked, had = time.perf_counter(), time.process_time(), me.memory_full_info().pss
     with Session.from_config({"servers": servers}) as session:
         session.connect(quiet=True, strict=True)
         seconds = time.perf_counter() - clock
-        processes = psutil.Process().children(recursive=True)
-        processor = sum(sum(each.cpu_times()[:2]) for each in processes)
-        memory = sum(each.memory_full_info().pss for each in processes) / 2**20
+        processes = me.children(recursive=True)
+        processor = sum(sum(each.cpu_times()[:2]) for each in processes) + time.process_time() - worked
+        memory = (sum(each.memory_full_info().pss for each in [me, *processes]) - had) / 2**20
     return {"processor": processor, "memory": memory, "seconds": seconds}
 
 
@@ -44,7 +44,7 @@ def measure(rounds: int, count: int) -> list[Figure]:
         for way in WAYS:
             rows[way].append(in_process(__file__, "--way", way, "--count", str(count)))
     best = {way: {field: min(row[field] for row in rows[way]) for field in UNITS} for way in WAYS}
-    return [Figure(field, best["forked"][field], unit, best["each alone"][field]) for field, unit in UNITS.items()]
+    return [Figure(field, best["in this process"][field], unit, best["each alone"][field]) for field, unit in UNITS.items()]
 
 
 def figures(quick: bool) -> list[Figure]:

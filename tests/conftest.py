@@ -27,17 +27,6 @@ os.environ["MCP_TRUST_CONFIGS"] = "1"
 os.environ["MCP_STORE"] = "off"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def fork_server_for_all_tests() -> Generator[None]:
-    """Keep one fork server for all tests, as a notebook has one for all its servers."""
-    from casual_mcp_nb.servers.process import leave_fork_server, use_fork_server
-
-    all_tests = sys.modules[__name__]
-    use_fork_server(all_tests)
-    yield
-    leave_fork_server(all_tests)
-
-
 @pytest.fixture(autouse=True)
 def words_of_python() -> Generator[None]:
     """Have hints in the words of Python, whatever a test before has loaded into this process."""
@@ -45,17 +34,6 @@ def words_of_python() -> Generator[None]:
 
     with doors.at("python"):
         yield
-
-
-@pytest.fixture
-def demo_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the servers of the demo run in this process: to start seven takes longer than a hundred tests."""
-    from casual_mcp_nb.notebook.starting import demo_config
-
-    config = demo_config()
-    for server in config["servers"].values():
-        server["transport"] = "in-process"
-    monkeypatch.setattr("casual_mcp_nb.notebook.starting.demo_config", lambda: config)
 
 
 @pytest.fixture

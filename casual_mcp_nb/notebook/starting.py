@@ -26,10 +26,12 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """Build a config with the default bundled servers, all but one deferred; the model is added by `Session.demo`."""
+    """Build a config with the default bundled servers, in this process, all but one deferred; `Session.demo` adds the model."""
     return {
         "servers": {
-            name: {"bundled": name, "defer_loading": name != LOADED} for name, server in BUNDLED.items() if server.default
+            name: {"bundled": name, "transport": "in-process", "defer_loading": name != LOADED}
+            for name, server in BUNDLED.items()
+            if server.default
         },
         "tool_sets": {
             "calculation": {"description": "Numbers, units and times", "servers": {"math": True, "units": True, "time": True}},

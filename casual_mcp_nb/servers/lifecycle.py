@@ -15,7 +15,6 @@ from casual_mcp_nb.base.mcp import Direction
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers._errors import closed_error, connect_error, lost_reason, root_cause, shown_address, start_reason
-from casual_mcp_nb.servers.process import fork_server_for
 from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -349,9 +348,6 @@ class Lifecycle:
     async def _open_session(self) -> None:
         # Time spent waiting for a slot is not its own.
         self._started_at = asyncio.get_running_loop().time()
-        if self._config is not None and self.mode.transport == "stdio":
-            # It imports its libraries meanwhile.
-            fork_server_for(self._config)
         await asyncio.to_thread(import_sdks, in_process=self.mode.transport == "in-process")
         if self.session is not None:
             await self.session.close()

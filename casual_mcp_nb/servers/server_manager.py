@@ -20,7 +20,6 @@ from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
 from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import StartSlots
-from casual_mcp_nb.servers.process import leave_fork_server, use_fork_server
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.running_calls import OnProgress, RunningCalls
 
@@ -101,7 +100,6 @@ class ServerManager:
         self._handlers = replace(handlers or Handlers(), changed=self.changed)
         self.worker = Worker()
         self._slots = StartSlots()
-        use_fork_server(self)
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
@@ -455,7 +453,6 @@ class ServerManager:
         async with asyncio.TaskGroup() as group:
             for connection in (self._connections | self._originals).values():
                 group.create_task(connection.close())
-        leave_fork_server(self)
         await self.worker.aclose()
 
     async def disconnect(self) -> None:
@@ -464,8 +461,6 @@ class ServerManager:
             for connection in (self._connections | self._originals).values():
                 if isinstance(connection, Connection):
                     group.create_task(connection.disconnect())
-        leave_fork_server(self)
-        use_fork_server(self)
         await self.worker.aclose(for_good=False)
 
     def abandon(self) -> None:

@@ -31,7 +31,7 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.servers._errors import CLOSED, Redactor, says_nothing, status_text
 from casual_mcp_nb.servers._messages import MAX_MESSAGE_BYTES, MAX_SSE_MESSAGE_BYTES, LineLimit, id_of, reply
 from casual_mcp_nb.servers.logs import route_library_logs
-from casual_mcp_nb.servers.process import StderrLog, command_of, environment_of, fork_server_for, launched, why_not_startable
+from casual_mcp_nb.servers.process import StderrLog, command_of, environment_of, launched, why_not_startable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -406,8 +406,7 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
         raise NotStartable(reason)
     stderr = StderrLog(secrets)
     lines = LineLimit(MAX_MESSAGE_BYTES)
-    launch = launched(command, fork_server_for(config))
-    transport = StdioTransport(launch, environment_of(config), config.cwd, stderr.file, lines)
+    transport = StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file, lines)
     return TransportContext(transport, stderr, lines)
 
 

@@ -56,7 +56,6 @@ def test_ten_turns_send_the_history_again_and_load_no_more_tools_than_there_are(
     )
 
 
-@pytest.mark.usefixtures("demo_here")
 def test_an_estimate_is_near_a_real_turn() -> None:
     with Session.demo() as session:
         found, made = call("search_tools", query="add numbers"), call("math__add", a=1, b=2)

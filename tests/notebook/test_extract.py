@@ -117,7 +117,6 @@ async def test_the_awaited_twin_and_lists_and_strict_classes(session: Session) -
     assert born.born == datetime.date(1815, 12, 10)
 
 
-@pytest.mark.usefixtures("demo_here")
 def test_the_offline_planner_says_that_it_cannot() -> None:
     with Session.demo() as demo, pytest.raises(UsageError, match="offline planner"):
         demo.extract("Ada is 36.", Person)

@@ -212,7 +212,6 @@ def test_an_image_is_counted_and_kept_with_the_conversation(session: Session, tm
     assert ENCODED in session.export(tmp_path / "talk.html").read_text()
 
 
-@pytest.mark.usefixtures("demo_here")
 def test_the_offline_planner_answers_the_text() -> None:
     with Session.demo() as demo:
         assert "5" in demo.chat("What is 2 + 3?", images=PNG).answer

@@ -118,7 +118,6 @@ def test_the_doctor_names_a_model_that_runs_here_with_the_line_that_uses_it(lm_s
     session.close()
 
 
-@pytest.mark.usefixtures("demo_here")
 def test_the_demo_names_it_too(lm_studio: ScriptedHttp) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.servers.connection import Connection
@@ -107,6 +109,7 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
 KERNEL = """
 import asyncio, sys
 from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
 
 async def main():
@@ -146,3 +149,15 @@ def test_a_server_whose_parent_ended_during_its_start_ends_too(tmp_path: Path) -
     done = subprocess.run([sys.executable, *launch], capture_output=True, timeout=10, check=False)
     assert done.returncode == 0
     assert not began.exists()
+
+
+@pytest.mark.defect("G9")
+def test_the_demo_starts_no_process_and_a_bundled_server_of_a_config_is_a_child_that_ends_with_its_session() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with Session.demo() as demo:
+        assert {server.transport for server in demo.connect(quiet=True).values()} == {"in-process"}
+        assert set(psutil.Process().children(recursive=True)) == before
+    with Session.from_config({"servers": {"math": {"bundled": "math"}}}) as session:
+        session.connect(quiet=True)
+        (server,) = set(psutil.Process().children(recursive=True)) - before
+    assert not server.is_running()
