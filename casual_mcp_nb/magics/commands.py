@@ -501,12 +501,7 @@ COMMANDS: dict[str, Command] = {
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(
-        _LOOK,
-        "all tools and their cost in tokens",
-        "[SERVER]",
-        "%mcp tools math",
-        "servers",
-        listed("tools", _tools),
+        _LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
     ),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).manifest),
@@ -525,23 +520,12 @@ COMMANDS: dict[str, Command] = {
         set_mode("loaded"),
     ),
     "defer": Command(
-        _CHOOSE,
-        "let the model find them by search",
-        "SERVER …",
-        "%mcp defer files time",
-        "servers",
-        set_mode("deferred"),
+        _CHOOSE, "let the model find them by search", "SERVER …", "%mcp defer files time", "servers", set_mode("deferred")
     ),
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
     "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: connected(session).toolsets),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
-    "option": Command(
-        _CHOOSE,
-        "how deferred tools are found",
-        "[NAME VALUE]",
-        "%mcp option max_active_tools 30",
-        run=_option,
-    ),
+    "option": Command(_CHOOSE, "how deferred tools are found", "[NAME VALUE]", "%mcp option max_active_tools 30", run=_option),
     "strategy": Command(
         _CHOOSE, "how the model finds deferred tools", "search | browse", "%mcp strategy browse", "strategies", strategy
     ),
@@ -577,12 +561,7 @@ COMMANDS: dict[str, Command] = {
         "%mcp audit ~/.cursor/mcp.json",
     ),
     "resources": Command(
-        _TRY,
-        "what servers offer to read",
-        "[SERVER]",
-        "%mcp resources files",
-        "servers",
-        listed("resources", _resources),
+        _TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", listed("resources", _resources)
     ),
     "read": Command(
         _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
@@ -594,12 +573,7 @@ COMMANDS: dict[str, Command] = {
         _TRY, "end the reports about a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
     ),
     "prompts": Command(
-        _TRY,
-        "the prompts that servers offer",
-        "[SERVER]",
-        "%mcp prompts files",
-        "servers",
-        listed("prompts", _prompts),
+        _TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts", _prompts)
     ),
     "prompt": Command(
         _TRY,
@@ -610,12 +584,7 @@ COMMANDS: dict[str, Command] = {
         prompt,
     ),
     "evaluate": Command(
-        _TRY,
-        "measure how well test cases find tools",
-        "FILE [K] [--new]",
-        "%mcp evaluate cases.jsonl 5",
-        "cases",
-        evaluate,
+        _TRY, "measure how well test cases find tools", "FILE [K] [--new]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
     ),
     "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=_lint),
     "ask": Command(_TALK, "ask the model on one line; `%%mcp` takes more", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
@@ -699,12 +668,7 @@ COMMANDS: dict[str, Command] = {
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
     "log": Command(_TROUBLE, "what a server wrote: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
     "messages": Command(
-        _TROUBLE,
-        "the JSON-RPC messages to and from a server",
-        "SERVER [TOOL]",
-        "%mcp messages files",
-        "servers",
-        _messages,
+        _TROUBLE, "the JSON-RPC messages to and from a server", "SERVER [TOOL]", "%mcp messages files", "servers", _messages
     ),
     "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
     "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "%mcp help call", "commands"),

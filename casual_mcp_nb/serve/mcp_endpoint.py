@@ -17,10 +17,11 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval
-from casual_mcp_nb.serve.mcp_server import SessionTools, ToolServer
+from casual_mcp_nb.serve.mcp_server import ToolServer
 
 PATH = "/mcp"
 MAX_CLIENTS = 100
@@ -31,7 +32,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 async def serve_stdio(
-    tools: SessionTools,
+    tools: ToolService,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,
@@ -70,7 +71,7 @@ async def serve_stdio(
 
 
 async def open_endpoint(
-    tools: SessionTools,
+    tools: ToolService,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,

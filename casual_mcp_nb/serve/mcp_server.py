@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Token
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import mcp_types as mcp
 from mcp.server.connection import Connection, allowed_log_levels
@@ -33,8 +32,6 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from casual_mcp_nb.base.config import ToolSetConfig
-from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
 from casual_mcp_nb.engine.events import Observers
@@ -44,6 +41,7 @@ from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import (
     Kind,
@@ -61,7 +59,6 @@ from casual_mcp_nb.serve.mcp_values import (
 )
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.running_calls import ASKER, Asker, ForwardedRequest, SeveralClients
-from casual_mcp_nb.servers.server_manager import ServerManager
 
 logger = logging.getLogger(__name__)
 
@@ -83,40 +80,6 @@ _PASSED_CODES = (mcp.INVALID_PARAMS, -32002)
 Context = ServerRequestContext[Any, Any]
 
 
-class SessionTools(Protocol):
-    """The part of a session's tools that is needed, see `ToolService`."""
-
-    @property
-    def selection(self) -> Selection:
-        """The tools that are offered."""
-
-    @property
-    def server_manager(self) -> ServerManager:
-        """The connections."""
-
-    @property
-    def server_logs(self) -> Listeners[[str, str, str]]:
-        """Called with each log message of a server."""
-
-    async def admit(self) -> None:
-        """Wait until the servers may be used."""
-
-    async def view(self) -> ToolView:
-        """Connect the servers."""
-
-    async def relist(self) -> None:
-        """List the tools again that servers have changed."""
-
-    def current_view(self, selection: Selection) -> ToolView:
-        """Compile the view of a selection from the tools that are known now."""
-
-    def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
-        """Look up the toolset of a name."""
-
-    def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
-        """Create a client of these tools."""
-
-
 class ToolServer:
     """Serves the tools, resources and prompts of a session to clients of MCP; belongs to the engine's loop.
 
@@ -135,7 +98,7 @@ class ToolServer:
 
     def __init__(
         self,
-        tools: SessionTools,
+        tools: ToolService,
         observers: Observers,
         engine: EngineThread,
         options: TurnOptions,
@@ -248,12 +211,12 @@ class ToolServer:
             tools = await host.client.offered()
         except CasualMcpError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
-        start, more = _page(params, len(tools))
-        if not start:
+        page, more = _page(params, list(zip(tools, self._names(tools), strict=True)))
+        if params is None or not params.cursor:
             host.listed = host.announced = _key(tools)
-        named = zip(tools, self._names(tools), strict=True)
-        listed = [tool_to_mcp(tool, name, _is_modern(context)) for tool, name in list(named)[start : start + PAGE]]
-        return mcp.ListToolsResult(tools=listed, next_cursor=more)
+        return mcp.ListToolsResult(
+            tools=[tool_to_mcp(tool, name, _is_modern(context)) for tool, name in page], next_cursor=more
+        )
 
     def _names(self, tools: tuple[ToolSpec, ...]) -> list[str]:
         if not self._plain_names:
@@ -293,23 +256,18 @@ class ToolServer:
             return text_result("Error: the call failed. The log of this server says why.")
 
     async def _list_resources(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListResourcesResult:
-        resources = [each for each in await self._listed(context, "resources") if not each.is_template]
-        start, more = _page(params, len(resources))
-        return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, resources[start : start + PAGE])), next_cursor=more)
+        page, more = _page(params, [each for each in await self._listed(context, "resources") if not each.is_template])
+        return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, page)), next_cursor=more)
 
     async def _list_templates(
         self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListResourceTemplatesResult:
-        templates = [each for each in await self._listed(context, "resources") if each.is_template]
-        start, more = _page(params, len(templates))
-        listed = list(map(template_to_mcp, templates[start : start + PAGE]))
-        return mcp.ListResourceTemplatesResult(resource_templates=listed, next_cursor=more)
+        page, more = _page(params, [each for each in await self._listed(context, "resources") if each.is_template])
+        return mcp.ListResourceTemplatesResult(resource_templates=list(map(template_to_mcp, page)), next_cursor=more)
 
     async def _list_prompts(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListPromptsResult:
-        prompts = list((await self._listed(context, "prompts")).items())
-        start, more = _page(params, len(prompts))
-        listed = [prompt_to_mcp(name, prompt) for name, prompt in prompts[start : start + PAGE]]
-        return mcp.ListPromptsResult(prompts=listed, next_cursor=more)
+        page, more = _page(params, list((await self._listed(context, "prompts")).items()))
+        return mcp.ListPromptsResult(prompts=[prompt_to_mcp(*named) for named in page], next_cursor=more)
 
     async def _listed(self, context: Context, kind: Kind) -> Any:
         await self._admit()
@@ -321,30 +279,46 @@ class ToolServer:
     async def _read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Any:
         uri = str(params.uri)
 
-        async def read(_host: _Host, call: HostCall, reports: _Reports) -> Any:
+        async def find() -> _Found:
             server = await self._offers.owner(uri)
-            name = self._name_of(server)
-            self._forward(call, name, uri, params)
-            with _as_asker(call), self._tools.server_manager.running_calls.noted(name):
-                contents = await server.read(uri)
-            await reports.sent()
-            return _forwarded_question(call) or contents_to_mcp(contents)
+            name = next(name for name, each in self._tools.server_manager.resources.items() if each is server)
+            return name, uri, partial(server.read, uri)
 
-        return await self._run(context, params, uri, partial(_refusing, read, {"uri": uri}))
+        return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
 
     async def _get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> Any:
-        async def get(_host: _Host, call: HostCall, reports: _Reports) -> Any:
+        async def find() -> _Found:
             prompt, server = await self._offers.prompt(params.name)
-            self._forward(call, prompt.server, prompt.name, params)
-            with _as_asker(call), self._tools.server_manager.running_calls.noted(prompt.server):
-                messages = await server.prompt(prompt.name, dict(params.arguments or {}))
-            await reports.sent()
-            return _forwarded_question(call) or messages_to_mcp(messages)
+            return prompt.server, prompt.name, partial(server.prompt, prompt.name, dict(params.arguments or {}))
 
-        return await self._run(context, params, params.name, partial(_refusing, get, {"name": params.name}))
+        return await self._fetch(context, params, {"name": params.name}, find, messages_to_mcp)
 
-    def _name_of(self, server: ServerResources) -> str:
-        return next(name for name, each in self._tools.server_manager.resources.items() if each is server)
+    async def _fetch(
+        self,
+        context: Context,
+        params: Any,
+        about: Mapping[str, str],
+        find: Callable[[], Awaitable[_Found]],
+        to_mcp: Callable[[Any], Any],
+    ) -> Any:
+        """Get something from the server that has it, and turn our errors into those of the protocol."""
+
+        async def fetch(_host: _Host, call: HostCall, reports: _Reports) -> Any:
+            token: Token[Asker | None] = ASKER.set(call)
+            try:
+                server, name, get = await find()
+                self._forward(call, server, name, params)
+                with self._tools.server_manager.running_calls.noted(server):
+                    value = await get()
+                await reports.sent()
+                return _forwarded_question(call) or to_mcp(value)
+            except CasualMcpError as error:
+                _forwarded_question(call)
+                raise _refusal(error, about) from None
+            finally:
+                ASKER.reset(token)
+
+        return await self._run(context, params, next(iter(about.values())), fetch)
 
     async def _complete(self, _context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
         await self._admit()
@@ -587,8 +561,9 @@ class _Host:
         self.calls = 0
         self.level: mcp.LoggingLevel = SENT_LEVEL
         self._connection = connection
-        self._unsent: deque[Any] = deque(maxlen=100)
-        self._sending: asyncio.Task[None] | None = None
+        self._notifications = _Outbox(self._send)
+        if connection is not None:
+            connection.exit_stack.callback(self._notifications.close)
 
     def outdated(self) -> bool:
         """Check whether the client's list is not the present one; a notification on its own stream may not arrive."""
@@ -603,34 +578,28 @@ class _Host:
 
     def notify(self, notification: Any) -> None:
         """Send a notification; while it does not read, it gets the last ones only, and each only once."""
-        if self._connection is None or notification in self._unsent:
-            return
-        self._unsent.append(notification)
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send(self._connection))
-            self._connection.exit_stack.callback(self._sending.cancel)
+        if self._connection is not None and notification not in self._notifications.unsent:
+            self._notifications.add(notification)
 
-    async def _send(self, connection: Connection) -> None:
-        while self._unsent:
-            data = self._unsent.popleft().model_dump(by_alias=True, mode="json", exclude_none=True)
-            await connection.notify(data["method"], data.get("params"))
+    async def _send(self, notification: Any) -> None:
+        if self._connection is not None:
+            data = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
+            await self._connection.notify(data["method"], data.get("params"))
 
 
-class _Reports:
-    """Sends the progress and the log messages of a call, in order."""
+class _Outbox:
+    """Sends one item after the other; where they come faster than they are read, the oldest are left out."""
 
-    def __init__(self, call: HostCall) -> None:
-        self._call = call
-        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=100)
+    def __init__(self, send: Callable[[Any], Awaitable[None]]) -> None:
+        self._send = send
+        self.unsent: deque[Any] = deque(maxlen=100)
         self._sending: asyncio.Task[None] | None = None
 
-    def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send a report; where they come faster than they are read, the oldest are left out."""
-        self._add(lambda: self._call.context.session.report_progress(progress, total, message))
-
-    def log(self, message: mcp.LoggingMessageNotification) -> None:
-        """Send a log message."""
-        self._add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
+    def add(self, item: Any) -> None:
+        """Send an item after those that wait."""
+        self.unsent.append(item)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all())
 
     async def sent(self) -> None:
         """Wait until all are sent."""
@@ -642,16 +611,29 @@ class _Reports:
         if self._sending is not None:
             self._sending.cancel()
 
-    def _add(self, send: Callable[[], Awaitable[None]]) -> None:
-        self._waiting.append(send)
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send())
-
-    async def _send(self) -> None:
-        while self._waiting:
-            await self._waiting.popleft()()
+    async def _send_all(self) -> None:
+        while self.unsent:
+            await self._send(self.unsent.popleft())
 
 
+class _Reports(_Outbox):
+    """Sends the progress and the log messages of a call, in order."""
+
+    def __init__(self, call: HostCall) -> None:
+        super().__init__(lambda send: send())
+        self._call = call
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send a report of progress."""
+        self.add(lambda: self._call.context.session.report_progress(progress, total, message))
+
+    def log(self, message: mcp.LoggingMessageNotification) -> None:
+        """Send a log message."""
+        self.add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
+
+
+_Found = tuple[str, str, Callable[[], Awaitable[Any]]]
+"""A server, a name there, and what gets it."""
 _Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
 
@@ -659,15 +641,6 @@ class _Server(Server[Any]):
     def create_initialization_options(self, *_args: Any, **_kwargs: Any) -> InitializationOptions:
         # The transport over HTTP gives no options.
         return super().create_initialization_options(NotificationOptions(True, True, True))
-
-
-@contextmanager
-def _as_asker(call: HostCall) -> Iterator[None]:
-    token: Token[Asker | None] = ASKER.set(call)
-    try:
-        yield
-    finally:
-        ASKER.reset(token)
 
 
 def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
@@ -684,27 +657,18 @@ def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
     return forwarded.asked
 
 
-async def _refusing(work: _Work, about: Mapping[str, Any], host: _Host, call: HostCall, reports: _Reports) -> Any:
-    """Do something, and turn our errors into one of the protocol."""
-    try:
-        return await work(host, call, reports)
-    except CasualMcpError as error:
-        _forwarded_question(call)
-        raise _refusal(error, about) from None
-
-
 def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
     code = error.code if isinstance(error, ResourceError) else None
     return MCPError(code if code in _PASSED_CODES else mcp.INTERNAL_ERROR, str(error), dict(about) or None)
 
 
-def _page(params: mcp.PaginatedRequestParams | None, items: int) -> tuple[int, str | None]:
-    """Find where a page of a listing starts, and the cursor of the next one."""
+def _page(params: mcp.PaginatedRequestParams | None, items: list[Any]) -> tuple[list[Any], str | None]:
+    """Cut a page out of a listing; the second value is the cursor of the next one."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")
     start = int(cursor or 0)
-    return start, str(start + PAGE) if items > start + PAGE else None
+    return items[start : start + PAGE], str(start + PAGE) if len(items) > start + PAGE else None
 
 
 def _is_modern(context: Context) -> bool:
