@@ -1,6 +1,6 @@
 """Cost of starting the bundled servers: `python benchmarks/bundled_servers.py [--rounds 3]`.
 
-Servers in this process, as those of the demo; the peer is the same servers, each in a process of its own. Each measurement
+Servers in this process, as those of the demo; the peer is the same servers, each in a separate process. Each measurement
 runs in a separate process, and the best round counts. The seconds are of a second session, after the imports of the first.
 """
 
