@@ -279,7 +279,7 @@ class ToolServer:
     async def _read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Any:
         uri = str(params.uri)
 
-        async def find() -> _Found:
+        async def find() -> _Source:
             server = await self._offers.owner(uri)
             name = next(name for name, each in self._tools.server_manager.resources.items() if each is server)
             return name, uri, partial(server.read, uri)
@@ -287,7 +287,7 @@ class ToolServer:
         return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
 
     async def _get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> Any:
-        async def find() -> _Found:
+        async def find() -> _Source:
             prompt, server = await self._offers.prompt(params.name)
             return prompt.server, prompt.name, partial(server.prompt, prompt.name, dict(params.arguments or {}))
 
@@ -298,7 +298,7 @@ class ToolServer:
         context: Context,
         params: Any,
         about: Mapping[str, str],
-        find: Callable[[], Awaitable[_Found]],
+        find: Callable[[], Awaitable[_Source]],
         to_mcp: Callable[[Any], Any],
     ) -> Any:
         """Get something from the server that has it, and turn our errors into those of the protocol."""
@@ -632,7 +632,7 @@ class _Reports(_Outbox):
         self.add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
 
 
-_Found = tuple[str, str, Callable[[], Awaitable[Any]]]
+_Source = tuple[str, str, Callable[[], Awaitable[Any]]]
 """A server, a name there, and what gets it."""
 _Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
