@@ -44,7 +44,7 @@ class ToolOutcomeMessage(ToolResultMessage):
 
     Args:
         failed: Whether the call failed, was denied or was stopped; sent to Anthropic in addition to the text.
-        images: Images that the tool returned, for models with vision; counted and limited as in `types.image`.
+        images: Images that the tool returned, for models with vision; counted and limited as in `base.content`.
     """
 
     failed: bool
