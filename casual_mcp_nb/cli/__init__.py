@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
+FAILED = 1
+"""Exit code: the command failed, and said why."""
+WRONG_USAGE = 2
+"""Exit code: the command line is wrong, with an unknown command, option or name."""
+INTERRUPTED = 130
+"""Exit code: it was interrupted with Ctrl-C."""
+SIGNALLED = 128
+"""Exit code, plus the number of the signal that ended it."""
+BROKEN_PIPE = 141
+"""Exit code: the program that read its output ended first."""
+
 
 def __getattr__(name: str) -> Any:
     # Of casual-mcp's module of this name, all other functions are commands.

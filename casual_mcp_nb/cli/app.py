@@ -14,9 +14,9 @@ from typing import Any, Literal, NoReturn
 from cyclopts import App, CycloptsError
 
 from casual_mcp_nb import __version__, doors
+from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
 from casual_mcp_nb.cli.chat import chat, demo
 from casual_mcp_nb.cli.config import check, doctor, migrate_config
-from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
 from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the program's name; None for those of this process.
 
     Returns:
-        The exit code: 0, or one of `exit_codes`.
+        The exit code: 0, or one of those in `casual_mcp_nb.cli`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     code = _run(words)

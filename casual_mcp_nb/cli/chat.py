@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
-from casual_mcp_nb.cli.exit_codes import FAILED, INTERRUPTED
+from casual_mcp_nb.cli import FAILED, INTERRUPTED
 from casual_mcp_nb.cli.source import Source, connect, demo_config_of, tell_failures
 from casual_mcp_nb.cli.terminal import AsJson, show, tell
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from casual_mcp_nb.cli.exit_codes import FAILED
+from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.cli.source import DEFAULT_CONFIG, Source, connect
 from casual_mcp_nb.cli.terminal import AsJson, Flag, show, show_diff, tell, write_json
 from casual_mcp_nb.errors import ConfigError, UsageError, shown

@@ -197,7 +197,7 @@ async def build_run(
         emit=emit,
         stream=options.given.get("stream") is not False,
         repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),
-        gate=options.given.get("gate"),
+        gate=options.gate,
         context=await chat.contexts.of(model),
         select=chat.tools.view,
         refresh_view=chat.tools.refreshed_view,

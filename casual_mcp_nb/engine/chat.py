@@ -47,7 +47,7 @@ from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.taping import put_in_place
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
-from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
+    from casual_mcp_nb.engine.before_model_call import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -563,6 +564,8 @@ class McpToolChat:
         meta: Mapping[str, Any] | None = None,
         model: str | Model | ChatModel | None = None,
         system: str | None = None,
+        *,
+        gate: BeforeModelCall | None = None,
         **more: Unpack[TurnFields],
     ) -> list[ChatMessage]:
         """Answer the last message of a conversation.
@@ -573,6 +576,7 @@ class McpToolChat:
             meta: Passed to the servers with each call.
             model: Name of a model of the config, or a model; None for the first one of the config.
             system: The system prompt; it replaces a system message in `messages`.
+            gate: Asked before each model call.
             more: Further fields of `TurnOptions`, such as `temperature`.
 
         Returns:
@@ -582,26 +586,29 @@ class McpToolChat:
             UsageError: An option or a name does not exist; nothing was sent.
             CasualMcpError: The turn failed; `get_stats` has what it used so far.
         """
-        options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
+        options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more)
         await load("casual_llm")
         history, new, options = split_messages(messages, options)
         turn = await self.run(new, options, history=history, before=self._last_turn if history else None)
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
-    @spelled_out(AllTurnFields)
-    async def stream(self, messages: str | Sequence[ChatMessage], **options: Unpack[AllTurnFields]) -> AsyncIterator[Event]:
+    @spelled_out(NamedTurnFields)
+    async def stream(
+        self, messages: str | Sequence[ChatMessage], *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
+    ) -> AsyncIterator[Event]:
         """Answer the last message of a conversation, event by event.
 
         Args:
             messages: As for `chat`.
+            gate: Asked before each model call.
             options: Fields of `TurnOptions`.
 
         Yields:
             The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
         """
         await load("casual_llm")
-        history, new, turn_options = split_messages(messages, TurnOptions(**options))
+        history, new, turn_options = split_messages(messages, TurnOptions(gate=gate, **options))
         turn = Turn(Trace())
         follower = Follower(turn.trace)
         before = self._last_turn if history else None

@@ -17,11 +17,13 @@ from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.turn_fields import AllTurnFields
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.engine.before_model_call import BeforeModelCall
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,10 @@ _CHOICES = {"discovery": ("auto",), "stream": (), "repair_calls": ()}
 
 
 class TurnOptions:
-    """The validated options of one turn, as `AllTurnFields` declares them.
+    """The validated options of one turn, as `NamedTurnFields` declares them.
 
     Args:
+        gate: Asked before each model call.
         options: As for `Session.chat`. None means not given.
 
     Attributes:
@@ -78,8 +81,9 @@ class TurnOptions:
         UsageError: A name or a value is not valid.
     """
 
-    @spelled_out(AllTurnFields)
-    def __init__(self, **options: Unpack[AllTurnFields]) -> None:
+    @spelled_out(NamedTurnFields)
+    def __init__(self, *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]) -> None:
+        self.gate = gate
         self.given = options
         requested = _OF_REQUESTS.intersection(options)
         self.request = RequestOptions.of({name: options.get(name) for name in requested}) if requested else NO_OPTIONS
@@ -112,10 +116,10 @@ class TurnOptions:
         shown = (f"{name}={value!r}" for name, value in self.given.items() if name not in hidden)
         return f"TurnOptions({', '.join(shown)})"
 
-    def replaced(self, **options: Unpack[AllTurnFields]) -> TurnOptions:
+    def replaced(self, **options: Unpack[NamedTurnFields]) -> TurnOptions:
         """Copy these options with some of them changed."""
-        changed: AllTurnFields = {**self.given, **options}
-        return TurnOptions(**changed)
+        changed: NamedTurnFields = {**self.given, **options}
+        return TurnOptions(gate=self.gate, **changed)
 
     def applied_to(self, selection: Selection) -> Selection:
         """Apply these options to a selection; the same selection if none of them overrides it."""

@@ -24,7 +24,7 @@ from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher,
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import encodable
 from casual_mcp_nb.engine.tool_view import ToolView
-from casual_mcp_nb.engine.turn_fields import AllTurnFields
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.servers.running_calls import ASKER, Asker
 
@@ -45,7 +45,7 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
     """
     if all_tools and bridge:
         raise UsageError("all_tools and bridge exclude each other: where nothing is deferred, nothing is found.")
-    chosen: AllTurnFields = {"tool_set": tool_set}
+    chosen: NamedTurnFields = {"tool_set": tool_set}
     if all_tools:
         chosen["discovery"] = False
     if bridge:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
-class CommonTurnFields(ModelOptions, total=False):
-    """The options that every chat method accepts."""
+class TurnFields(ModelOptions, total=False):
+    """The options of `McpToolChat.chat` that it accepts by name only."""
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
@@ -29,25 +29,13 @@ class CommonTurnFields(ModelOptions, total=False):
     repair_calls: Annotated[bool | None, Flag("run calls that the model writes as text", name="--repair-calls", value=True)]
 
 
-class NamedTurnFields(CommonTurnFields, total=False):
-    """These options, and those that `McpToolChat.chat` also accepts by position."""
+class NamedTurnFields(TurnFields, total=False):
+    """All options of a turn: these, and those that `McpToolChat.chat` also accepts by position."""
 
     model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
     tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]
     system: Annotated[str | None, Flag("the system prompt for this turn", "TEXT")]
     meta: Mapping[str, Any] | None
-
-
-class TurnFields(CommonTurnFields, total=False):
-    """The options of `McpToolChat.chat`."""
-
-    gate: "BeforeModelCall | None"
-
-
-class AllTurnFields(NamedTurnFields, total=False):
-    """The options of `McpToolChat.stream`: the fields of `TurnOptions`."""
-
-    gate: "BeforeModelCall | None"
 
 
 class ChatOptions(NamedTurnFields, total=False):

@@ -11,7 +11,7 @@ from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.diagnosis import HostAudit
-from casual_mcp_nb.cli.exit_codes import FAILED
+from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError
 from casual_mcp_nb.notebook.consent import TRUST_VARIABLE
 from tests.cli.conftest import Run

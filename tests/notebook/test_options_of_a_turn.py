@@ -18,7 +18,7 @@ from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.conversation.event import TextDelta, TurnFinished, TurnStarted
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.turn_fields import AllTurnFields, ChatOptions
+from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -213,6 +213,6 @@ async def test_a_chat_without_a_session_has_a_system_prompt_too() -> None:
 
 @pytest.mark.defect("C4")
 def test_the_options_of_the_engine_are_those_that_are_declared() -> None:
-    assert inspect.signature(TurnOptions).parameters.keys() == AllTurnFields.__annotations__.keys()
-    assert ChatOptions.__annotations__.keys() - {"step", "attach"} == AllTurnFields.__annotations__.keys() - {"gate"}
+    assert inspect.signature(TurnOptions).parameters.keys() == {"gate", *NamedTurnFields.__annotations__}
+    assert ChatOptions.__annotations__.keys() - {"step", "attach"} == NamedTurnFields.__annotations__.keys()
     assert RequestOptions.model_fields.keys() == ModelOptions.__annotations__.keys()
