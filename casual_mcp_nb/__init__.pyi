@@ -126,6 +126,7 @@ from casual_mcp_nb.providers.scripted import scripted_model as scripted_model
 from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint as McpEndpoint
 from casual_mcp_nb.serve.service import Service as Service
 from casual_mcp_nb.session import Session as Session
+from casual_mcp_nb.session import audit_host as audit_host
 from casual_mcp_nb.telemetry import OpenTelemetry as OpenTelemetry
 
 __version__: str

@@ -54,7 +54,7 @@ def cassette_config() -> Any:
 
 @pytest.fixture
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session whose models and servers answer from the cassette of the test; see `Session.from_cassette`.
+    """A session whose models and servers answer from the cassette of the test; see `Session.quick`.
 
     A request that differs from the recorded ones is raised where the test made it, with the difference; where a function or a
     comparison kept the error to itself, the test fails at its end.
@@ -66,7 +66,7 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     path, options = _cassette_of(request)
     mode = cast("CassetteMode", request.config.getoption("--cassette-mode"))
     if mode == "none" or (mode == "once" and path.exists()):
-        with Session.from_cassette(path, pace=options.pop("pace", 0), quiet=True, store=None, **options) as session:
+        with Session.quick(cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options) as session:
             replayer = session.cassettes.source
             assert replayer is not None
             replayer.strict = True
@@ -80,7 +80,7 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
         pytest.fail("To record a cassette, override the fixture cassette_config: return a path or a dict.", pytrace=False)
     arguments = dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with Session(**{"quiet": True, "store": None, **arguments}) as session, session.cassette(path, "all"):
+    with Session(**{"quiet": True, "store": None, **arguments}) as session, session.cassettes.use(path, "all"):
         yield session
 
 

@@ -19,7 +19,7 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 
 from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.cassettes.state import MATCH_ON
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.notebook.saving import DEFAULT
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from pydantic import BaseModel
 
-    from casual_mcp_nb.base.config import Config, Discovery, Policies, Strategy, ToolSetConfig
+    from casual_mcp_nb.base.config import Config, Policies, ToolSetConfig
     from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
     from casual_mcp_nb.base.mcp import (
         Completions,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
         ServerLog,
         Subscriptions,
     )
-    from casual_mcp_nb.base.model_options import DeliverySetting
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.status import (
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     )
     from casual_mcp_nb.base.tokens import Budget
     from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
-    from casual_mcp_nb.cassettes.state import CassetteMode, CassetteState, MatchOn
+    from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.config.quick import ServerLike
     from casual_mcp_nb.conversation.audit import DirectCalls
     from casual_mcp_nb.conversation.conversation import Conversation, StoredConversations
@@ -78,10 +76,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.discovery.synthetic import SyntheticTool
     from casual_mcp_nb.engine.events import Observation
-    from casual_mcp_nb.experiments.compare import Check
-    from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
-    from casual_mcp_nb.experiments.results import Case, Comparison, Evaluation, Lint
-    from casual_mcp_nb.notebook.cassettes import CassetteInUse
+    from casual_mcp_nb.experiments.service import SessionExperiments
+    from casual_mcp_nb.notebook.cassettes import SessionCassettes
     from casual_mcp_nb.notebook.consent import SessionConsent
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.models import SessionModels
@@ -92,7 +88,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.own_tools.toolbox import Mock
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.endpoint import Endpoint
-    from casual_mcp_nb.serve.serving import Serving
+    from casual_mcp_nb.serve.serving import SessionServe
     from casual_mcp_nb.telemetry import OpenTelemetry
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
@@ -135,7 +131,6 @@ class Session(Checked, Displayable):
         tool_service: The servers, tools and toolsets, for code that shows or changes them.
         resource_service: The resources and prompts of the servers, for code that shows them.
         turn_service: What runs the turns.
-        cassettes: What records and replays, see `cassette`.
         observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
         questions: What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step
             mode.
@@ -165,8 +160,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.config.loader import load_config, read_prices
         from casual_mcp_nb.engine.chat import McpToolChat
         from casual_mcp_nb.engine.events import Observers
-        from casual_mcp_nb.notebook.cassettes import CassetteService
-        from casual_mcp_nb.notebook.comparing import ComparisonService
+        from casual_mcp_nb.notebook.cassettes import SessionCassettes
         from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
         from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
         from casual_mcp_nb.notebook.log import show_log
@@ -244,9 +238,8 @@ class Session(Checked, Displayable):
             self.observers,
         )
         self._models = SessionModels(self._chat, self.config, self.engine, self.tool_service, self.turn_service)
-        self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
-        turns = self.turn_service
-        self.cassettes = CassetteService(self._chat, self.config, self.observers, lambda: turns.head, runner.check_free)
+        self._experiments: SessionExperiments | None = None
+        self._cassettes = SessionCassettes(self._chat, self.config, self.engine, self.observers, self.turn_service)
         self._endpoints: set[Endpoint] = set()
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
@@ -300,6 +293,9 @@ class Session(Checked, Displayable):
         strict: bool = False,
         quiet: bool = False,
         store: StoreLike = DEFAULT,
+        cassette: str | Path | None = None,
+        pace: float | None = None,
+        match_on: Collection[MatchOn] | None = None,
     ) -> Self:
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
 
@@ -317,14 +313,31 @@ class Session(Checked, Displayable):
             strict: See there.
             quiet: See there.
             store: See there.
+            cassette: Have models and servers answer what a cassette has: no key, no network, no server. It is a file that
+                `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
+                selection and system prompt are those of the recording; see `session.cassettes.replay`.
+            pace: How long the pauses of the cassette are, see `session.cassettes.use`.
+            match_on: What of a request must be as recorded, see there; None for everything except the system prompt.
 
         Raises:
-            UsageError: The provider or a server is not known; the message has the closest names.
+            UsageError: The provider or a server is not known; the message has the closest names. Or a cassette was given with
+                something that it replaces.
+            CassetteError: The cassette does not exist, or is not one.
             ProviderError: The provider's key or its SDK is missing; the message says which.
             ConfigError: An entry of a server is wrong.
         """
         from casual_mcp_nb.config.quick import quick_config
 
+        if cassette is not None:
+            given = {
+                "model": model,
+                "servers": servers,
+                "base_url": base_url,
+                "system": system,
+                "prices": prices,
+                "strict": strict,
+            }
+            return cls._of_cassette(Path(cassette), given, pace, match_on, approval, name=name, quiet=quiet, store=store)
         try:
             config, in_process = quick_config(model, servers, base_url=base_url)
         finally:
@@ -342,42 +355,28 @@ class Session(Checked, Displayable):
         )
 
     @classmethod
-    def from_cassette(
+    def _of_cassette(
         cls,
-        path: str | Path,
-        *,
-        pace: float | None = None,
-        match_on: Collection[MatchOn] | None = None,
-        name: str | None = None,
-        approval: Mapping[str, Policies] | None = None,
-        quiet: bool = False,
-        store: StoreLike = DEFAULT,
+        path: Path,
+        given: Mapping[str, Any],
+        pace: float | None,
+        match_on: Collection[MatchOn] | None,
+        approval: Mapping[str, Policies] | None,
+        **options: Any,
     ) -> Self:
-        """Open a session in which models and servers answer what a cassette has: no key, no network, no server.
-
-        Models, servers, toolsets, selection and system prompt are those of the recording; see `replay`.
-
-        Args:
-            path: The cassette: a file of `cassette`, or an HTML file with one in it.
-            pace: As of `cassette`.
-            match_on: As of `cassette`; None for everything except the system prompt.
-            name: As of `Session`, and so are the others.
-            approval: See there.
-            quiet: See there.
-            store: See there.
-
-        Raises:
-            CassetteError: The file does not exist, or is not a cassette.
-        """
         from casual_mcp_nb.base.selection import Selection
         from casual_mcp_nb.cassettes.format import Cassette
         from casual_mcp_nb.conversation.conversation import ConversationHead
+        from casual_mcp_nb.errors import UsageError
         from casual_mcp_nb.notebook.cassettes import config_of
 
-        file = Path(path).expanduser().absolute()
+        replaced = [option for option, value in given.items() if value]
+        if replaced:
+            raise UsageError(f"{replaced[0]} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
+        file = path.expanduser().absolute()
         cassette = Cassette.load(file)
         system = cassette.session.system
-        session = cls(config_of(cassette, file), name=name, system=system, quiet=quiet, store=store)
+        session = cls(config_of(cassette, file), system=system, **options)
         session.cassettes.replay_only(cassette, file, pace, match_on, approval)
         chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
         session.turn_service.set_up(ConversationHead(session.model, system, chosen))
@@ -394,30 +393,6 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.starting import demo_config
 
         return cls({**demo_config(), **model_sections(model)})
-
-    @classmethod
-    def audit_host(cls, path: str | Path, *, trust: bool = False) -> HostAudit:
-        """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
-
-        Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
-
-        Args:
-            path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
-            trust: Start what it names without asking.
-
-        Returns:
-            The tokens by server and by tool, and what deferring every tool would save.
-
-        Raises:
-            ConfigError: The file cannot be read.
-            TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
-        """
-        from casual_mcp_nb.config.loader import load_readable
-
-        config, unreadable = load_readable(path)
-        # With a separate name it replaces no session that is open with the same file.
-        with cls(config, name=f"audit of {config.path}", trust=trust, quiet=True, store=None) as session:
-            return session.tool_service.host_audit(unreadable)
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
@@ -616,10 +591,10 @@ class Session(Checked, Displayable):
             for endpoint in tuple(self._endpoints):
                 await endpoint.end()
             try:
-                await asyncio.to_thread(self.cassettes.close)
+                await asyncio.to_thread(self._cassettes.close)
             except RuntimeError:
                 # At the end of the process no thread can be started.
-                self.cassettes.close()
+                self._cassettes.close()
         finally:
             # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
@@ -992,124 +967,6 @@ class Session(Checked, Displayable):
             ConfigError: The file cannot be read or written, or would not be valid with this toolset.
         """
         return self.tool_service.save_tool_set(name, tool_set, overwrite=overwrite)
-
-    @blocking
-    async def evaluate(
-        self,
-        cases: Iterable[Case] | str | Path,
-        strategies: Mapping[str, SearchStrategy] | None = None,
-        *,
-        k: int | None = None,
-        executor: Executor | None = None,
-        progress: bool = True,
-    ) -> Evaluation:
-        """Measure how well the model's search finds the tools that the selection includes.
-
-        Args:
-            cases: The queries and the tools that should be found, or a file with one case per line, as
-                `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
-            strategies: What to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`; None for the built-in search.
-            k: Number of tools of each search that count; None for the selection's limit.
-            executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
-            progress: Show a progress bar on stderr.
-
-        Returns:
-            A score for each strategy, with its misses and the reason for each. No model is called.
-
-        Raises:
-            UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
-        """
-        work = self.tool_service.evaluate(cases, strategies, k=k, executor=executor, progress=progress)
-        return await self.tool_service.run_shown(work)
-
-    evaluate_async = awaited(evaluate)
-
-    def save_cases(self, path: str | Path) -> tuple[Case, ...]:
-        """Write a first file of cases for `evaluate`, from past conversations: this one and the last hundred saved ones.
-
-        A case is what the model searched for, with the tools that the search found and it then called; or your message, with
-        the tools that it called without a search. Read the file, and correct what the model got wrong.
-
-        Args:
-            path: A new file.
-
-        Returns:
-            The cases.
-
-        Raises:
-            UsageError: No tool was called in any of them, or the file exists or cannot be written.
-        """
-        return self.turn_service.save_cases(path)
-
-    @blocking
-    @spelled_out(ModelOptions)
-    async def compare(
-        self,
-        prompt: str | Sequence[str],
-        *,
-        discovery: Discovery | Sequence[Discovery] = (),
-        models: str | Sequence[str | Model | ChatModel] = (),
-        tool_sets: str | Sequence[str | None] = (),
-        strategies: Strategy | Sequence[Strategy] = (),
-        deliveries: DeliverySetting | Sequence[DeliverySetting] = (),
-        repeats: int = 1,
-        check: Check | Sequence[Check | None] | None = None,
-        max_runs: int = 100,
-        progress: bool = True,
-        **options: Unpack[ModelOptions],
-    ) -> Comparison:
-        """Answer prompts in several ways, and compare what each took and whether it was right.
-
-        Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
-        can run meanwhile. Tools are really called, in each run; calls that need approval ask as usual. Runs are made one after
-        another; an interrupt or `stop` ends them early, and `comparison` has what was done.
-
-        Args:
-            prompt: The text, or several texts.
-            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
-            models: Names of models of the config, or model objects.
-            tool_sets: Names of toolsets; None in the list is what the session uses.
-            strategies: `search`, `browse`, or both.
-            deliveries: How the model gets what it found: `auto`, `definitions`, `native`, `bridge`.
-            repeats: How often each prompt is sent in each way.
-            check: What makes a turn right: a text that the answer contains as whole words, a compiled pattern that is found in
-                it, or a function that gets the `Turn`; or a list with one for each prompt.
-            max_runs: The most runs to make: one for each way, prompt and repeat.
-            progress: Show it while it runs.
-            options: As of `chat`, those that go to the model, such as `temperature`.
-
-        Returns:
-            The ways by name, each with its runs and their figures; it says which way costs least, and where deferring loses. A
-            run that failed does not raise.
-
-        Raises:
-            UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
-            ConnectError: No server could be connected.
-        """
-        from casual_mcp_nb.experiments.compare import Ways
-
-        ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
-        return await self._comparisons.compare(
-            prompt, ways, options, check, repeats=repeats, max_runs=max_runs, progress=progress
-        )
-
-    compare_async = awaited(compare)
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """The last comparison, also one that was interrupted; None before the first one."""
-        return self._comparisons.last
-
-    @blocking
-    async def lint(self) -> Lint:
-        """Check the tools that the selection includes for problems that make them hard to find, or expensive.
-
-        Returns:
-            A finding for each problem that the authors of the servers should fix.
-        """
-        return await self.tool_service.run_shown(self.tool_service.lint())
-
-    lint_async = awaited(lint)
 
     @blocking
     @spelled_out(ChatOptions)
@@ -1508,72 +1365,21 @@ class Session(Checked, Displayable):
         """The conversation as it is now."""
         return self._runner.conversation
 
-    def cassette(
-        self,
-        path: str | Path,
-        mode: CassetteMode = "once",
-        *,
-        pace: float | None = None,
-        match_on: Collection[MatchOn] = MATCH_ON,
-    ) -> CassetteInUse:
-        """Record what models and servers answer in a file, or let the file answer in their place.
-
-        What is recorded: answers of models, results of calls, contents of resources and prompts, progress and log messages,
-        and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
-        environments of servers are never in the file.
-
-        Args:
-            path: The file, usually `.json`; an HTML file with a cassette in it can be replayed.
-            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
-                replaces the file.
-            pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
-                default is 0.5 in a notebook and 0 in a script.
-            match_on: What of a request to a model must be as it was recorded: `model`, `system`, `messages`, `tools`.
-
-        Returns:
-            A context manager; or call its `close`. Another one, or the end of the session, closes it too.
-
-        Raises:
-            CassetteError: The file does not exist (`none`), is not a cassette, or is damaged.
-            UsageError: A value is not valid, or a turn is running.
-        """
-        self.check_open()
-        return self.cassettes.begin(path, mode, pace, match_on)
+    @property
+    def cassettes(self) -> SessionCassettes:
+        """What records and replays: the cassette in use, if there is one."""
+        return self._cassettes
 
     @property
-    def cassette_state(self) -> CassetteState | None:
-        """Which cassette is recorded or replayed now; None if none is. `str()` of it is as in `recording lesson.json`."""
-        return self.cassettes.current.state if self.cassettes.current else None
+    def experiments(self) -> SessionExperiments:
+        """Comparisons of ways to answer, and measurements of how well tools are found."""
+        if self._experiments is None:
+            from casual_mcp_nb.experiments.service import SessionExperiments
 
-    @blocking
-    async def replay(self, *, echo: Echo = "none") -> Conversation:
-        """Run the turns of the cassette again, as they were recorded, through the same code.
-
-        Args:
-            echo: As of `chat`.
-
-        Returns:
-            Their conversation.
-
-        Raises:
-            CassetteError: No cassette is replayed.
-            CassetteMismatchError: A request differs from the recorded one; the message says how.
-        """
-        from casual_mcp_nb.conversation.conversation import Conversation
-        from casual_mcp_nb.errors import CassetteMismatchError
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
-
-        turns, selection = [], self.selection.model_dump(mode="json")
-        for recorded in self.cassettes.recorded_turns():
-            await on_engine(lambda _, turn=recorded: self.cassettes.set_up(turn, selection))  # type: ignore[misc]
-            if recorded.history is not None:
-                self.turn_service.continue_from(recorded.history)
-            turns.append(await self.turn_service.chat(recorded.messages, recorded.options, echo))
-            if isinstance(turns[-1].exception, CassetteMismatchError):
-                turns[-1].raise_for_status()
-        return Conversation(turns)
-
-    replay_async = awaited(replay)
+            self._experiments = SessionExperiments(
+                self._chat, self.engine, self.turn_service, self.tool_service, self.questions
+            )
+        return self._experiments
 
     def export(self, path: str | Path, id: str | None = None, *, overwrite: bool = False, player: bool = False) -> Path:
         """Write the conversation, or a saved one, to a file.
@@ -1585,7 +1391,7 @@ class Session(Checked, Displayable):
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
                 the session's tools with the same scores, without a network. Very long texts are cut in it. It is a cassette
-                too, if that is not too large for a page: `from_cassette` replays it.
+                too, if that is not too large for a page: `Session.quick(cassette=…)` replays it.
 
         Returns:
             The file; it is written whole or not at all.
@@ -1598,15 +1404,15 @@ class Session(Checked, Displayable):
 
         conversation = self.conversation if id is None else self._runner.saver.required.load(id)
         if not player:
-            return export(conversation, Path(path), overwrite=overwrite, secrets=self.cassettes.secrets())
+            return export(conversation, Path(path), overwrite=overwrite, secrets=self._cassettes.secrets())
         from casual_mcp_nb.widgets.player import player_page
 
         head = None if id is None else self._runner.saver.required.get(id).head
         page = partial(
             player_page,
             view=self.tool_service.current_view(),
-            cassette=self.cassettes.of(conversation.as_in_a_file(), head),
-            secrets=self.cassettes.secrets(),
+            cassette=self._cassettes.of(conversation.as_in_a_file(), head),
+            secrets=self._cassettes.secrets(),
         )
         return export(conversation, Path(path), overwrite=overwrite, player=page)
 
@@ -1665,13 +1471,13 @@ class Session(Checked, Displayable):
         return Panel(self, **options)
 
     @property
-    def serve(self) -> Serving:
+    def serve(self) -> SessionServe:
         """What serves this session to other programs, and where: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
         from casual_mcp_nb.serve.service import Served
-        from casual_mcp_nb.serve.serving import Serving
+        from casual_mcp_nb.serve.serving import SessionServe
 
         served = Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine, self.check_open)
-        return Serving(served, self._endpoints)
+        return SessionServe(served, self._endpoints)
 
     def observe(self, listener: Callable[[Turn, Event], object] | OpenTelemetry) -> Observation:
         """Call a function with the events of every turn, whoever started it; or make spans and metrics of them.
@@ -1733,6 +1539,25 @@ class Session(Checked, Displayable):
         return started
 
 
-def _several(value: Any) -> tuple[Any, ...]:
-    """Return a value of which there may be several as a tuple."""
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
+    """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
+
+    Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
+
+    Args:
+        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
+        trust: Start what it names without asking.
+
+    Returns:
+        The tokens by server and by tool, and what deferring every tool would save.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
+    """
+    from casual_mcp_nb.config.loader import load_readable
+
+    config, unreadable = load_readable(path)
+    # With a separate name it replaces no session that is open with the same file.
+    with Session(config, name=f"audit of {config.path}", trust=trust, quiet=True, store=None) as session:
+        return session.tool_service.host_audit(unreadable)

@@ -45,6 +45,7 @@ from casual_mcp_nb.base.status import (
 )
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.cassettes.state import CassetteOverview
 from casual_mcp_nb.config.trust import Trust, TrustEntry
 from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
 from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
@@ -74,10 +75,11 @@ from casual_mcp_nb.display.plain import to_markdown, to_text
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, View, complete, fit
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
-from casual_mcp_nb.experiments.results import Comparison, Evaluation, Lint
-from casual_mcp_nb.experiments.views import comparison_view, evaluation_view, lint_view
+from casual_mcp_nb.experiments.results import Comparison, Evaluation, Experiments, Lint
+from casual_mcp_nb.experiments.views import comparison_view, evaluation_view, experiments_view, lint_view
 from casual_mcp_nb.notebook.views import (
     calls_view,
+    cassette_view,
     clients_view,
     consent_view,
     diagnosis_view,
@@ -255,6 +257,8 @@ view_of.register(ChatStats, stats_view)
 view_of.register(Evaluation, evaluation_view)
 view_of.register(Lint, lint_view)
 view_of.register(Comparison, comparison_view)
+view_of.register(Experiments, experiments_view)
+view_of.register(CassetteOverview, cassette_view)
 view_of.register(ServerLog, log_view)
 view_of.register(Messages, messages_view)
 view_of.register(DirectCall, direct_call_view)

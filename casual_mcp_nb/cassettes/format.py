@@ -368,7 +368,7 @@ class Cassette:
         return cls.from_json(data, shown(file))
 
 
-_HINT = "Record it again: session.cassette(path, mode='all')."
+_HINT = "Record it again: session.cassettes.use(path, mode='all')."
 
 
 class Definitions:

@@ -162,10 +162,10 @@ class Replayer:
         recorded = [each for each in self.cassette.interactions if each.kind == kind]
         if kind == "model":
             what, difference = self._model_difference(request, recorded)
-            hint = "If that may differ, leave it out of match_on; else record again: session.cassette(path, mode='all')."
+            hint = "If that may differ, leave it out of match_on; else record again: session.cassettes.use(path, mode='all')."
         else:
             what, difference = _call_difference(kind, request, recorded)
-            hint = "Record again: session.cassette(path, mode='all')."
+            hint = "Record again: session.cassettes.use(path, mode='all')."
         lines = f"\n{difference}\n" if difference else ""
         return CassetteMismatchError(
             f"{shown(self.name)} has no answer to this request: {what}.{lines}",

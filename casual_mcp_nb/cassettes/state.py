@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from casual_mcp_nb.base.displayable import Displayable
+
 CassetteMode = Literal["once", "none", "all"]
 """`once` records where the file does not exist, and replays it where it does; `none` only replays; `all` records again."""
 CassetteDoing = Literal["recording", "replaying"]
@@ -37,3 +39,14 @@ class CassetteState:
 
     def __str__(self) -> str:
         return f"{self.doing} {self.path.name}"
+
+
+@dataclass(frozen=True)
+class CassetteOverview(Displayable):
+    """The cassette of a session, if one is in use.
+
+    Args:
+        state: Its state; None if none is in use.
+    """
+
+    state: CassetteState | None = None

@@ -152,7 +152,7 @@ def _replayed(cassette: Path) -> Session:
     """Open a session that answers from a recording."""
     from casual_mcp_nb.session import Session
 
-    return Session.from_cassette(cassette, pace=0, quiet=True, store=None)
+    return Session.quick(cassette=cassette, pace=0, quiet=True, store=None)
 
 
 def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:

@@ -23,7 +23,7 @@ class Observers:
 
     Attributes:
         events: Called with a turn of the conversation and each of its events.
-        served: The same for the turns of clients, which are not part of it, see `Serving.http`.
+        served: The same for the turns of clients, which are not part of it, see `SessionServe.http`.
         changes: Called after each change: of a server, the tools, the turns, the model, a question.
         closing: Called once, when the session closes.
     """

@@ -631,3 +631,14 @@ def _reused(steps: tuple[StepStats, ...]) -> tuple[int | None, Origin]:
 def _as_text(value: Any) -> Any:
     """Escape a value for a cell of a CSV file, in which a spreadsheet must not see a formula: answers are a model's words."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+@dataclass(frozen=True)
+class Experiments(Displayable):
+    """What a session has compared.
+
+    Args:
+        comparison: The last comparison; None before the first one.
+    """
+
+    comparison: Comparison | None = None

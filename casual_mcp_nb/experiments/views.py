@@ -31,6 +31,7 @@ from casual_mcp_nb.experiments.results import (
     Comparison,
     DiscoveryEffect,
     Evaluation,
+    Experiments,
     Figure,
     FigureName,
     Lint,
@@ -63,6 +64,19 @@ _MARKS: dict[RunStatus, Status] = {
     "stopped": Status("■ stopped", "quiet"),
 }
 _MAX_TOOLS = 6
+
+
+_NOTHING_COMPARED = (
+    "Nothing was compared yet. session.experiments.compare(…) answers a prompt in several ways, .evaluate(…) measures how well "
+    "tools are found, and .lint() lists what makes that hard."
+)
+
+
+def experiments_view(experiments: Experiments, limits: DisplayLimits) -> View:
+    """Show the last comparison, or what can be compared."""
+    if experiments.comparison is not None:
+        return comparison_view(experiments.comparison, limits)
+    return View("experiments", "Experiments", (TextBlock(_NOTHING_COMPARED),))
 
 
 def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:

@@ -265,7 +265,7 @@ COMPARE_OPTIONS = {
     "--check": "check",
     "--max-runs": "max_runs",
 }
-"""The options of `%mcp compare`, each with its keyword argument of `Session.compare`."""
+"""The options of `%mcp compare`, each with its keyword argument of `session.experiments.compare`."""
 DISCOVERY = {"on": True, "off": False, "auto": "auto"}
 """What `--discovery` of `%mcp compare` takes."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
@@ -322,7 +322,7 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`; the options are before or after the message.
 
     Returns:
-        The message, and keyword arguments of `Session.compare`, which checks the names.
+        The message, and keyword arguments of `session.experiments.compare`, which checks the names.
 
     Raises:
         UnknownNameError: There is no such option.

@@ -223,7 +223,7 @@ def plan(session: Session, line: str) -> Any:
 def compare(session: Session, line: str) -> Any:
     """Answer a message in several ways, and compare them."""
     message, options = parse_compare(line)
-    return session.compare(message, **options)
+    return session.experiments.compare(message, **options)
 
 
 def ask(session: Session, line: str) -> Any:
@@ -286,8 +286,8 @@ def cassette(session: Session, line: str) -> Any:
         current.close()
         return f"{current.path.name} is closed."
     if args.path:
-        return str(session.cassette(args.path, args.mode or "once", pace=args.pace).state)
-    return str(session.cassette_state or "No cassette is in use.")
+        return str(session.cassettes.use(args.path, args.mode or "once", pace=args.pace).state)
+    return str(session.cassettes.state or "No cassette is in use.")
 
 
 def step_of(command: str) -> Callable[[Session, str], Step]:
@@ -351,8 +351,8 @@ def evaluate(session: Session, line: str) -> Any:
             hint="For example: %mcp evaluate cases.jsonl 5; with --new it first writes the file from past conversations.",
         )
     if new:
-        session.save_cases(words[0])
-    return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
+        session.experiments.save_cases(words[0])
+    return session.experiments.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
 def _servers(session: Session, _line: str) -> Any:
@@ -360,7 +360,7 @@ def _servers(session: Session, _line: str) -> Any:
 
 
 def _lint(session: Session, _line: str) -> Any:
-    return session.lint()
+    return session.experiments.lint()
 
 
 def _panel(session: Session, _line: str) -> Any:

@@ -194,9 +194,9 @@ class McpMagics(Magics):
             raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
         if paths[0].endswith(".jsonl"):
             return self._session().consent.audit.save(paths[0], overwrite="--overwrite" in words)
-        from casual_mcp_nb.session import Session
+        from casual_mcp_nb.session import audit_host
 
-        return Session.audit_host(paths[0], trust="--trust" in words)
+        return audit_host(paths[0], trust="--trust" in words)
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -318,7 +318,7 @@ class McpMagics(Magics):
         def make() -> Session:
             from casual_mcp_nb.session import Session
 
-            return Session.from_cassette(args.path, pace=args.pace)
+            return Session.quick(cassette=args.path, pace=args.pace)
 
         return self._start(f"Opening {Path(args.path).name} …", make)
 
@@ -327,9 +327,9 @@ class McpMagics(Magics):
         from casual_mcp_nb.session import Session
 
         args = parse_cassette("test", line)
-        with Session.from_cassette(args.path, pace=0, name=f"test of {args.path}", quiet=True, store=None) as session:
-            turns = session.replay()
-            return tested(turns, session.cassette_state)
+        with Session.quick(cassette=args.path, pace=0, name=f"test of {args.path}", quiet=True, store=None) as session:
+            turns = session.cassettes.replay()
+            return tested(turns, session.cassettes.state)
 
     def _close(self, line: str) -> None:
         self._session().close()

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Config, Policies
-from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.displayable import Namespace, count
 from casual_mcp_nb.base.options import OPTION_NAMES
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
 from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.cassettes.state import MATCH_ON, CassetteMode, CassetteState, MatchOn
-from casual_mcp_nb.conversation.conversation import ConversationHead
+from casual_mcp_nb.cassettes.state import MATCH_ON, CassetteMode, CassetteOverview, CassetteState, MatchOn
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
 from casual_mcp_nb.conversation.event import Event, TurnFinished
 from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
@@ -33,11 +33,16 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.notebook.turn_service import TurnService
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +60,7 @@ class CassetteInUse:
         mode: Its mode.
     """
 
-    def __init__(self, service: CassetteService, tape: Recorder | Replayer, path: Path, mode: CassetteMode) -> None:
+    def __init__(self, service: SessionCassettes, tape: Recorder | Replayer, path: Path, mode: CassetteMode) -> None:
         self._service = service
         self._tape = tape
         self._saved = 0
@@ -107,7 +112,7 @@ class CassetteInUse:
         Raises:
             UsageError: The file cannot be written.
         """
-        self._service.end(self)
+        self._service._end(self)
 
     def __enter__(self) -> Self:
         return self
@@ -138,33 +143,43 @@ class RecordedTurn:
     servers: Collection[str] | None = None
 
 
-class CassetteService:
-    """Records and replays the cassettes of a session, one at a time.
+class SessionCassettes(Namespace):
+    """What records and replays the cassettes of a session, one at a time: `session.cassettes`.
 
     Args:
         chat: The engine.
         config: Has the secrets.
+        engine: The thread of the engine.
         observers: Are told of changes, and tell of turns.
-        head: Returns what the conversation is set up with.
-        check_free: Raises an error while a turn is running, or if the session was closed.
+        turns: Runs the turns that are replayed.
+
+    Attributes:
+        engine: As given.
+        current: The cassette that is recorded or replayed; None if none is.
+        source: What answers in place of models and servers for as long as the session lives; None if they answer themselves.
     """
 
     def __init__(
-        self,
-        chat: McpToolChat,
-        config: Config,
-        observers: Observers,
-        head: Callable[[], ConversationHead],
-        check_free: Callable[[], None],
+        self, chat: McpToolChat, config: Config, engine: EngineThread, observers: Observers, turns: TurnService
     ) -> None:
+        self.engine = engine
         self.current: CassetteInUse | None = None
         self.source: Replayer | None = None
         self._chat = chat
         self._config = config
         self._observers = observers
-        self._head = head
-        self._check_free = check_free
+        self._turns = turns
         self._stop_saving: Callable[[], None] = lambda: None
+
+    @property
+    def state(self) -> CassetteState | None:
+        """Which cassette is recorded or replayed now; None if none is. `str()` of it is as in `recording lesson.json`."""
+        return self.current.state if self.current else None
+
+    @property
+    def now(self) -> CassetteOverview:
+        """What is recorded or replayed now, as a value."""
+        return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
         """List the secrets masked in a cassette, which are those masked in results; see `Config.high_confidence_secrets`."""
@@ -183,8 +198,8 @@ class CassetteService:
         """
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
-        cassette = Cassette.from_conversation(conversation, head=head or self._head())
-        settings = self._settings(head or self._head())
+        cassette = Cassette.from_conversation(conversation, head=head or self._turns.head)
+        settings = self._settings(head or self._turns.head)
         if settings.system is None and cassette.session.system is not None:
             settings.system = cassette.session.system.removesuffix(with_instructions("", view, manager)).rstrip()
         cassette.session = replace(settings, model=cassette.session.model)
@@ -202,13 +217,13 @@ class CassetteService:
         match_on: Collection[MatchOn] | None,
         approval: Mapping[str, Policies] | None,
     ) -> None:
-        """Replay a cassette for as long as the session lives, see `Session.from_cassette`.
+        """Replay a cassette for as long as the session lives, see `Session.quick`.
 
         Args:
             cassette: The cassette.
             path: Its file.
-            pace: As of `begin`.
-            match_on: As of `begin`; None for everything except the system prompt, which comes from the cassette.
+            pace: See `use`.
+            match_on: See `use`; None for everything except the system prompt, which comes from the cassette.
             approval: Policies by server that replace the recorded ones; None for none.
         """
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
@@ -225,19 +240,47 @@ class CassetteService:
             raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
         self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.names))
 
-    def begin(
-        self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON
+    def use(
+        self,
+        path: str | Path,
+        mode: CassetteMode = "once",
+        *,
+        pace: float | None = None,
+        match_on: Collection[MatchOn] = MATCH_ON,
     ) -> CassetteInUse:
-        """Record or replay a cassette, see `Session.cassette`."""
+        """Record what models and servers answer in a file, or let the file answer in their place.
+
+        What is recorded: answers of models, results of calls, contents of resources and prompts, progress and log messages,
+        and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
+        environments of servers are never in the file.
+
+        Args:
+            path: The file, usually `.json`; an HTML file with a cassette in it can be replayed.
+            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
+                replaces the file.
+            pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
+                default is 0.5 in a notebook and 0 in a script.
+            match_on: What of a request to a model must be as it was recorded: `model`, `system`, `messages`, `tools`.
+
+        Returns:
+            A context manager; or call its `close`. Another one, or the end of the session, closes it too.
+
+        Raises:
+            CassetteError: The file does not exist (`none`), is not a cassette, or is damaged.
+            UsageError: A value is not valid, or a turn is running.
+        """
+        self._turns.check_open()
         file = Path(path).expanduser().absolute()
         _check_values(mode, pace, match_on)
-        self._check_free()
+        self._turns.runner.check_free()
         if self.current is not None:
             # So that a cell can be run again.
-            self.end(self.current)
+            self._end(self.current)
         exists = file.exists()
         if mode == "none" and not exists:
-            raise CassetteError(f"There is no cassette {shown(file)}.", hint="Record it: session.cassette(path, mode='once').")
+            raise CassetteError(
+                f"There is no cassette {shown(file)}.", hint="Record it: session.cassettes.use(path, mode='once')."
+            )
         replays = exists and mode != "all"
         tape = self._replayer(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
         self.current = CassetteInUse(self, tape, file, mode)
@@ -247,7 +290,7 @@ class CassetteService:
         self._observers.changes.notify()
         return self.current
 
-    def end(self, cassette: CassetteInUse) -> None:
+    def _end(self, cassette: CassetteInUse) -> None:
         """End a cassette, if it is the current one.
 
         Raises:
@@ -259,10 +302,36 @@ class CassetteService:
             raise UsageError(
                 "This session has only what its cassette has.", hint="Close the session, and open one from a config."
             )
-        self._check_free()
+        self._turns.runner.check_free()
         self._finish()
 
-    def recorded_turns(self) -> Iterator[RecordedTurn]:
+    @blocking
+    async def replay(self, *, echo: Echo = "none") -> Conversation:
+        """Run the turns of the cassette again, as they were recorded, through the same code.
+
+        Args:
+            echo: See `Session.chat`.
+
+        Returns:
+            Their conversation.
+
+        Raises:
+            CassetteError: No cassette is replayed.
+            CassetteMismatchError: A request differs from the recorded one; the message says how.
+        """
+        turns, selection = [], self._chat.selection.model_dump(mode="json")
+        for recorded in self._recorded_turns():
+            await on_engine(lambda _, turn=recorded: self._set_up(turn, selection))  # type: ignore[misc]
+            if recorded.history is not None:
+                self._turns.continue_from(recorded.history)
+            turns.append(await self._turns.chat(recorded.messages, recorded.options, echo))
+            if isinstance(turns[-1].exception, CassetteMismatchError):
+                turns[-1].raise_for_status()
+        return Conversation(turns)
+
+    replay_async = awaited(replay)
+
+    def _recorded_turns(self) -> Iterator[RecordedTurn]:
         """Yield the turns of the cassette that is replayed.
 
         Raises:
@@ -275,7 +344,7 @@ class CassetteService:
             if turn.kind == "turn" and first.kind == "model":
                 yield _recorded_turn(turn, first)
 
-    async def set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
+    async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
         """Have the servers and the selection of a turn of the cassette; on the engine's loop.
 
         Args:
@@ -294,7 +363,7 @@ class CassetteService:
     def _replayed(self) -> Replayer:
         if not isinstance(self._chat.tape, Replayer):
             raise CassetteError(
-                "No cassette is replayed.", hint="Session.from_cassette(path), or session.cassette(path, 'none')."
+                "No cassette is replayed.", hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none')."
             )
         return self._chat.tape
 
@@ -322,7 +391,7 @@ class CassetteService:
     def _recorder(self, file: Path) -> Recorder:
         if not file.parent.is_dir():
             raise CassetteError(f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path.")
-        return Recorder(self._settings(self._head()))
+        return Recorder(self._settings(self._turns.head))
 
     def _settings(self, head: ConversationHead) -> SessionEntry:
         config = self._config

@@ -21,10 +21,11 @@ from casual_mcp_nb.base.status import Servers, SessionStatus
 from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, TextDelta, ToolFinished, ToolStarted, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.experiments.results import Comparison
 from casual_mcp_nb.notebook.loop import EngineThread
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from casual_mcp_nb.base.displayable import Detail
 
 
@@ -191,29 +192,16 @@ class ShownStatus(ShownInCell, SessionStatus):
     @classmethod
     def of(cls, status: SessionStatus, shell: Any) -> ShownStatus:
         """Wrap the status as one that the running cell shows already."""
-        copy = cls(**_values(status))
+        copy = cls(**values_of(status))
         copy._shown_in(shell)
         return copy
 
     def __reduce__(self) -> tuple[type[SessionStatus], tuple[Any, ...]]:
-        return SessionStatus, tuple(_values(self).values())
+        return SessionStatus, tuple(values_of(self).values())
 
 
-class ShownComparison(ShownInCell, Comparison):
-    """A comparison that was shown live in its cell."""
-
-    @classmethod
-    def of(cls, comparison: Comparison, shell: Any) -> ShownComparison:
-        """Wrap the comparison as one that the running cell shows already."""
-        copy = cls(**_values(comparison))
-        copy._shown_in(shell)
-        return copy
-
-    def __reduce__(self) -> tuple[type[Comparison], tuple[Any, ...]]:
-        return Comparison, tuple(_values(self).values())
-
-
-def _values(status: SessionStatus | Comparison) -> dict[str, Any]:
+def values_of(status: DataclassInstance) -> dict[str, Any]:
+    """Get the values of a dataclass by field."""
     return {field.name: getattr(status, field.name) for field in fields(status)}
 
 

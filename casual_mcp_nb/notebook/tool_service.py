@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,7 +46,6 @@ from casual_mcp_nb.engine.tool_client import ToolClient
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, TrustRequiredError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments.results import Case, Evaluation, Lint
 from casual_mcp_nb.notebook.consent import TrustGate
 from casual_mcp_nb.notebook.live import ShownServers
 from casual_mcp_nb.notebook.loop import EngineThread
@@ -59,7 +58,6 @@ from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
-    from casual_mcp_nb.experiments.evaluate import Strategy
     from casual_mcp_nb.servers.server_manager import ServerManager
 
 T = TypeVar("T")
@@ -435,7 +433,7 @@ class ToolService:
         return replace(budget, instructions=instructions)
 
     def host_audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure the cost of the connected servers' tools, see `Session.audit_host`.
+        """Measure the cost of the connected servers' tools, see `audit_host`.
 
         Args:
             unreadable: Servers of the file that are left out of the config, each with the reason.
@@ -499,35 +497,6 @@ class ToolService:
         view = await self.view()
         self.resolve_tool_set(view.selection.tool_set)
         return await view.searchable(whole=whole or not view.deferred)
-
-    async def evaluate(
-        self,
-        cases: Iterable[Case] | str | Path,
-        strategies: Mapping[str, Strategy] | None,
-        *,
-        k: int | None,
-        executor: Executor | None,
-        progress: bool,
-    ) -> Evaluation:
-        """Measure how well tools are found, see `Session.evaluate`."""
-        from casual_mcp_nb.experiments.evaluate import evaluate, load_cases
-
-        return await asyncio.to_thread(
-            evaluate,
-            (await self.searchable()).tools,
-            load_cases(cases) if isinstance(cases, str | Path) else cases,
-            strategies,
-            k=self.selection.max_search_results if k is None else k,
-            executor=executor,
-            progress=progress,
-            manifest_max_tokens=self.selection.manifest_max_tokens,
-        )
-
-    async def lint(self) -> Lint:
-        """Check the tools, see `Session.lint`."""
-        from casual_mcp_nb.experiments.evaluate import lint
-
-        return await asyncio.to_thread(lint, (await self.searchable()).tools)
 
     def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool) -> Path:
         """Write a toolset into the config file, see `Session.save_tool_set`."""

@@ -6,8 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
@@ -25,7 +24,6 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
-from casual_mcp_nb.experiments.results import Case
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Prompt = str | Sequence["ChatMessage"]
-_MAX_READ = 100
-"""The number of saved conversations that `save_cases` reads."""
 
 
 class TurnService:
@@ -291,27 +287,6 @@ class TurnService:
                 # It could not begin: the conversation is as it was.
                 saver.current = current
                 runner.replace(turns)
-
-    def save_cases(self, path: str | Path) -> tuple[Case, ...]:
-        """Write cases from past conversations, see `Session.save_cases`."""
-        from casual_mcp_nb.experiments.evaluate import cases_of, save_cases
-
-        cases = cases_of([*self.runner.turns, *self._saved_turns()])
-        if not cases:
-            raise UsageError(
-                "No tool was called in this conversation or a saved one.",
-                hint='Ask something that takes a tool, or write the file yourself: {"query": text, "gold": [[[server, tool]]]}',
-            )
-        save_cases(cases, path)
-        return cases
-
-    def _saved_turns(self) -> Iterator[Turn]:
-        """Yield the turns of other saved conversations, the last changed ones first; a damaged one has none."""
-        saver = self.runner.saver
-        for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
-            if stored.id != saver.id:
-                with suppress(UsageError):
-                    yield from saver.required.load(stored.id)
 
     def set_up(self, head: ConversationHead) -> list[str]:
         """Set up the session as a conversation was, and list the names that are not available any more."""

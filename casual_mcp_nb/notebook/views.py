@@ -21,6 +21,7 @@ from casual_mcp_nb.base.diagnosis import (
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
 from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.cassettes.state import CassetteOverview
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, status_of
@@ -510,3 +511,20 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> T
 
 def _price_bar(tokens: int, most: int) -> Bar:
     return Bar(words.about(tokens, "estimated") if tokens else "0", fraction(tokens, most) if tokens else None)
+
+
+def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
+    """Show the cassette that is in use, or how to use one."""
+    state = overview.state
+    if state is None:
+        hint = "No cassette is in use. To record one, or replay it if it exists: session.cassettes.use(path)."
+        return View("cassette", "Cassette", (TextBlock(hint),))
+    rows: list[tuple[str, Cell]] = [
+        ("File", Name(str(state.path))),
+        ("Mode", state.mode),
+        ("Requests", f"{state.interactions:,}"),
+    ]
+    if state.doing == "replaying":
+        rows.append(("Not made yet", f"{state.unplayed:,}"))
+    problem = (TextBlock(state.problem),) if state.problem else ()
+    return View("cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy"))

@@ -106,7 +106,7 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `Serving.http`; a coroutine of the caller's side, see `on_engine`.
+    """Serve a session, see `SessionServe.http`; a coroutine of the caller's side, see `on_engine`.
 
     Args:
         served: The session.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
-from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedAddresses, ServeLimits
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.engine.tool_client import tool_options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.serve.service import Served, Service
 
 
-class Serving(Displayable):
+class SessionServe(Namespace):
     """What serves a session to other programs, and where: `session.serve`.
 
     Args:
@@ -194,16 +194,10 @@ class Serving(Displayable):
     stdio_async = awaited(stdio)
 
     @property
-    def addresses(self) -> ServedAddresses:
+    def now(self) -> ServedAddresses:
         """The addresses at which the session is served now."""
         open_ones = sorted((each for each in self._endpoints if not each.closed), key=lambda each: each.url)
         return ServedAddresses(tuple(each.status for each in open_ones))
-
-    def __repr__(self) -> str:
-        return f"<Serving: {', '.join(each.url for each in self._endpoints if not each.closed) or 'nothing'}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self.addresses._repr_mimebundle_(include, exclude)
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
         """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""

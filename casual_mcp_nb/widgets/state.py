@@ -15,7 +15,7 @@ from casual_mcp_nb.base.selection import Listeners
 from casual_mcp_nb.display.words import clean
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.cassettes import CassetteService
+from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
@@ -45,7 +45,11 @@ class SessionParts(Protocol):
     tool_service: ToolService
     resource_service: ResourceService
     turn_service: TurnService
-    cassettes: CassetteService
+
+    @property
+    def cassettes(self) -> SessionCassettes:
+        """What records and replays."""
+        ...
 
     @property
     def consent(self) -> SessionConsent:

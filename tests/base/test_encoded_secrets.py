@@ -121,7 +121,7 @@ def test_what_a_server_sends_encoded_and_a_model_repeats_leaves_by_no_way(tmp_pa
     server["env"] = {**server.get("env", {}), "RAW_TOKEN": secret}
     config = {"servers": {"raw": server}}
     with Session.from_config(config) as session:
-        cassette = session.cassette(tmp_path / "cassette.json", "all")
+        cassette = session.cassettes.use(tmp_path / "cassette.json", "all")
         turn = session.chat("go", model=scripted_model(call("raw__go"), "Done."))
         failed = session.chat("fail", model=scripted_model(call("raw__fail"), f"It says: {text}"))
         cassette.close()

@@ -121,7 +121,7 @@ def opened() -> Iterator[Callable[..., Session]]:
 
 
 def replayed(path: Path, **options: Any) -> Session:
-    return Session.from_cassette(path, quiet=True, **options)
+    return Session.quick(cassette=path, quiet=True, **options)
 
 
 def compared(recorded: Session, again: Session) -> None:
@@ -139,23 +139,23 @@ def test_a_replay_has_the_same_trace_without_model_and_servers(opened: Callable[
         call("harbour__berth", ship="Fram"),
         "Still there, at berth 2.",
     )
-    with session.cassette(file) as cassette:
-        assert str(session.cassette_state) == "recording lesson.json"
+    with session.cassettes.use(file) as cassette:
+        assert str(session.cassettes.state) == "recording lesson.json"
         session.chat("Where is Fram?", model=model, echo="none")
         session.chat("And now?", model=model, echo="none")
-    assert (session.cassette_state, cassette.active) == (None, False)
+    assert (session.cassettes.state, cassette.active) == (None, False)
     kinds = [each.kind for each in Cassette.load(file).interactions]
     one_turn = ["turn", "model", "call", "model"]
     assert kinds == [*one_turn, "call", "call", "call", "model", *one_turn]
 
     with replayed(file) as again:
-        assert str(again.cassette_state) == "replaying lesson.json"
+        assert str(again.cassettes.state) == "replaying lesson.json"
         assert [status.state for status in again.servers.values()] == ["ready"]
         again.chat("Where is Fram?", echo="none")
-        assert again.cassette_state is not None
-        assert (again.cassette_state.interactions, again.cassette_state.unplayed) == (10, 3)
+        assert again.cassettes.state is not None
+        assert (again.cassettes.state.interactions, again.cassettes.state.unplayed) == (10, 3)
         again.chat("And now?", echo="none")
-        assert again.cassette_state.unplayed == 0
+        assert again.cassettes.state.unplayed == 0
         compared(session, again)
         finished = [event for event in again.turns[0].trace if isinstance(event, ToolFinished)]
         assert [event.status for event in finished] == ["ok", "ok", "error", "ok", "error"]
@@ -174,12 +174,12 @@ def test_searches_are_run_in_a_replay_and_find_the_same(opened: Callable[..., Se
         call("harbour__depth"),
         "Same.",
     )
-    with session.cassette(file):
+    with session.cassettes.use(file):
         session.chat("How deep is it?", model=model, echo="none")
         session.chat("Again?", model=model, echo="none")
     with replayed(file) as again:
         assert again.selection.discovery
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
         (searched,) = again.turns[0].trace.of(ToolsSearched)
         assert searched.rows[0].tool.tool == "depth"
@@ -189,11 +189,11 @@ def test_searches_are_run_in_a_replay_and_find_the_same(opened: Callable[..., Se
 def test_tools_that_a_call_adds_are_there_in_the_replay(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     model = scripted_model(call("harbour__open_gate"), call("harbour__inner"), "3 boats.")
-    with session.cassette(file):
+    with session.cassettes.use(file):
         session.chat("How many boats are inside?", model=model, echo="none")
     assert session.turns[0].tool_calls[1].status == "ok"
     with replayed(file) as again:
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
 
 
@@ -203,11 +203,11 @@ def test_usage_errors_and_pieces_of_models_are_replayed(opened: Callable[..., Se
     answer = ModelResponse(AssistantMessage(content="Ahoy, “Fram”!"), TokenUsage(10, 5), "stop")
     model = scripted_model(answer, RateLimitError("Too many requests.", status=429, retry_after=3.0))
     session = opened()
-    with session.cassette(file):
+    with session.cassettes.use(file):
         session.chat("Greet the ship.", model=model, echo="none")
         session.chat("Again.", model=model, echo="none")
     with replayed(file) as again:
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
         assert again.stats.tokens.prompt_tokens == 10
         error = again.turns[1].exception
@@ -217,7 +217,7 @@ def test_usage_errors_and_pieces_of_models_are_replayed(opened: Callable[..., Se
 
 def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
-    with session.cassette(file):
+    with session.cassettes.use(file):
         first = _berth(session), _berth(session)
         listed = [each.uri for each in session.list_resources()], [each.name for each in session.list_prompts()]
         rules, arrival = session.read("harbour://rules").text, session.prompt("harbour:arrival", ship="Fram").text
@@ -252,12 +252,12 @@ def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Sessi
         return True if request.tool.name == "depth" else "Not today."
 
     session._chat.consent.approver, session._chat.consent.can_ask = approve, lambda: True
-    with session.cassette(file):
+    with session.cassettes.use(file):
         model = scripted_model(call("harbour__depth"), call("harbour__sink", ship="Fram"), "No.")
         session.chat("Sink it.", model=model, echo="none")
     assert asked == ["depth", "sink"]
     with replayed(file) as again:
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
         assert [each.status for each in again.turns[0].tool_calls] == ["ok", "denied"]
 
@@ -269,11 +269,11 @@ def test_a_large_result_is_kept_and_read_on_in_the_replay(opened: Callable[..., 
         lambda messages, tools: call("read_result", handle=_handle(messages[-1].content), find="day 1999"),
         "It was quiet.",
     )
-    with session.cassette(file):
+    with session.cassettes.use(file):
         session.chat("What happened?", model=model, echo="none")
     assert session.turns[0].tool_calls[0].large is not None
     with replayed(file) as again:
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
 
 
@@ -294,39 +294,39 @@ def test_functions_of_the_notebook_are_run(opened: Callable[..., Session], file:
         session.tool(lambda: ships.append("Fram") or len(ships), name="moor", description="Moor a ship.")  # type: ignore[func-returns-value]
 
     session, moored, again_moored = opened(), list[str](), list[str]()
-    with session.cassette(file):
+    with session.cassettes.use(file):
         with_function(session, moored)
         session.chat("Moor it.", model=scripted_model(call("notebook__moor"), "Done."), echo="none")
     with replayed(file) as again:
         with_function(again, again_moored)
-        again.replay()
+        again.cassettes.replay()
         compared(session, again)
         assert again_moored == moored == ["Fram"]
     with replayed(file) as without:
         # The cassette has its result too.
-        assert without.replay()[0].answer == "Done."
+        assert without.cassettes.replay()[0].answer == "Done."
 
 
 def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     with pytest.raises(CassetteError):
-        session.cassette(file, "none")
+        session.cassettes.use(file, "none")
     with pytest.raises(UnknownNameError):
-        session.cassette(file, "onec")  # type: ignore[arg-type]
+        session.cassettes.use(file, "onec")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError):
-        session.cassette(file, match_on=["headers"])  # type: ignore[list-item]
+        session.cassettes.use(file, match_on=["headers"])  # type: ignore[list-item]
     with pytest.raises(UsageError):
-        session.cassette(file, pace=-1)
+        session.cassettes.use(file, pace=-1)
     with pytest.raises(CassetteError):
-        session.cassette(file.parent / "none" / "lesson.json")
-    with session.cassette(file):
+        session.cassettes.use(file.parent / "none" / "lesson.json")
+    with session.cassettes.use(file):
         pass
     assert not file.exists()
-    recording = session.cassette(file)
+    recording = session.cassettes.use(file)
     session.chat("Hello.", model=scripted_model("Ahoy."), echo="none")
     # A cell that is run again ends the recording, and replays it.
-    replaying = session.cassette(file)
-    assert (recording.active, replaying.active, str(session.cassette_state)) == (False, True, "replaying lesson.json")
+    replaying = session.cassettes.use(file)
+    assert (recording.active, replaying.active, str(session.cassettes.state)) == (False, True, "replaying lesson.json")
     session.new_conversation()
     turn = session.chat("Hello.", model=scripted_model("Something else."), echo="none")
     assert turn.answer == "Ahoy."
@@ -334,18 +334,18 @@ def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
     replaying.close()
     replaying.close()
     session.new_conversation()
-    with session.cassette(file, "all"):
+    with session.cassettes.use(file, "all"):
         session.chat("Hello.", model=scripted_model("Good morning."), echo="none")
     assert [each["messages"][0]["content"] for each in Cassette.load(file).turns] == ["Hello."]
     assert "Good morning." in file.read_text()
-    with session.cassette(file, "none") as last:
+    with session.cassettes.use(file, "none") as last:
         assert last.state.unplayed == 1
-    assert session.cassette_state is None
+    assert session.cassettes.state is None
 
 
 def test_a_session_that_closes_saves_its_recording(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
-    session.cassette(file)
+    session.cassettes.use(file)
     session.call_tool("harbour:depth")
     assert not file.exists()
     session.close()
@@ -355,12 +355,12 @@ def test_a_session_that_closes_saves_its_recording(opened: Callable[..., Session
 def test_a_request_that_differs_says_how(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     session.system = "You are a pilot.\nIt is 10:00.\nBe brief."
-    with session.cassette(file):
+    with session.cassettes.use(file):
         session.chat("Where is Fram?", model=scripted_model("At sea."), echo="none")
 
     def differs(prompt: str = "Where is Fram?", **match: Any) -> str:
         session.new_conversation()
-        with session.cassette(file, "none", **match):
+        with session.cassettes.use(file, "none", **match):
             turn = session.chat(prompt, model=scripted_model(), echo="none")
         if turn.status == "done":
             return ""
@@ -385,7 +385,7 @@ def test_a_request_that_differs_says_how(opened: Callable[..., Session], file: P
 
 def _mismatch(session: Session, file: Path) -> BaseException | None:
     session.new_conversation()
-    with session.cassette(file, "none"):
+    with session.cassettes.use(file, "none"):
         return session.chat("Where is Fram?", model=scripted_model(), echo="none").exception
 
 
@@ -415,7 +415,7 @@ def test_a_config_replays_without_a_key_and_without_its_servers(
     with opened(config, in_process={}) as session:
         assert session.closed is False
     session = opened(config, in_process={})
-    with session.cassette(file, match_on=("model", "messages")):
+    with session.cassettes.use(file, match_on=("model", "messages")):
         turn = session.chat("Hello.", echo="none")
         assert (turn.answer, turn.started.provider, turn.steps[0].request.options) == ("Ahoy.", "openai", {"temperature": 0.5})
         assert session.servers["gone"].state == "ready"
@@ -436,16 +436,16 @@ def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(opene
         "servers": {"time": {"bundled": "time", "env": {"API_TOKEN": env}, "enabled": False}},
     }
     session = opened(config)
-    with session.cassette(file):
+    with session.cassettes.use(file):
         model = scripted_model(call("harbour__berth", ship=f"{key} {env}"), f"It is {header}.")
         session.chat(f"Use {key}, {header} and {env}.", model=model, echo="none")
     text = file.read_text()
     for secret in (key, header, env, "planted"):
         assert secret not in text
     with replayed(file) as again:
-        assert again.replay()[0].status == "done"
+        assert again.cassettes.replay()[0].status == "done"
     session.new_conversation()
-    with session.cassette(file, "none"):
+    with session.cassettes.use(file, "none"):
         turn = session.chat(f"Use {key}, {header} and {env}.", model=scripted_model(), echo="none")
         assert turn.status == "done"
 
@@ -453,7 +453,7 @@ def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(opene
 def test_a_cassette_that_is_recorded_again_has_the_same_text(opened: Callable[..., Session], file: Path) -> None:
     def recorded() -> str:
         session = opened()
-        with session.cassette(file, "all"):
+        with session.cassettes.use(file, "all"):
             model = scripted_model(calls(call("harbour__depth"), call("harbour__photo")), "12.5 metres.")
             session.chat("How deep is it?", model=model, echo="none")
         document = json.loads(file.read_text())

@@ -145,7 +145,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     server.resource("harbour://rules", mime_type="text/plain")(lambda: "No swimming.")
     server.prompt(lambda ship: f"{ship} arrives.", name="arrival")
     path = tmp_path_factory.mktemp("fuzz") / "cassette.json"
-    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassette(path):
+    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassettes.use(path):
         berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
         session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
         session.read("harbour://rules")
@@ -166,5 +166,5 @@ def test_a_damaged_cassette_is_refused_or_replayed(document: dict[str, Any], see
             again = Cassette.from_json(cassette.to_json())
             assert len(again.interactions) == len(cassette.interactions)
             path.write_bytes(text)
-            with Session.from_cassette(path, quiet=True, store=None) as session:
-                session.replay()
+            with Session.quick(cassette=path, quiet=True, store=None) as session:
+                session.cassettes.replay()

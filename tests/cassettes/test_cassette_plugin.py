@@ -29,7 +29,7 @@ def cassette_config():
     return {"config": config, "in_process": {"harbour": server}}
 
 def ask(session):
-    model = None if session.cassette_state.doing == "replaying" else scripted_model(call("harbour__berth", ship="Fram"), "7.")
+    model = None if session.cassettes.state.doing == "replaying" else scripted_model(call("harbour__berth", ship="Fram"), "7.")
     return session.chat("Where is Fram?", model=model, echo="none")
 
 def test_default(cassette_session):
@@ -120,7 +120,7 @@ def test_a_future(cassette_session):
     assert cassette_session.submit(**SAY).exception() is not None
 
 def test_a_comparison(cassette_session):
-    cassette_session.compare(**SAY, progress=False)
+    cassette_session.experiments.compare(**SAY, progress=False)
 """
 
 
@@ -128,7 +128,7 @@ def test_a_comparison(cassette_session):
 def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Path) -> None:
     server: FastMCP[Any] = FastMCP("harbour")
     server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
-    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassette(tmp_path / "lesson.json"):
+    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassettes.use(tmp_path / "lesson.json"):
         model = scripted_model(call("harbour__berth", ship="Fram"), "7.")
         session.chat("Where is Fram?", model=model, echo="none")
     (tmp_path / "test_lesson.py").write_text(MISMATCHES)

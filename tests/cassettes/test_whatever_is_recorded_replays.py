@@ -288,9 +288,13 @@ METHODS: dict[str, Action] = {
     "extract_async": lambda w: awaited(
         w.session.extract_async("It is a ship.", Ship, model=w.model('{"name": ""}'), conversation=True)
     ),
-    "compare": lambda w: compared(w.session.compare("One?", models=[w.model("")], progress=False)),
-    "compare_async": lambda w: compared(awaited(w.session.compare_async("Two?", models=[w.model(*BERTH)], progress=False))),
-    "comparison": lambda w: w.session.comparison is not None,
+    "experiments.compare": lambda w: compared(w.session.experiments.compare("One?", models=[w.model("")], progress=False)),
+    "experiments.compare_async": lambda w: compared(
+        awaited(w.session.experiments.compare_async("Two?", models=[w.model(*BERTH)], progress=False))
+    ),
+    "experiments": lambda w: w.session.experiments.now.comparison is not None,
+    "experiments.now": lambda w: w.session.experiments.now.comparison is not None,
+    "experiments.comparison": lambda w: w.session.experiments.comparison is not None,
     "call_tool": lambda w: [w.session.call_tool("harbour:nothing", number=n).value for n in range(len(NOTHING))],
     "call_tool_async": lambda w: awaited(w.session.call_tool_async("harbour:sink", ship="")).status,
     "calls": lambda w: [each.call.arguments for each in w.session.calls],
@@ -325,11 +329,11 @@ METHODS: dict[str, Action] = {
     "search_async": lambda w: [hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))],
     "reconnect": lambda w: w.session.reconnect("depot").state,
     "reconnect_async": lambda w: awaited(w.session.reconnect_async("harbour")).state,
-    "lint": lambda w: len(w.session.lint()),
-    "lint_async": lambda w: len(awaited(w.session.lint_async())),
-    "evaluate": lambda w: len(w.session.evaluate(CASES, progress=False).scores),
-    "evaluate_async": lambda w: len(awaited(w.session.evaluate_async(CASES, progress=False)).scores),
-    "save_cases": lambda w: len(w.session.save_cases(w.folder / "cases.jsonl")),
+    "experiments.lint": lambda w: len(w.session.experiments.lint()),
+    "experiments.lint_async": lambda w: len(awaited(w.session.experiments.lint_async())),
+    "experiments.evaluate": lambda w: len(w.session.experiments.evaluate(CASES, progress=False).scores),
+    "experiments.evaluate_async": lambda w: len(awaited(w.session.experiments.evaluate_async(CASES, progress=False)).scores),
+    "experiments.save_cases": lambda w: len(w.session.experiments.save_cases(w.folder / "cases.jsonl")),
     "tool": lambda w: (bool(w.session.tool(wind)), w.chat("Wind?", call("notebook__wind"), "None.")),
     "add_tool": lambda w: (w.session.add_tool(lambda: None, name="calm").name, w.chat("Calm?", call("notebook__calm"), "")),
     "remove_tool": lambda w: (w.session.remove_tool("calm"), w.chat("Still?", "")),
@@ -363,7 +367,9 @@ METHODS: dict[str, Action] = {
     "resume": lambda w: (len(w.session.resume(w.session.conversation_id or "")), w.chat("Where were we?", "")),
     "new_conversation": lambda w: (w.session.new_conversation(), w.chat("Anew?", call("harbour__sink", ship=""), "")),
     "export": lambda w: w.session.export(w.folder / "page.html", player=True, overwrite=True).exists(),
-    "cassette_state": lambda w: isinstance(w.session.cassette_state, CassetteState),
+    "cassettes": lambda w: w.session.cassettes.now.state is not None,
+    "cassettes.now": lambda w: w.session.cassettes.now.state is not None,
+    "cassettes.state": lambda w: isinstance(w.session.cassettes.state, CassetteState),
     "observe": lambda w: w.session.observe(lambda turn, event: None).close(),
     "on_change": lambda w: w.session.on_change(lambda: None)(),
     "on_close": lambda w: w.session.on_close(lambda: None)(),
@@ -375,7 +381,7 @@ METHODS: dict[str, Action] = {
     "stop": lambda w: w.session.stop(),
     "stop_async": lambda w: awaited(w.session.stop_async()),
     "serve": lambda w: repr(w.session.serve),
-    "serve.addresses": lambda w: len(w.session.serve.addresses),
+    "serve.now": lambda w: len(w.session.serve.now),
     "serve.http": lambda w: answered(w.session.serve.http(port=0)),
     "serve.http_async": lambda w: answered(awaited(w.session.serve.http_async(port=0))),
     "serve.mcp": lambda w: called(w.session.serve.mcp()),
@@ -385,17 +391,19 @@ METHODS: dict[str, Action] = {
 }
 NOT_RECORDED = {
     "from_config": "it opens a session",
-    "from_cassette": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
-    "audit_host": "it opens a session, and closes it",
     "close": "it ends the recording",
     "close_async": "it ends the recording",
     "close_replaced": "it ends the recording",
     "abandon": "it ends the session of a forked child",
-    "cassette": "it is what records, one at a time",
-    "replay": "it runs a cassette again; see the test of it below",
-    "replay_async": "it runs a cassette again; see the test of it below",
+    "cassettes.close": "it ends the recording",
+    "cassettes.replay_only": "it makes a session a replay",
+    "cassettes.of": "it makes a cassette of turns that were not recorded",
+    "cassettes.secrets": "it is what a cassette must not have",
+    "cassettes.use": "it is what records, one at a time",
+    "cassettes.replay": "it runs a cassette again; see the test of it below",
+    "cassettes.replay_async": "it runs a cassette again; see the test of it below",
     "server_messages": "the messages of a replay are none: nothing is sent",
     "save_tool_set": "it writes the config file, which a cassette does not have",
     "serve.stdio": "it takes the standard input of the process",
@@ -593,13 +601,16 @@ class Recorded:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("recorded")
     path, servers = folder / "all.json", {"harbour": harbour(), "lighthouse": lighthouse()}
-    with Session(CONFIG, in_process=servers, quiet=True, store=folder / "store.db") as session, session.cassette(path, "all"):
+    with (
+        Session(CONFIG, in_process=servers, quiet=True, store=folder / "store.db") as session,
+        session.cassettes.use(path, "all"),
+    ):
         return Recorded(path, run_all(World(session, folder, recording=True)))
 
 
 @pytest.mark.defect("F1")
 def test_what_was_recorded_replays(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Session.from_cassette(recorded.path, quiet=True, store=tmp_path / "store.db") as again:
+    with Session.quick(cassette=recorded.path, quiet=True, store=tmp_path / "store.db") as again:
         monkeypatch.setattr(subprocess, "Popen", _refused)
         monkeypatch.setattr(FastMCP, "_run_stdio_async", _refused, raising=False)
         outcomes = run_all(World(again, tmp_path, recording=False))
@@ -616,12 +627,12 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
     path, turns = tmp_path / "turns.json", list[Turn]()
     with Session(CONFIG, in_process={"harbour": harbour(), "depot": depot()}, quiet=True) as session:
         world = World(session, tmp_path, recording=True)
-        with session.cassette(path):
+        with session.cassettes.use(path):
             turns.append(world.chat("First?", *BERTH, temperature=0.5, max_steps=3))
             # What asks a model outside of the conversation is not a turn of it.
             session.plan("And then?", model=world.model(*PLAN))
             session.extract("Fram is a ship.", Ship, model=world.model('{"name": "Fram"}'))
-            session.compare("Which?", models=[world.model("")], progress=False)
+            session.experiments.compare("Which?", models=[world.model("")], progress=False)
             session.selection.servers["depot"] = "deferred"
             session.selection.discovery = True
             turns.append(world.chat("Store two barrels.", *STORE))
@@ -634,11 +645,11 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
             session.remove_server("depot")
             session.new_conversation()
             turns.append(world.chat("Anew?", "Yes.", system=""))
-    with Session.from_cassette(path, quiet=True) as again:
-        replayed = again.replay()
-        assert again.cassette_state is not None
+    with Session.quick(cassette=path, quiet=True) as again:
+        replayed = again.cassettes.replay()
+        assert again.cassettes.state is not None
         # The plan, the extraction and the run that was compared.
-        assert again.cassette_state.unplayed == 3
+        assert again.cassettes.state.unplayed == 3
     for one, other in zip(replayed, turns, strict=True):
         assert plain(one).splitlines() == plain(other).splitlines()
 
@@ -648,12 +659,12 @@ def test_a_server_that_failed_and_one_without_tools_are_the_same_in_the_replay(t
     servers = {"gone": {"command": "no-such-command-anywhere"}}
     with Session({**CONFIG, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True) as session:
         # The recording begins before they are connected.
-        with session.cassette(tmp_path / "servers.json"):
+        with session.cassettes.use(tmp_path / "servers.json"):
             turn = session.chat("Hello.", model=scripted_model("Ahoy."), echo="none")
         states = {name: (each.state, each.version, each.instructions) for name, each in session.servers.items()}
     assert {state for state, *_ in states.values()} == {"failed", "ready"}
-    with Session.from_cassette(tmp_path / "servers.json", quiet=True) as again:
-        assert plain(again.replay()[0]) == plain(turn)
+    with Session.quick(cassette=tmp_path / "servers.json", quiet=True) as again:
+        assert plain(again.cassettes.replay()[0]) == plain(turn)
         assert {name: (each.state, each.version, each.instructions) for name, each in again.servers.items()} == states
 
 

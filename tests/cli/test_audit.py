@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kit.raw_server import raw_config
 
-from casual_mcp_nb import Session
+from casual_mcp_nb import Session, audit_host
 from casual_mcp_nb.base.diagnosis import HostAudit
 from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError
@@ -52,7 +52,7 @@ HOSTS = {
 
 def audit_of(path: Path, text: str) -> HostAudit:
     path.write_text(text, encoding="utf-8")
-    return Session.audit_host(path, trust=True)
+    return audit_host(path, trust=True)
 
 
 @pytest.mark.defect("K4")
@@ -103,7 +103,7 @@ def test_nothing_is_started_that_the_person_has_not_accepted(tmp_path: Path, run
     server = {"command": "/bin/sh", "args": ["-c", f"touch {mark}; exit 1"]}
     path.write_text(json.dumps({"mcpServers": {"s": server}}), encoding="utf-8")
     with pytest.raises(TrustRequiredError):
-        Session.audit_host(path)
+        audit_host(path)
     assert run("audit", str(path))[0] == FAILED
     assert not mark.exists()
     assert run("audit", str(path), "--trust")[0] == FAILED
@@ -115,7 +115,7 @@ def test_an_audit_leaves_an_open_session_of_the_same_file_alone(tmp_path: Path) 
     path = tmp_path / ".mcp.json"
     path.write_text(json.dumps({"mcpServers": {"small": SERVERS["small"]}}), encoding="utf-8")
     with Session.from_config(path, trust=True) as session:
-        assert Session.audit_host(path, trust=True).tokens > 0
+        assert audit_host(path, trust=True).tokens > 0
         assert not session.closed
         assert session.servers["small"].state == "ready"
 

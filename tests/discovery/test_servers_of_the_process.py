@@ -98,8 +98,8 @@ def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(file: Pa
 
 def test_a_cassette_keeps_a_toolset_that_names_them(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "cassette.json"
-    with Session(file, in_process={"shop": shop()}, quiet=True) as session, session.cassette(path, "all"):
+    with Session(file, in_process={"shop": shop()}, quiet=True) as session, session.cassettes.use(path, "all"):
         session.chat("Hello", tool_set="mixed")
-    with Session.from_cassette(path, quiet=True) as session:
-        (turn,) = session.replay()
+    with Session.quick(cassette=path, quiet=True) as session:
+        (turn,) = session.cassettes.replay()
         assert sorted(tool["name"] for tool in turn.steps[0].request.tools) == ["math__add", "shop__stock"]

@@ -93,7 +93,7 @@ def test_the_template_of_a_call_overrides_that_of_the_model_and_the_session(conf
 def test_a_comparison_of_models_sends_each_its_own(config: Path, provider: Obedient) -> None:
     with Session(config, system=OWN, trust=True, quiet=True) as session:
         first = len(provider.seen)
-        session.compare(ASK, models=["templated", "plain"], progress=False)
+        session.experiments.compare(ASK, models=["templated", "plain"], progress=False)
         assert [request.body["messages"][0]["content"] for request in provider.seen[first:]] == [TEMPLATE, OWN]
 
 
@@ -121,12 +121,12 @@ def test_the_command_line_sends_the_one_of_its_option_before_the_template(
 
 def test_what_is_sent_is_what_the_preview_shows_and_a_cassette_has(config: Path, provider: Obedient, tmp_path: Path) -> None:
     path = tmp_path / "cassette.json"
-    with Session(config, system=OWN, trust=True, quiet=True) as session, session.cassette(path, "all"):
+    with Session(config, system=OWN, trust=True, quiet=True) as session, session.cassettes.use(path, "all"):
         assert str(session.models.preview()) == TEMPLATE
         session.chat(ASK)
-    with Session.from_cassette(path, quiet=True) as session:
+    with Session.quick(cassette=path, quiet=True) as session:
         assert session.system == TEMPLATE
-        (turn,) = session.replay()
+        (turn,) = session.cassettes.replay()
         assert turn.status == "done"
 
 

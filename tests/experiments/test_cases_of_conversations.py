@@ -66,7 +66,7 @@ def test_failed_and_unknown_calls_make_no_case(opened: Callable[[], Session]) ->
     asks(session, "Try.", call("desk__note", text="not loaded"), call("nothing"), call(SEARCH, query="write a note"))
     assert cases_of(session.turns) == ()
     with pytest.raises(UsageError):
-        session.save_cases("cases.jsonl")
+        session.experiments.save_cases("cases.jsonl")
     assert not Path("cases.jsonl").exists()
 
 
@@ -75,9 +75,9 @@ def test_saved_conversations_count_too_and_the_file_can_be_evaluated(opened: Cal
     session = opened()
     asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
     file = tmp_path / "cases.jsonl"
-    cases = session.save_cases(file)
+    cases = session.experiments.save_cases(file)
     assert cases == load_cases(file) == (of("weather forecast", FORECAST), of("write a note", NOTE))
-    assert session.evaluate(file, progress=False)["search"].recall == 1
+    assert session.experiments.evaluate(file, progress=False)["search"].recall == 1
 
 
 def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Session], tmp_path: Path) -> None:

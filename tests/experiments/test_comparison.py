@@ -101,17 +101,17 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     ids=str,
 )
 def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, ways: dict[str, Any]) -> None:
-    before, calls = session.comparison, len(session.consent.audit)
+    before, calls = session.experiments.comparison, len(session.consent.audit)
     with pytest.raises(UsageError):
-        session.compare(ASK, **ways)
-    assert (session.comparison, len(session.consent.audit)) == (before, calls)
+        session.experiments.compare(ASK, **ways)
+    assert (session.experiments.comparison, len(session.consent.audit)) == (before, calls)
 
 
 def test_ways_that_cannot_differ_are_an_error(session: Session) -> None:
     session.selection.discovery = False
     try:
         with pytest.raises(UsageError):
-            session.compare(ASK, deliveries=["definitions", "bridge"])
+            session.experiments.compare(ASK, deliveries=["definitions", "bridge"])
         assert names(session, discovery=[True], deliveries=["definitions", "bridge"])
     finally:
         session.selection.discovery = True
@@ -120,17 +120,17 @@ def test_ways_that_cannot_differ_are_an_error(session: Session) -> None:
 @pytest.mark.parametrize("prompt", ["", " ", [], [""], [3], 3], ids=repr)
 def test_a_prompt_is_a_text_or_several(session: Session, prompt: Any) -> None:
     with pytest.raises(UsageError):
-        session.compare(prompt)
+        session.experiments.compare(prompt)
 
 
 async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Session) -> None:
     await session.chat_async("What is 2 + 2?")
     selection, turns, messages = session.selection.key(), list(session.turns), session.messages
-    comparison = await session.compare_async(
+    comparison = await session.experiments.compare_async(
         ASK, discovery=[False, True], deliveries=["definitions", "bridge"], repeats=2, check="391"
     )
     assert (session.selection.key(), session.turns, session.messages) == (selection, turns, messages)
-    assert session.comparison == comparison
+    assert session.experiments.comparison == comparison
     assert not session.busy
     off, definitions, bridge = comparison.values()
     assert [(len(each.done), each.right, each.checked) for each in (off, definitions, bridge)] == [(2, 2, 2)] * 3
@@ -157,7 +157,7 @@ async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Sess
 def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     prompts = [ASK, "What time is it in Tokyo when it is 14:30 in Oslo?"]
     checks = [re.compile(r"\b3\d1\b"), lambda turn: turn.tool_calls[-1].tool.server == "x"]
-    comparison = session.compare(prompts, models=["planner", "second"], check=checks)
+    comparison = session.experiments.compare(prompts, models=["planner", "second"], check=checks)
     assert [(run.prompt, run.right) for run in comparison.runs] == [(prompts[0], True)] * 2 + [(prompts[1], False)] * 2
     assert [result.right for result in comparison.values()] == [1, 1]
     part = comparison.of_prompt(prompts[0])
@@ -261,7 +261,7 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
         session.on_change(answer)
         session.questions._channel = lambda: "panel"  # type: ignore[method-assign]
         model = scripted_model(*[call("shop__burn"), "done"] * 3)
-        comparison = session.compare("Go", models=[model], repeats=2)
+        comparison = session.experiments.compare("Go", models=[model], repeats=2)
         assert [run.status for run in comparison.runs] == ["done", "done"]
         assert len(questions) == 1
         session.submit("Go", model=model).result(30)
@@ -321,8 +321,8 @@ def test_a_way_has_its_cost_from_the_price_table_and_its_tokens_from_the_provide
         Session(server.config("openai"), in_process={}, prices=prices, quiet=True) as session,
     ):
         free = scripted_model("Hi.")
-        paid = session.compare("Hello", repeats=2)
-        mixed = session.compare("Hello", models=[*session.config.models, free])
+        paid = session.experiments.compare("Hello", repeats=2)
+        mixed = session.experiments.compare("Hello", models=[*session.config.models, free])
     (result,) = paid.values()
     cost = result.figure("cost")
     assert cost is not None
@@ -382,7 +382,7 @@ async def test_reused_tokens_are_those_that_the_provider_reports(chat: McpToolCh
 
 
 def test_it_is_exported(session: Session, tmp_path: Path) -> None:
-    comparison = session.compare(ASK, discovery=[False, True], check="391")
+    comparison = session.experiments.compare(ASK, discovery=[False, True], check="391")
     page = comparison.export(tmp_path / "c.html").read_text("utf-8")
     assert "<script" not in page
     assert "://" not in page
@@ -412,5 +412,5 @@ def test_its_forms_say_the_same_and_hostile_text_is_escaped() -> None:
 
 def test_an_unknown_model_is_named_with_the_closest(session: Session) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        session.compare(ASK, models=["planer", "second"])
+        session.experiments.compare(ASK, models=["planer", "second"])
     assert "planner" in caught.value.matches

@@ -75,7 +75,7 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
             lambda: session.search("x"),
             lambda: session.call_tool("x"),
             lambda: session.models.preview(),
-            lambda: session.evaluate([Case("x", ())]),
+            lambda: session.experiments.evaluate([Case("x", ())]),
         ):
             with pytest.raises(TrustRequiredError):
                 use()

@@ -29,9 +29,9 @@ def refuse(event, args):
 sys.addaudithook(refuse)
 from casual_mcp_nb import Session
 
-with Session.from_cassette("lesson.json", quiet=True, store=None) as session:
-    session.replay()
-    print(session.cassette_state.unplayed, {status.state for status in session.servers.values()})
+with Session.quick(cassette="lesson.json", quiet=True, store=None) as session:
+    session.cassettes.replay()
+    print(session.cassettes.state.unplayed, {status.state for status in session.servers.values()})
     session.export("again.json")
 """
 
@@ -47,7 +47,7 @@ def test_the_trace_of_a_replay_is_the_recorded_one(
     }
     config["mcpServers"]["everything"] = {**servers["everything"], "defer_loading": True}
     with Session(config, quiet=True, store=None) as session:
-        with session.cassette(tmp_path / "lesson.json"):
+        with session.cassettes.use(tmp_path / "lesson.json"):
             model = scripted_model(
                 call("git__git_status", repo_path=str(repository)),
                 calls(

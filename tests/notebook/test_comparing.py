@@ -47,7 +47,7 @@ def updates(ran: Ran) -> list[str]:
 
 
 def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
-    ran = kernel.run("session.compare('What is 17 * 23?', discovery=[False, True], repeats=2, check='391')")
+    ran = kernel.run("session.experiments.compare('What is 17 * 23?', discovery=[False, True], repeats=2, check='391')")
     assert ran.status == "ok", ran.text()
     (shown,) = ran.outputs
     assert "discovery off" in shown["data"]["text/plain"]
@@ -57,7 +57,7 @@ def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
     ]
     assert any("running" in html for html in drawn[:-1])
     assert "running" not in drawn[-1]
-    assert kernel.printed("print(len(session.turns), session.comparison['discovery on'].right)") == "0 2"
+    assert kernel.printed("print(len(session.turns), session.experiments.comparison['discovery on'].right)") == "0 2"
 
 
 def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
@@ -69,14 +69,14 @@ def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
 
 
 def test_awaiting_it_shows_it_once(kernel: Kernel) -> None:
-    ran = kernel.run("await session.compare_async('What is 17 * 23?', discovery=[False, True])")
+    ran = kernel.run("await session.experiments.compare_async('What is 17 * 23?', discovery=[False, True])")
     assert ran.status == "ok", ran.text()
     assert len(ran.outputs) == 1
 
 
 def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
     started = kernel.start(
-        "session.compare('Go', models=[scripted_model('fine'), scripted_model(call('slow__wait'))], repeats=2)"
+        "session.experiments.compare('Go', models=[scripted_model('fine'), scripted_model(call('slow__wait'))], repeats=2)"
     )
     kernel.wait(started, until="stream")
     ran = kernel.interrupt(started)
@@ -85,13 +85,16 @@ def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
         message["content"]["data"]["text/html"] for message in ran.messages if message["msg_type"] == "update_display_data"
     ]
     assert "stopped" in drawn[-1]
-    statuses = kernel.printed("print(*(run.status for run in session.comparison.runs), session.busy, len(session.turns))")
+    statuses = kernel.printed(
+        "print(*(run.status for run in session.experiments.comparison.runs), session.busy, len(session.turns))"
+    )
     assert statuses == "done stopped stopped stopped False 0"
 
 
 def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
     code = (
-        "stopped = asyncio.create_task(session.compare_async('Go', models=[scripted_model(call('slow__wait'))], repeats=2))\n"
+        "model = scripted_model(call('slow__wait'))\n"
+        "stopped = asyncio.create_task(session.experiments.compare_async('Go', models=[model], repeats=2))\n"
         "while not session.busy: await asyncio.sleep(0)\n"
         "await session.stop_async()\n"
         "result = await stopped\n"

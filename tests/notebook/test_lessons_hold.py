@@ -172,7 +172,7 @@ def test_outputs_of_a_busy_machine_are_not_written() -> None:
 @pytest.mark.defect("F17")
 def test_a_table_with_many_columns_of_bars_is_narrow_enough_for_a_page() -> None:
     with Session.from_config(CONFIG) as session:
-        evaluation = session.evaluate([Case("add", (frozenset([ToolName("math", "add")]),))], progress=False)
+        evaluation = session.experiments.evaluate([Case("add", (frozenset([ToolName("math", "add")]),))], progress=False)
     (table,) = [block for block in view_of(evaluation, SIZE_TIERS[0]).blocks if isinstance(block, Table)]
     for row in table.rows:
         bars = [cell for cell in row if isinstance(cell, Bar)]

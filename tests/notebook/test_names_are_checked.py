@@ -158,7 +158,7 @@ def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(sessio
     assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
     assert Names.of(session).tool_sets
     assert any("numbers" in note for note in session.status.notes)
-    for use in (lambda: session.search("add"), lambda: session.chat("add 1 and 2"), session.lint):
+    for use in (lambda: session.search("add"), lambda: session.chat("add 1 and 2"), session.experiments.lint):
         with pytest.raises(UnknownNameError):
             use()
     session.selection.max_search_results = 3

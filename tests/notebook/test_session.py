@@ -100,19 +100,18 @@ def test_a_search_explains_its_hits_and_what_it_did_not_find(session: Session) -
 
 def test_cases_are_evaluated_on_the_tools_that_the_selection_lets_through(session: Session) -> None:
     case = Case("convert a time between zones", (frozenset([ToolName("time", "convert_time")]),))
-    assert session.evaluate([case], progress=False)["search"].recall_any == 1
-    assert (
-        session.evaluate([case], {"nothing": lambda tools: lambda query, count: []}, k=1, progress=False)["nothing"].recall == 0
-    )
+    assert session.experiments.evaluate([case], progress=False)["search"].recall_any == 1
+    nothing = {"nothing": lambda tools: lambda query, count: []}
+    assert session.experiments.evaluate([case], nothing, k=1, progress=False)["nothing"].recall == 0
     session.selection.servers["time"] = "off"
-    assert not session.evaluate([case], progress=False)["search"].misses[0].known
+    assert not session.experiments.evaluate([case], progress=False)["search"].misses[0].known
 
 
 async def test_a_lint_looks_at_the_tools_that_the_selection_lets_through(session: Session) -> None:
-    found = await session.lint_async()
+    found = await session.experiments.lint_async()
     assert found.tools == len(session.tools)
     session.selection.servers["time"] = "off"
-    assert (await session.lint_async()).tools < found.tools
+    assert (await session.experiments.lint_async()).tools < found.tools
 
 
 def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session) -> None:

@@ -143,9 +143,9 @@ async def test_a_chat_without_a_session_takes_stubs() -> None:
 @pytest.mark.defect("H9")
 def test_a_mocked_turn_replays_from_a_cassette_and_is_marked_there(tmp_path: Any) -> None:
     config = {"clients": {"offline": {"provider": "offline"}}, "models": {"planner": {"client": "offline", "model": "p"}}}
-    with Session({**CONFIG, **config}) as session, session.cassette(tmp_path / "tape.json", "all"):
+    with Session({**CONFIG, **config}) as session, session.cassettes.use(tmp_path / "tape.json", "all"):
         answer = session.chat("What is 17*23?", mock={"math:*": "3000"}, echo="none").answer
-    with Session.from_cassette(tmp_path / "tape.json") as session:
+    with Session.quick(cassette=tmp_path / "tape.json") as session:
         turn = session.chat("What is 17*23?", echo="none")
     assert turn.answer == answer
     assert [(each.result, each.mocked) for each in turn.tool_calls] == [("3000", True)]

@@ -60,7 +60,7 @@ def cassette(tmp_path: Path) -> Path:
     """A recorded session in which everything at the shop was used."""
     path = tmp_path / "shop.json"
     server, sold = shop()
-    with Session({}, in_process={"shop": server}, quiet=True) as session, session.cassette(path, "all"):
+    with Session({}, in_process={"shop": server}, quiet=True) as session, session.cassettes.use(path, "all"):
         session.call_tool("shop:sell", item="lamp", pieces=2)
         session.list_resources()
         session.list_prompts()
@@ -83,7 +83,7 @@ async def mocked(cassette: Path, way: str, mode: str) -> AsyncIterator[Client]:
         async with Client(stdio_client(there), mode=mode) as client:
             yield client
     else:
-        async with Session.from_cassette(cassette, pace=0, quiet=True, store=None) as session:
+        async with Session.quick(cassette=cassette, pace=0, quiet=True, store=None) as session:
             endpoint = await session.serve.mcp_async(plain_names=True, approval="host")
             async with Client(endpoint.url, mode=mode) as client:
                 yield client

@@ -165,10 +165,10 @@ def test_discovered_tools_are_listed_and_unloaded(session: Session, state: Conve
 def test_what_a_cassette_does_is_told(session: Session, state: ConversationsState, tmp_path: Path) -> None:
     assert state.snapshot()["cassette"] is None
     version = state.snapshot()["version"]
-    with session.cassette(tmp_path / "lesson.json"):
+    with session.cassettes.use(tmp_path / "lesson.json"):
         assert state.snapshot()["cassette"] == "recording lesson.json"
         assert state.snapshot()["version"] > version
         session.chat("Where?", model=scripted_model("ok"), echo="none")
-    with session.cassette(tmp_path / "lesson.json"):
+    with session.cassettes.use(tmp_path / "lesson.json"):
         assert state.snapshot()["cassette"] == "replaying lesson.json"
     assert state.snapshot()["cassette"] is None

@@ -152,8 +152,8 @@ def test_twenty_turns_fit_into_a_megabyte_and_very_long_ones_too(session: Sessio
 
 def test_a_page_is_a_cassette_that_replays_the_conversation(session: Session, tmp_path: Path) -> None:
     path = session.export(tmp_path / "cassette.html", player=True)
-    with Session.from_cassette(path, quiet=True) as replayed:
-        turns = replayed.replay(echo="none")
+    with Session.quick(cassette=path, quiet=True) as replayed:
+        turns = replayed.cassettes.replay(echo="none")
     assert [turn.answer for turn in turns] == [turn.answer for turn in session.turns]
     assert [call.result for turn in turns for call in turn.tool_calls] == [
         call.result for turn in session.turns for call in turn.tool_calls
