@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,12 +55,6 @@ def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
         show(rows)
 
 
-_FIELDS = (
-    *("name", "state", "tools", "tokens", "seconds", "transport", "address", "version", "protocol_version", "capabilities"),
-    *("error", "stderr_tail", "notes"),
-)
-
-
 def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
     """Start the servers, and list them with their tools, tokens and errors. Fails if one of them failed.
 
@@ -107,7 +101,7 @@ def audit(path: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = Fal
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
-    return {**{name: getattr(status, name) for name in _FIELDS}, "mode": mode}
+    return {**{field.name: getattr(status, field.name) for field in fields(status)}, "mode": mode}
 
 
 def _servers_view(servers: Servers) -> View:

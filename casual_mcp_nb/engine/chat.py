@@ -1,4 +1,8 @@
-"""McpToolChat: a model, MCP servers and a selection, put together for chatting."""
+"""McpToolChat: a model, MCP servers and a selection, put together for chatting.
+
+`McpToolChat.run` runs one turn: it has a `Run` built of what a conversation has, and records how it ends. The steps of the turn
+are in `engine/run.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`)."""
+"""Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`).
+
+All of them meet in `TurnService.run_turn`, on the engine's loop. From there a turn goes on in `engine/chat.py`.
+"""
 
 from __future__ import annotations
 
@@ -147,6 +150,43 @@ class TurnService:
                 return self.run_turn(turn, prompt, turn_options, on_event, channel, index, attach, recorded)
 
             return await on_engine(work)
+
+    async def run_turn(
+        self,
+        turn: Turn,
+        prompt: Prompt,
+        options: TurnOptions,
+        on_event: Callable[[Event], None] | None = None,
+        channel: Channel = "panel",
+        index: int | None = None,
+        attach: Any = None,
+        recorded: Turn | None = None,
+    ) -> Turn:
+        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
+
+        This is where all ways to start a turn meet, on the engine's loop.
+
+        Args:
+            turn: The turn whose trace takes the events.
+            prompt: What is added to the conversation.
+            options: The options of the turn.
+            on_event: Called with each event.
+            channel: Where the person is asked.
+            index: The turn replaces the one at this index and all after it.
+            attach: Resources and prompts to add, see `ResourceService.with_attachments`.
+            recorded: The steps that it begins with, see `recorded_steps`.
+        """
+        async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
+            warm_up()
+            await self._tools.view()
+            await warmed_up()
+            messages = await self._resources.with_attachments(as_messages(prompt), attach)
+            await self._chat.run(messages, options, recorded=recorded, **within)
+        tape, error = self._chat.tape, turn.exception
+        if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
+            error.raised = True
+            raise error
+        return turn
 
     async def rerun(self, index: int, prompt: str | None, options: ChatOptions, echo: Echo) -> Turn:
         """Run a turn again, see `Session.rerun`."""
@@ -400,43 +440,6 @@ class TurnService:
                 return await work()
 
         return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
-
-    async def run_turn(
-        self,
-        turn: Turn,
-        prompt: Prompt,
-        options: TurnOptions,
-        on_event: Callable[[Event], None] | None = None,
-        channel: Channel = "panel",
-        index: int | None = None,
-        attach: Any = None,
-        recorded: Turn | None = None,
-    ) -> Turn:
-        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
-
-        This is where all ways to start a turn meet, on the engine's loop.
-
-        Args:
-            turn: The turn whose trace takes the events.
-            prompt: What is added to the conversation.
-            options: The options of the turn.
-            on_event: Called with each event.
-            channel: Where the person is asked.
-            index: The turn replaces the one at this index and all after it.
-            attach: Resources and prompts to add, see `ResourceService.with_attachments`.
-            recorded: The steps that it begins with, see `recorded_steps`.
-        """
-        async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
-            warm_up()
-            await self._tools.view()
-            await warmed_up()
-            messages = await self._resources.with_attachments(as_messages(prompt), attach)
-            await self._chat.run(messages, options, recorded=recorded, **within)
-        tape, error = self._chat.tape, turn.exception
-        if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
-            error.raised = True
-            raise error
-        return turn
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:

@@ -67,14 +67,24 @@ STATES: dict[ServerState, Status] = {
     "failed": Status("✗ failed", "bad"),
     "closed": Status("○ closed", "quiet"),
 }
-_COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens #", "Transport", "Startup time #")
+_COLUMNS: Mapping[str, Callable[[ServerStatus, str], Cell]] = {
+    "Server": lambda status, _: Name(status.name),
+    "State": lambda status, _: STATES[status.state],
+    "Mode": lambda _, mode: mode,
+    "Tools #": lambda status, _: words.number(status.tools if _listed(status) else None),
+    "Tokens #": lambda status, _: words.about(status.tokens if _listed(status) else None, "estimated"),
+    "Transport": lambda status, _: status.transport,
+    "Startup time #": lambda status, _: words.seconds(status.seconds),
+}
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
     """Build a table with a row for each server."""
     visible = list(servers.items())[: limits.rows]
-    rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in visible)
-    return Table(_COLUMNS, rows, len(servers) - len(rows))
+    rows = tuple(
+        tuple(cell(status, servers.modes.get(name, "loaded")) for cell in _COLUMNS.values()) for name, status in visible
+    )
+    return Table(columns(*_COLUMNS), rows, len(servers) - len(rows))
 
 
 def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
@@ -134,18 +144,6 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     if status.instructions:
         blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
-
-
-def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
-    return (
-        Name(status.name),
-        STATES[status.state],
-        mode,
-        words.number(status.tools if _listed(status) else None),
-        words.about(status.tokens if _listed(status) else None, "estimated"),
-        status.transport,
-        words.seconds(status.seconds),
-    )
 
 
 def _offer(status: ServerStatus) -> str:

@@ -174,3 +174,19 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
     pattern = re.compile(r"(?<![\w.:])/(?:work|root)/")
     assert [str(path.relative_to(ROOT)) for path, text in texts.items() if pattern.search(text)] == []
+
+
+MAX_WAY = 18
+MAX_NAMES = 124
+
+
+def test_a_tool_call_takes_a_short_way_and_a_session_has_no_more_names() -> None:
+    spec = importlib.util.spec_from_file_location("docs_rooms", ROOT / "docs" / "rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    rooms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rooms)
+    seen = rooms.measured()
+    assert {"Session.chat", "Run.run", "ServerManager.call"} <= set(seen["way"])
+    assert len(seen["way"]) <= MAX_WAY, seen["way"]
+    assert len(seen["names"]) <= MAX_NAMES

@@ -1,10 +1,12 @@
-"""The rooms of the package: no circle of imports, no arrow up, and a diagram that is up to date."""
+"""The rooms of the package: no circle of imports, no arrow up, a diagram that is up to date, and bounds for files."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from graphlib import TopologicalSorter
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -48,3 +50,37 @@ def test_no_other_module_imports_one_of_this_package_by_a_string(rooms: ModuleTy
                 if rooms.PACKAGE in argument or "__name__" in argument or "module" in argument:
                     by_string.add(name)
     assert by_string <= LOOKED_UP
+
+
+MAX_FILES = 270
+MAX_LINES = 720
+TOO_LONG = {"casual_mcp_nb.session"}
+
+
+def test_files_are_few_and_none_is_too_long(rooms: ModuleType) -> None:
+    files = rooms.modules()
+    assert len(files) <= MAX_FILES
+    assert {name for name, path in files.items() if rooms.size(path).lines > MAX_LINES} <= TOO_LONG
+
+
+def test_a_docstring_a_comment_and_an_empty_line_are_not_code(rooms: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('"""Doc.\n\nMore.\n"""\n\nimport ast\nfrom re import (\n    sub,\n)\n\n# Why.\nTEXT = """a\nb"""\n')
+    assert rooms.size(module) == (13, 6, 4)
+
+
+NEW = {
+    *("provider", "display", "magic", "widget", "selection option", "turn option", "figure of a comparison"),
+    *("field of an event", "column of the servers' table"),
+}
+
+
+def test_a_new_thing_touches_at_most_three_files(rooms: ModuleType) -> None:
+    counts = dict(rooms.touched())
+    assert counts.keys() >= NEW
+    assert max(counts.values()) <= 3
+    rows = re.findall(r"^\| [^|]+? \| \d+ \| (.*) \|$", rooms.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    named = [path for row in rows for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", row)]
+    assert len(named) > len(rows)
+    folders = (ROOT, ROOT / rooms.PACKAGE)
+    assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
