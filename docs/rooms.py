@@ -151,7 +151,10 @@ def house(tree: Path = ROOT) -> dict[str, float]:
 def touched(tree: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Yield how many files a new thing touches, by its page's table."""
     page = (tree / "docs" / PAGE.name).read_text(encoding="utf-8")
-    yield from ((kind, int(count)) for kind, count in re.findall(r"^\| ([^|]+?) \| (\d+) \|", page, re.MULTILINE))
+    rows = re.findall(
+        r"^\| ([^|]+?) \| (\d+) \| [^|]+ \|$", page.partition("## How many files")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    yield from ((kind, int(count)) for kind, count in rows)
 
 
 def measured(tree: Path = ROOT) -> dict[str, list[str]]:

@@ -177,7 +177,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 
 MAX_WAY = 18
-MAX_NAMES = 124
+MAX_NAMES = 115
 
 
 def test_a_tool_call_takes_a_short_way_and_a_session_has_no_more_names() -> None:

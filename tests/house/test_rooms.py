@@ -53,7 +53,7 @@ def test_no_other_module_imports_one_of_this_package_by_a_string(rooms: ModuleTy
 
 
 MAX_FILES = 270
-MAX_LINES = 720
+MAX_LINES = 700
 TOO_LONG = {"casual_mcp_nb.session"}
 
 
@@ -80,6 +80,7 @@ def test_a_new_thing_touches_at_most_three_files(rooms: ModuleType) -> None:
     assert counts.keys() >= NEW
     assert max(counts.values()) <= 3
     rows = re.findall(r"^\| [^|]+? \| \d+ \| (.*) \|$", rooms.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = [row for row in rows if "`" in row]
     named = [path for row in rows for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", row)]
     assert len(named) > len(rows)
     folders = (ROOT, ROOT / rooms.PACKAGE)
