@@ -1,22 +1,27 @@
 """Run every benchmark and print one table: `python benchmarks/run.py [--quick] [NAME ...]`.
 
 Each benchmark is a file of this folder with a function `figures(quick)`, and runs in a separate process. Each figure comes with
-its ratio to the peer and to its limit; below 1 is better. `--quick` runs all of them small, to see that they work: its figures
-say little. Ends with 1 if a benchmark fails or, without `--quick`, if a figure exceeds its limit.
+its ratio to the peer and to its limit; below 1 is better. `--quick` runs all of them small, to see that they work, and in one
+process, as imports would take most of the time: its figures say little. Ends with 1 if a benchmark fails or, without `--quick`,
+if a figure exceeds its limit.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
+import os
 import resource
 import subprocess
 import sys
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 
 from common.figures import HEAD, SECONDS, Figure, Unavailable, be_quiet
+from kit.lean import lean
 
 FOLDER = Path(__file__).parent
 LEFT_OUT = "left out: "
@@ -26,10 +31,12 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path != Path(__file_
 def main(names: list[str], quick: bool) -> int:
     """Print the table; return 1 if something is wrong."""
     wrong = []
+    if quick:
+        be_quiet()
     print(HEAD)
     for name in names:
         before = processor_seconds()
-        result = measured(name, quick)
+        result = here(name) if quick else measured(name)
         print(f"\n{name} ({processor_seconds() - before:.0f} s of processor time)", flush=True)
         if isinstance(result, str):
             print(f"  {result}", flush=True)
@@ -45,9 +52,25 @@ def main(names: list[str], quick: bool) -> int:
     return 1 if wrong else 0
 
 
-def measured(name: str, quick: bool) -> list[Figure] | str:
+def here(name: str) -> list[Figure] | str:
+    """Run a benchmark small in this process and return its figures, or why there are none."""
+    # To import the SDKs would take most of the time of the processes that it starts.
+    os.environ.update(lean(openai=name == "serve"))
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    try:
+        figures: list[Figure] = importlib.import_module(name).figures(True)
+        return figures
+    except Unavailable as error:
+        return f"{LEFT_OUT}{error}"
+    except Exception:
+        return f"failed:\n{traceback.format_exc().strip()}"
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def measured(name: str) -> list[Figure] | str:
     """Run a benchmark in a separate process and return its figures, or why there are none."""
-    command = [sys.executable, __file__, "--alone", name, *(["--quick"] if quick else [])]
+    command = [sys.executable, __file__, "--alone", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -58,20 +81,20 @@ def measured(name: str, quick: bool) -> list[Figure] | str:
     return [Figure(**each) for each in answer] if isinstance(answer, list) else LEFT_OUT + answer
 
 
-def alone(name: str, quick: bool) -> None:
+def alone(name: str) -> None:
     """Run a benchmark in this process and print its figures as JSON."""
     be_quiet()
     try:
-        answer: object = [asdict(figure) for figure in importlib.import_module(name).figures(quick)]
+        answer: object = [asdict(figure) for figure in importlib.import_module(name).figures(False)]
     except Unavailable as error:
         answer = str(error)
     print(json.dumps(answer), flush=True)
 
 
 def processor_seconds() -> float:
-    """The processor time of all processes that have been waited for."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    """The processor time of this process and of all that have been waited for."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 if __name__ == "__main__":
@@ -83,6 +106,6 @@ if __name__ == "__main__":
     if unknown := set(given.names) - set(NAMES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     if given.alone:
-        alone(given.names[0], given.quick)
+        alone(given.names[0])
     else:
         sys.exit(main(given.names or NAMES, given.quick))

@@ -35,8 +35,8 @@ def test_a_benchmark_runs_to_its_end() -> None:
 
 
 def test_a_benchmark_that_fails_fails_the_run(tmp_path: Path) -> None:
-    for path in (RUNNER, *RUNNER.parent.glob("common/*.py")):
-        copy = tmp_path / "benchmarks" / path.relative_to(RUNNER.parent)
+    for path in (RUNNER, *RUNNER.parent.glob("common/*.py"), ROOT / "tests/kit/lean.py"):
+        copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(path.read_text())
     head = "from common.figures import Figure, Unavailable\ndef figures(quick):\n    "
@@ -52,3 +52,5 @@ def test_a_benchmark_that_fails_fails_the_run(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout.splitlines()[-1]) == (1, "failed, or beyond a limit: broken, slow")
     quick = subprocess.run([sys.executable, runner, "--quick", "absent", "slow"], capture_output=True, text=True)
     assert (quick.returncode, "it is not here" in quick.stdout) == (0, True)
+    both = subprocess.run([sys.executable, runner, "--quick", "broken", "slow"], capture_output=True, text=True)
+    assert (both.returncode, both.stdout.splitlines()[-1]) == (1, "failed, or beyond a limit: broken")
