@@ -39,6 +39,17 @@ class ToolName:
     def __str__(self) -> str:
         return f"{self.server}:{self.tool}"
 
+    @property
+    def joined(self) -> str:
+        """`server__tool`: the wire name, unless it is too long, taken, or has characters that providers refuse."""
+        return f"{self.server}__{self.tool}"
+
+    @classmethod
+    def split(cls, text: str) -> ToolName:
+        """Split `server:tool` or `server__tool` without a catalog; the server of any other text is empty."""
+        server, separator, tool = text.partition(":" if ":" in text else "__")
+        return cls(server, tool) if separator else cls("", text)
+
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
     """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
@@ -50,7 +61,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
     Returns:
         The wire name, which is deterministic.
     """
-    text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
+    text = ToolName(_wire_part(name.server), _wire_part(name.tool)).joined
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
     if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
         return text
@@ -148,7 +159,7 @@ class ToolSpec(Displayable):
     @property
     def aliases(self) -> frozenset[str]:
         """Other names that people and models use for this tool; they may not be unique."""
-        names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", f"{self.server}__{self.name}")
+        names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", self.tool_name.joined)
         return frozenset(names)
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
-from casual_mcp_nb.conversation.codec import EventWriter, document_of
+from casual_mcp_nb.conversation.codec import EventWriter, document_of, load_value
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
     ConversationHead,
@@ -650,15 +650,11 @@ def _close_all() -> None:
 
 def _stored(row: Sequence[Any]) -> StoredConversation:
     id, title, status, created, changed, head, turns, tokens, estimated, cost, currency = row
-    head_fields = {name: value for name, value in json.loads(head).items() if name in ConversationHead.__dataclass_fields__}
     times = datetime.fromisoformat(created), datetime.fromisoformat(changed)
-    if head_fields.get("forked_from"):
-        head_fields["forked_from"] = ForkedFrom(
-            **{name: head_fields["forked_from"].get(name) for name in ("id", "turn", "step")}
-        )
+    settings = load_value(ConversationHead, json.loads(head))
     total = Cost(cost, currency) if cost is not None and currency else None
     origin: Origin = "estimated" if estimated else "reported"
-    return StoredConversation(id, title, status, *times, ConversationHead(**head_fields), turns, tokens, origin, total)
+    return StoredConversation(id, title, status, *times, settings, turns, tokens, origin, total)
 
 
 def _new_id() -> str:

@@ -13,7 +13,7 @@ from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.base.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.base.selection import Mode, Selection
-from casual_mcp_nb.base.tool import Catalog
+from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.signatures import spelled_out
@@ -192,7 +192,7 @@ def selection_without(selection: Selection, server: str, tool_sets: Mapping[str,
 
 def _server_of(name: str, catalog: Catalog) -> str:
     tool = catalog.get(name)
-    return tool.server if tool is not None else name.partition(":" if ":" in name else "__")[0]
+    return tool.server if tool is not None else ToolName.split(name).server
 
 
 def split_messages(

@@ -247,11 +247,9 @@ class ChatNames:
             UsageError: Tools of several servers have that name.
         """
         catalog = self._catalog()
-        owner, separator, _ = name.partition(":")
-        if separator:
+        owner = ToolName.split(name).server
+        if ":" in name:
             self.check_server(owner)
-        else:
-            owner = name.partition("__")[0]
         all_listed = self._server_manager.names <= catalog.by_server.keys()
         if all_listed or owner in catalog.by_server or catalog.named(name):
             catalog.resolve(name)

@@ -286,7 +286,7 @@ def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 
 
 def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    length = len(f"{tool.server}__{tool.name}")
+    length = len(tool.tool_name.joined)
     if length > MAX_WIRE_NAME:
         yield "name", f"server__tool has {length} characters, {MAX_WIRE_NAME} are allowed; the model reads {tool.wire_name}."
 

@@ -336,7 +336,7 @@ _EMPTY_LIST = "Check what its own options or the account behind it allow, and it
 
 def _why_renamed(tool: ToolSpec) -> str:
     """Explain why the wire name is not simply `server__tool`; empty if it is."""
-    plain = f"{tool.server}__{tool.name}"
+    plain = tool.tool_name.joined
     if tool.wire_name == plain:
         return ""
     if len(plain) > MAX_WIRE_NAME:

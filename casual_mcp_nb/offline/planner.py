@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.content import bare_result, says_failed
 from casual_mcp_nb.base.search import Explanation
-from casual_mcp_nb.base.tool import Catalog, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in, read_call
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
@@ -185,7 +186,8 @@ def cannot(need: str, servers: Mapping[str, int]) -> str:
 
 def _for_people(name: str) -> str:
     """Convert a tool's name on the wire to the spelling for people: `server:tool`."""
-    return ":".join(name.rsplit("__", 1))
+    tool = ToolName.split(name)
+    return str(tool) if tool.server else name
 
 
 def _shown(value: Any) -> str:
@@ -268,7 +270,7 @@ def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
-        texts = [_text(message) for message in messages if message.role == "tool" and message.name in FINDING]
+        texts = [text_of(message.content) for message in messages if message.role == "tool" and message.name in FINDING]
         new_tools = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
         bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))}
     calls, reply = _Planner(messages, [*tools.values(), *bridged.values()]).next_step()
@@ -278,17 +280,17 @@ def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
     wire_name = str(definition["name"])
     # A tool of a server has the server in its name.
-    server, _, name = wire_name.rpartition("__")
+    owner = ToolName.split(wire_name)
     description, schema = str(definition.get("description") or ""), definition.get("parameters") or {}
-    return ToolSpec(server, name, description, schema, wire_name=wire_name)
+    return ToolSpec(owner.server, owner.tool, description, schema, wire_name=wire_name)
 
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
         last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
-        replies = [_text(message) for message in messages[:last] if message.role == "assistant" and message.content]
+        replies = [text_of(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
         self.last_reply = "".join(replies[-1:])
-        self.request = "".join(map(_text, messages[last : last + 1]))
+        self.request = "".join(text_of(message.content) for message in messages[last : last + 1])
         self.earlier_calls, self.calls = _calls(messages[:last]), _calls(messages[last:])
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
         manifests = {name: manifest for name, text in own.items() if (manifest := manifest_in(text)) is not None}
@@ -397,20 +399,13 @@ class _Planner:
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
-    results = {message.tool_call_id: _text(message) for message in messages if message.role == "tool"}
+    results = {message.tool_call_id: text_of(message.content) for message in messages if message.role == "tool"}
     model_calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
     read = [(read_call(call.function.name, call.function.arguments), results.get(call.id, "")) for call in model_calls]
     return [
         PastCall(NextCall(name, arguments if isinstance(arguments, dict) else {}), bare_result(text, name))
         for (name, arguments, _), text in read
     ]
-
-
-def _text(message: ChatMessage) -> str:
-    """Extract the text of a message, without its images."""
-    if isinstance(message.content, list):
-        return "\n".join(part.text for part in message.content if part.type == "text")
-    return message.content or ""
 
 
 def _in_order(calls: Sequence[NextCall]) -> list[NextCall]:

@@ -16,7 +16,7 @@ from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.format import Cassette, scrubbed
-from casual_mcp_nb.conversation.codec import NumberedValues
+from casual_mcp_nb.conversation.codec import NumberedValues, read_message
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, HostedCall, ServerLog
 from casual_mcp_nb.conversation.step import Step, ToolCall, text_of
@@ -216,17 +216,15 @@ class _Slides:
         return {name: rows[:_MAX_ROWS] for name, rows in (("images", images), ("notes", notes)) if rows}
 
     def _message(self, row: Mapping[str, Any]) -> Row:
-        content = row.get("content") or ""
-        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        text = "\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
-        images = sum(part.get("type") == "image" for part in parts)
-        message: Row = {"role": row["role"], "text": self._text(text), "tokens": estimate_tokens(text)}
-        if row.get("name"):
-            message["name"] = first(str(row["name"]), _MAX_NAME)
-        if images:
+        sent = read_message(row)
+        text = text_of(sent.content)
+        message: Row = {"role": sent.role, "text": self._text(text), "tokens": estimate_tokens(text)}
+        if sent.role == "tool":
+            message["name"] = first(sent.name, _MAX_NAME)
+        if isinstance(sent.content, list) and (images := sum(part.type == "image" for part in sent.content)):
             message["images"] = images
-        functions = [call["function"] for call in row.get("tool_calls") or ()]
-        calls = [[first(each["name"], _MAX_NAME), self._text(each["arguments"])] for each in functions]
+        functions = [call.function for call in (sent.role == "assistant" and sent.tool_calls) or ()]
+        calls = [[first(each.name, _MAX_NAME), self._text(each.arguments)] for each in functions]
         return {**message, "calls": calls} if calls else message
 
     def _tool(self, definition: Mapping[str, Any]) -> Row:

@@ -96,3 +96,12 @@ def test_a_name_of_fifty_megabytes_costs_no_more_than_a_short_one() -> None:
     names = {wire_name(ToolName(server, tool)) for server, tool in (("s", long + "a"), ("s", long + "b"), (long, "a"))}
     assert len(names) == 3
     assert {len(name) for name in names} == {64}
+
+
+@pytest.mark.parametrize("text", ["math:add", "math__add"])
+def test_a_name_without_a_catalog_is_split_as_it_is_joined(text: str) -> None:
+    name = ToolName.split(text)
+    assert name == ToolName("math", "add")
+    assert name.joined == wire_name(name) == "math__add"
+    assert ToolName.split("search_tools") == ToolName("", "search_tools")
+    assert ToolName.split("math__list__all") == ToolName("math", "list__all")

@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from casual_mcp_nb import OpenTelemetry
+from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.tokens import TokenParts
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.cassettes.format import Cassette
@@ -238,3 +239,24 @@ def test_what_a_cassette_has_of_a_message_is_what_a_model_reads_of_it() -> None:
 
 def test_text_deltas_are_sent_as_they_came() -> None:
     assert sent(TextDelta(2, "It rains", 0.5)) == {"step": 2, "text": "It rains", "at": 0.5}
+
+
+def test_bytes_are_read_in_both_alphabets_of_base64() -> None:
+    part = ContentPart("image", data=b"\xff\x00?>")
+    for data in ("/wA/Pg==", "_wA_Pg=="):
+        assert codec.load_value(ContentPart, {"kind": "image", "data": data}) == part
+    assert codec.load_value(ContentPart, codec.dump_value(part)) == part
+    with pytest.raises(ValueError, match="data"):
+        codec.load_value(ContentPart, {"kind": "image", "data": "!!!"})
+
+
+def test_the_guide_names_events_and_fields_that_there_are() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/command-line.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \| (.+) \|$", guide, re.MULTILINE)
+    named = {name: re.findall(r"`(\w+)`", fields) for names, fields in rows for name in re.findall(r"\w+", names)}
+    assert named.keys() == EVENTS.keys() - {"TextEdited", "RequestEdited"}, "in a terminal nobody edits what a model reads"
+    for name in ("StepStarted", "ToolFinished", "ToolStarted", "ToolProgress", "ModelRetry"):
+        first = named[name][0]
+        assert first in sent(event_of(name))
+    end = plain_end(Turn(Trace([event_of("TurnStarted"), event_of("TurnFinished")])))
+    assert {"kind", "answer", "seconds", "stats"} <= end.keys() & set(named["TurnFinished"])
