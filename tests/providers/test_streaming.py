@@ -8,17 +8,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
+import openai._models as openai_models
 import pytest
 from casual_llm.messages import UserMessage
 from kit.provider import PROVIDERS, answer
 from kit.scripted_http import Reply
 from kit.streams import KINDS, reply, streamed
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+from pydantic import BaseModel
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import IncompleteStreamError, OverloadedError, ProviderError
+from casual_mcp_nb.providers.builtin.openai import Piece
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, RetryScheduled
 
@@ -301,3 +306,38 @@ async def test_servers_that_number_calls_in_their_own_way_are_understood(
     got = await model_of(server, "openai").complete(ASKED, on_event=lambda _: None)
     made = {call.function.name: json.loads(call.function.arguments) for call in got.message.tool_calls or ()}
     assert made == {"x": {"n": 1}, "y": {}}
+
+
+@pytest.mark.defect("L4")
+async def test_no_model_of_the_sdk_is_built_for_a_chunk(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    async def calls_of_the_models(pieces: int) -> int:
+        server = serving(reply("openai", streamed("openai", ("Wait",) * pieces)))
+        model, calls = model_of(server, "openai"), 0
+
+        def count(frame: FrameType, event: str, _: object) -> None:
+            nonlocal calls
+            calls += event == "call" and frame.f_code.co_filename == models
+
+        sys.setprofile(count)
+        try:
+            await model.complete(ASKED, on_event=lambda _: None)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    models = openai_models.__file__
+    await calls_of_the_models(1)
+    assert await calls_of_the_models(100) == await calls_of_the_models(1)
+
+
+@pytest.mark.defect("L4")
+@pytest.mark.parametrize(("name", "kind"), [("delta", ChoiceDelta), ("tool_calls", ChoiceDeltaToolCall)])
+def test_the_fields_of_a_chunk_that_are_kept_are_those_that_the_sdk_does_not_have(name: str, kind: type[BaseModel]) -> None:
+    fields = dict.fromkeys(kind.model_fields, 1) | {"reasoning_content": "Hm"}
+    piece = Piece({"choices": [{name: [fields] if name == "tool_calls" else fields}]})
+    (choice,) = piece.choices
+    part = choice.tool_calls[0] if name == "tool_calls" else choice.delta
+    assert part.model_extra == {"reasoning_content": "Hm"}
+    assert part.of_another_release is None
