@@ -80,7 +80,7 @@ class StrictProvider(ScriptedHttp):
     def config(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
         base = f"{self.url}/v1" if self.provider.startswith("openai") else self.url
-        desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 5, **client}
+        desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 30, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}}}
 
     @property

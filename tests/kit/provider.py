@@ -47,7 +47,7 @@ class Provider(ScriptedHttp):
     def config(self, provider: str, key: str = "sk-not-a-real-key", **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
         base = f"{self.url}/v1" if provider.startswith("openai") or provider == "litellm" else self.url
-        desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 5, **client}
+        desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 30, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
 
 
