@@ -41,15 +41,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from casual_mcp_nb.base.config import Config, Policies, ToolSetConfig
-    from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
+    from casual_mcp_nb.base.diagnosis import HostAudit
     from casual_mcp_nb.base.mcp import (
         Completions,
-        Messages,
         PromptMessages,
         Prompts,
         ResourceContents,
         Resources,
-        ServerLog,
         Subscriptions,
     )
     from casual_mcp_nb.base.search import SearchResults
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.status import (
         Manifest,
         Servers,
-        ServerStatus,
         SessionStatus,
         Tools,
         ToolSets,
@@ -84,6 +81,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.pauses import Pauses
     from casual_mcp_nb.notebook.resource_service import Readable
     from casual_mcp_nb.notebook.saving import StoreLike
+    from casual_mcp_nb.notebook.servers import SessionServers
     from casual_mcp_nb.notebook.turn_service import Prompt
     from casual_mcp_nb.own_tools.toolbox import Mock
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -169,6 +167,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.prompts import Questions
         from casual_mcp_nb.notebook.resource_service import ResourceService
         from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
+        from casual_mcp_nb.notebook.servers import SessionServers
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
         from casual_mcp_nb.notebook.tool_service import ToolService
         from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
@@ -240,6 +239,17 @@ class Session(Checked, Displayable):
         self._models = SessionModels(self._chat, self.config, self.engine, self.tool_service, self.turn_service)
         self._experiments: SessionExperiments | None = None
         self._cassettes = SessionCassettes(self._chat, self.config, self.engine, self.observers, self.turn_service)
+        self._servers = SessionServers(
+            self._chat,
+            self.config,
+            self.engine,
+            self.observers,
+            gate,
+            self.tool_service,
+            self.turn_service,
+            self._models,
+            self._consent,
+        )
         self._endpoints: set[Endpoint] = set()
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
@@ -304,7 +314,7 @@ class Session(Checked, Displayable):
                 `lmstudio:`, `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, a model that reasons is asked
                 through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
                 come from the environment or `.env`.
-            servers: Servers by name, each as for `add_server`; or only their texts.
+            servers: Servers by name, each as for `session.servers.add`; or only their texts.
             base_url: Another address than the provider's own; the key for it is taken from `QUICK_API_KEY`, if it needs one.
             name: As of `Session`, and so are the others.
             system: See there.
@@ -412,44 +422,6 @@ class Session(Checked, Displayable):
 
     connect_async = awaited(connect)
 
-    @blocking
-    async def reconnect(self, name: str) -> ServerStatus:
-        """Close the connection to one server and connect again; the others are not touched.
-
-        Args:
-            name: The server's name in the config.
-
-        Raises:
-            UnknownNameError: There is no such server.
-        """
-        return await self.tool_service.run_shown(self.tool_service.reconnect(name))
-
-    reconnect_async = awaited(reconnect)
-
-    @blocking
-    async def add_server(self, name: str | None, spec: ServerLike) -> ServerStatus:
-        """Add a server to this session and connect it. The config file stays as it is.
-
-        Args:
-            name: Its name; None for one made from the text.
-            spec: A command line (`npx -y …`), which is run; an address (`https://…`); the name of a bundled server; an entry as
-                of a config's `servers`; or a FastMCP server of this process.
-
-        Returns:
-            Its state. One that could not be connected does not raise; its status says why, and `reconnect` tries again.
-
-        Raises:
-            UsageError: There is a server of that name, or it cannot be told what `spec` means.
-            ConfigError: The entry is wrong.
-        """
-        try:
-            return await self.tool_service.run_shown(self.tool_service.add_server(spec, name))
-        finally:
-            # A traceback that shows the values of variables would show what is in it.
-            del spec
-
-    add_server_async = awaited(add_server)
-
     @overload
     def tool(self, function: F) -> F: ...
     @overload
@@ -548,24 +520,6 @@ class Session(Checked, Displayable):
             UnknownNameError: There is no such server or tool.
         """
         return self.tool_service.mock(stubs)
-
-    @blocking
-    async def remove_server(self, name: str) -> None:
-        """End a server and forget it: its tools, its entries in the selection, what was approved for it.
-
-        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn goes on.
-
-        Args:
-            name: The server.
-
-        Raises:
-            UnknownNameError: There is no such server.
-        """
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
-
-        await on_engine(lambda _: self.tool_service.remove_server(name))
-
-    remove_server_async = awaited(remove_server)
 
     @blocking
     async def close(self) -> None:
@@ -701,9 +655,9 @@ class Session(Checked, Displayable):
         self.tool_service.selection.assign(value)
 
     @property
-    def servers(self) -> Servers:
-        """The state of each server, by name. Does not connect."""
-        return self.tool_service.servers
+    def servers(self) -> SessionServers:
+        """The servers by name, with the state of each, and what adds, removes and examines them. Does not connect."""
+        return self._servers
 
     @property
     def tools(self) -> Tools:
@@ -921,26 +875,6 @@ class Session(Checked, Displayable):
     def subscriptions(self) -> Subscriptions:
         """The resources whose changes servers report, and how often each has changed."""
         return self.resource_service.subscriptions
-
-    def server_log(self, name: str) -> ServerLog:
-        """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
-
-        Raises:
-            UnknownNameError: There is no such server.
-        """
-        return self.tool_service.server_log(name)
-
-    def server_messages(self, name: str, tool: str | None = None) -> Messages:
-        """Return the last JSON-RPC messages to and from a server, shortened, with secrets masked.
-
-        Args:
-            name: The server.
-            tool: Only those about this tool, by any name that the catalog resolves.
-
-        Raises:
-            UnknownNameError: There is no such server or tool.
-        """
-        return self.tool_service.server_messages(name, tool)
 
     @property
     def budget(self) -> Budget:
@@ -1416,40 +1350,10 @@ class Session(Checked, Displayable):
         )
         return export(conversation, Path(path), overwrite=overwrite, player=page)
 
-    @overload
-    def doctor(self) -> Diagnosis: ...
-    @overload
-    def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
-    def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
-        """Check what a session needs, or how far a tool gets on its way to the model, and say how to fix what does not work.
-
-        Args:
-            name: A tool, such as `server:tool`, or a server for all its tools; None to check the session.
-            query: What a model might search for: also tell the rank of each deferred tool.
-
-        Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates; if the config has no language
-            model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
-            searchable, sent to the model, called by it. Nothing is started: the tools are those that are known now.
-
-        Raises:
-            UnknownNameError: There is no such server, and no tool of that name.
-        """
-        from casual_mcp_nb.errors import UsageError
-        from casual_mcp_nb.notebook.doctor import diagnose
-        from casual_mcp_nb.notebook.tool_doctor import ToolDoctor
-
-        if name is not None:
-            view, turns, found = self.tool_service.current_view(), self.turns, self.discovered
-            return ToolDoctor(self._chat, self.config, view, turns, found, self.model, query).diagnose(name)
-        if query is not None:
-            raise UsageError("Which tool should the query find?", hint='For example: session.doctor("math:add", query="sum").')
-        return diagnose(self.config, self.servers, self.models.templates(), self.consent.problems, self.budget)
-
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
 
-        Everything in it can also be done in Python, with `selection`, `reconnect`, `search`, `call_tool` and
+        Everything in it can also be done in Python, with `selection`, `servers.reconnect`, `search`, `call_tool` and
         `save_tool_set`.
         """
         from casual_mcp_nb.widgets.explorer import Explorer

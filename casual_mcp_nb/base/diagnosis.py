@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diagnosis(DisplayableList[Check]):
-    """The results of `session.doctor()`.
+    """The results of `session.servers.doctor()`.
 
     Args:
         findings: One for each check, grouped by part.

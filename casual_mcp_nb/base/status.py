@@ -94,7 +94,7 @@ class Servers(DisplayableMapping[ServerStatus]):
             reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
             raise ConnectError(
                 f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
-                hint="Fix it and reconnect: session.reconnect(name).",
+                hint="Fix it and reconnect: session.servers.reconnect(name).",
                 server=failed[0].name if len(failed) == 1 else None,
             )
 

@@ -94,7 +94,7 @@ def doctor(
 
 def _report_on_tool(session: Session, name: str, query: str | None, json: bool) -> int:
     connect(session)
-    diagnosis = session.doctor(name, query)
+    diagnosis = session.servers.doctor(name, query)
     if json:
         write_json(diagnosis.as_dict())
     else:
@@ -107,7 +107,7 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
 
     if connected:
         connect(session)
-    yield from session.doctor()
+    yield from session.servers.doctor()
     for name in session.toolsets if connected else ():
         try:
             session.selection.tool_set = name

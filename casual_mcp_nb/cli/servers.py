@@ -66,7 +66,7 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)
         connect(session)
-        statuses = session.servers
+        statuses = session.servers.now
         chosen = statuses if server is None else {server: statuses[server]}
         if json:
             write_json([_plain(status, statuses.modes[name]) for name, status in chosen.items()])

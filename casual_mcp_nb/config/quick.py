@@ -100,7 +100,7 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     if text.startswith(_ADDRESSES):
         return _name_in_address(text), {"url": text}
     if text.startswith("{"):
-        raise UsageError("This is an entry of a config.", hint="In Python: session.add_server(name, {…}).")
+        raise UsageError("This is an entry of a config.", hint="In Python: session.servers.add(name, {…}).")
     words = _words(text)
     env: dict[str, str] = {}
     while words and (match := _VARIABLE.fullmatch(words[0])):
@@ -154,7 +154,7 @@ def checked_name(name: str | None) -> str:
         UsageError: There is none.
     """
     if not isinstance(name, str) or not name.strip():
-        raise UsageError("The server needs a name.", hint="For example: session.add_server('docs', …).")
+        raise UsageError("The server needs a name.", hint="For example: session.servers.add('docs', …).")
     return name.strip()
 
 

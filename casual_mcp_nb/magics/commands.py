@@ -379,7 +379,7 @@ def _option(session: Session, line: str) -> Any:
 
 
 def _reconnect(session: Session, line: str) -> Any:
-    return session.reconnect(one_word("reconnect", line, "server", "time"))
+    return session.servers.reconnect(one_word("reconnect", line, "server", "time"))
 
 
 def _tool(session: Session, line: str) -> Any:
@@ -397,12 +397,12 @@ def add(session: Session, line: str) -> Any:
     name: str | None = None
     if match := re.match(r"--name\s+(?P<name>\S+)\s+", line):
         name, line = match["name"], line[match.end() :]
-    return session.add_server(name, line)
+    return session.servers.add(name, line)
 
 
 def remove(session: Session, line: str) -> Any:
     """End a server and forget it."""
-    session.remove_server(one_word("remove", line, "server", "docs"))
+    session.servers.remove(one_word("remove", line, "server", "docs"))
     return session.servers
 
 
@@ -429,7 +429,7 @@ def prompt(session: Session, line: str) -> Any:
 
 
 def _log(session: Session, line: str) -> Any:
-    return session.server_log(one_word("log", line, "server", "time"))
+    return session.servers.log(one_word("log", line, "server", "time"))
 
 
 def doctor(session: Session, line: str) -> Any:
@@ -439,8 +439,8 @@ def doctor(session: Session, line: str) -> Any:
         problem = "What should be searched for?" if name else "Which tool should the query find?"
         raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
     if not name:
-        return session.doctor()
-    return connected(session).doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
+        return session.servers.doctor()
+    return connected(session).servers.doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
 
 
 def trust(session: Session, line: str) -> Any:
@@ -456,7 +456,7 @@ def _messages(session: Session, line: str) -> Any:
     words = words_of(line)
     if not 1 <= len(words) <= 2:
         raise UsageError("%mcp messages takes a server and, optionally, a tool.", hint="For example: %mcp messages time")
-    return session.server_messages(*words)
+    return session.servers.messages(*words)
 
 
 _START, _LOOK, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"

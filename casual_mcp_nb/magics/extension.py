@@ -247,7 +247,7 @@ class McpMagics(Magics):
         display, session, status = StartDisplay(announcement), None, None
         try:
             session = make()
-            display.follow(lambda: session.servers)
+            display.follow(lambda: session.servers.now)
             previous = self.session()
             if previous is not None:
                 previous.close()
@@ -257,7 +257,7 @@ class McpMagics(Magics):
             if note := hint():
                 status = replace(status, notes=(*status.notes, note))
         finally:
-            display.finish(session.servers if session else None, None if self._quiet else status)
+            display.finish(session.servers.now if session else None, None if self._quiet else status)
         return self._shown(status, display)
 
     def _shown(self, status: SessionStatus, display: StartDisplay) -> SessionStatus:

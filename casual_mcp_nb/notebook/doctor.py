@@ -302,7 +302,7 @@ def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
     for name, tool_set in config.tool_sets.items():
         for server, hint in unknown_servers(tool_set, existing).items():
             misspelt = bool(closest(server, existing))
-            advice = hint if misspelt else "Add it with session.add_server before the toolset is used."
+            advice = hint if misspelt else "Add it with session.servers.add before the toolset is used."
             yield Check("Toolsets", name, "fail" if misspelt else "warn", f"there is no server {shown(server)}", advice)
 
 

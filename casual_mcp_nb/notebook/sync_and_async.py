@@ -92,12 +92,16 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end; the caller's loop keeps running while the engine works."""
+    """Drive a coroutine on the caller's thread to its end; the caller's loop keeps running while the engine works.
+
+    On the engine's own loop, as in a command of a widget, the work is awaited where it is.
+    """
     try:
         request = _next(steps.send, None)
         while True:
             try:
-                result = await engine.wait(request.work(False))
+                work = request.work(False)
+                result = await work if engine.is_current else await engine.wait(work)
             except BaseException as error:
                 request = _next(steps.throw, error)
             else:

@@ -12,18 +12,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from casual_mcp_nb.base.config import Config, ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.diagnosis import HostAudit
-from casual_mcp_nb.base.mcp import Messages, ServerLog
 from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.status import Servers, ServerStatus, ToolSets
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, Permission, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, read_server
 from casual_mcp_nb.conversation.audit import (
     AuditRecord,
     Caller,
@@ -300,12 +297,14 @@ class ToolService:
     def start_shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
         """Show how servers start while the body runs, if any has to be started; ask the person first if they must accept it.
 
+        On the engine's own thread, which has no cell, it does nothing.
+
         Args:
             quiet: Show nothing.
             table: Leave the servers in the cell as a table instead of a line.
             handle: A display that the cell already has; it is used until the body stops this one.
         """
-        if self._engine.inherited:
+        if self._engine.inherited or self._engine.is_current:
             yield None
             return
         if not self._gate.is_open:
@@ -331,34 +330,6 @@ class ToolService:
         except TrustRequiredError:
             work.close()
             raise
-
-    async def reconnect(self, name: str) -> ServerStatus:
-        """Connect one server again, see `Session.reconnect`."""
-        self._check_open()
-        self._gate.require()
-        await self._chat.server_manager.reconnect(name)
-        await self.view()
-        return self.status_of(name)
-
-    async def add_server(self, spec: ServerLike, name: str | None = None) -> ServerStatus:
-        """Add a server and connect it, see `Session.add_server`.
-
-        Args:
-            spec: As of `Session.add_server`.
-            name: Its name; None for one made from a text.
-        """
-        self._check_open()
-        if is_in_process(spec):
-            given = checked_name(name)
-            await self._chat.add_server(given, server=spec)
-        else:
-            given, config = await asyncio.to_thread(self._read_server, cast("str", spec), name)
-            await self._chat.add_server(given, config)
-        self._observers.changes.notify()
-        return self.status_of(given)
-
-    def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
-        return read_server(spec, name, taken=self._chat.server_manager.names, environ=read_environment(self._config.folder))
 
     def add_tool(self, target: Any, **options: Any) -> ToolSpec:
         """Offer a function of the notebook as a tool, see `Session.add_tool`."""
@@ -401,25 +372,6 @@ class ToolService:
         future, _ = self._engine.submit(self._chat.tools.update_known())
         if not self._engine.is_current:
             future.result()
-
-    async def remove_server(self, name: str) -> None:
-        """End a server and forget it, see `Session.remove_server`."""
-        self._check_open()
-        await self._chat.remove_server(name)
-        self._observers.changes.notify()
-
-    def server_log(self, name: str) -> ServerLog:
-        """Read the end of a server's log.
-
-        Raises:
-            UnknownNameError: There is no such server.
-        """
-        return self._chat.server_manager.log_of(name)
-
-    def server_messages(self, server: str, tool: str | None = None) -> Messages:
-        """List the last messages to and from a server, see `Session.server_messages`."""
-        self.names.check_server(server)
-        return self._chat.server_manager.messages_of(server, self.catalog.resolve(tool).name if tool else None)
 
     @property
     def budget(self) -> Budget:

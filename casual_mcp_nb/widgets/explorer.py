@@ -51,7 +51,7 @@ class ToolsetPicker(SessionWidget):
 class ServerToggles(SessionWidget):
     """Makes each server loaded, deferred or off, and shows its price.
 
-    In Python: `session.selection.servers[name]` and `session.reconnect`.
+    In Python: `session.selection.servers[name]` and `session.servers.reconnect`.
     """
 
     bundle = "server_toggles"

@@ -231,7 +231,7 @@ class SelectionState(ToolsState):
             ConnectError: It could not be connected.
         """
         try:
-            await self._tools.reconnect(server)
+            await self.session.servers.reconnect_async(server)
         except ConnectError:
             raise not_connected(self._tools.status_of(server)) from None
         finally:
@@ -328,7 +328,7 @@ class SelectionState(ToolsState):
             UsageError: It cannot be told what the text means, or there is a server of that name.
             ConfigError: The server is not valid.
         """
-        status = await self._tools.add_server(text, name or None)
+        status = await self.session.servers.add_async(name or None, text)
         return {"server": status.name, "state": status.state}
 
     @command
@@ -338,7 +338,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        await self._tools.remove_server(server)
+        await self.session.servers.remove_async(server)
 
     @command
     def server_log(self, server: str) -> dict[str, Any]:
@@ -350,7 +350,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        log = self._tools.server_log(server)
+        log = self.session.servers.log(server)
         return {
             "lines": [{"at": line.at, "level": clean(line.level), "text": clean(line.text)} for line in log],
             "dropped": log.dropped,
@@ -370,7 +370,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server or tool.
         """
-        messages = await asyncio.to_thread(self._tools.server_messages, server, tool)
+        messages = await asyncio.to_thread(self.session.servers.messages, server, tool)
         return [asdict(message) for message in messages]
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:

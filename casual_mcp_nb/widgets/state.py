@@ -20,6 +20,7 @@ from casual_mcp_nb.notebook.consent import SessionConsent
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
+from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
 
@@ -49,6 +50,11 @@ class SessionParts(Protocol):
     @property
     def cassettes(self) -> SessionCassettes:
         """What records and replays."""
+        ...
+
+    @property
+    def servers(self) -> SessionServers:
+        """The servers."""
         ...
 
     @property

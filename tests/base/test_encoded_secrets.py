@@ -135,8 +135,8 @@ def test_what_a_server_sends_encoded_and_a_model_repeats_leaves_by_no_way(tmp_pa
             "the trace": turn.trace.to_json(),
             "the call": repr(turn.tool_calls[0]) + turn.tool_calls[0]._repr_html_(),
             "an error": "".join(map(repr, failed.tool_calls)),
-            "the log": str(session.server_log("raw")),
-            "the messages": str(session.server_messages("raw")),
+            "the log": str(session.servers.log("raw")),
+            "the messages": str(session.servers.messages("raw")),
             "the config": repr(session.config),
             **{path.name: path.read_text() for path in tmp_path.iterdir()},
         }

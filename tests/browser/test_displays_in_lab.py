@@ -77,7 +77,7 @@ CELLS = [
     "session.turns[0].tool_calls[1]",
     "session.stats",
     "session.conversation",
-    "session.doctor()",
+    "session.servers.doctor()",
     "%mcp help",
 ]
 # One a cell; the first shows how the servers started.

@@ -171,7 +171,7 @@ def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> 
     at(page, "filter").fill("")
     sync_api.expect(page.get_by_test_id("reconnect")).to_have_count(0)
     (lab.folder / "ready").unlink()
-    execute(page, "try:\n    session.reconnect('shy')\nexcept Exception:\n    pass")
+    execute(page, "try:\n    session.servers.reconnect('shy')\nexcept Exception:\n    pass")
     expect(page, at(page, "server-shy"), data_status="failed")
 
 
@@ -451,7 +451,7 @@ def test_a_bundled_server_is_added_with_one_click(page: Any) -> None:
     at(page, "add-server").click()
     at(page, "bundled-text").click()
     expect(page, at(page, "server-card"), data_server="text", data_status="ready")
-    execute(page, "session.remove_server('text')")
+    execute(page, "session.servers.remove('text')")
     sync_api.expect(page.get_by_test_id("server-text")).to_have_count(0)
 
 
@@ -636,7 +636,7 @@ docs.resource("docs://tides/{port}", name="tides", description="High tides")(lam
 @docs.prompt(description="Compare two ports with each other")
 def compare(first: str, second: str = "Oslo") -> str:
     return f"Compare {first} with {second}."
-session.add_server("docs", docs)
+session.servers.add("docs", docs)
 """
 
 
@@ -666,7 +666,7 @@ def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
     at(page, "argument-first").fill("Bergen")
     at(page, "offer-read").click()
     reads(page, "offer-contents", "Compare Bergen with Oslo.")
-    execute(page, "session.remove_server('docs'); session.resource_service.take_pending()")
+    execute(page, "session.servers.remove('docs'); session.resource_service.take_pending()")
     at(page, "offers-back").click()
     reads(page, "resources-found", "no resources and no prompts")
 

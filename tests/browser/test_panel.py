@@ -263,7 +263,7 @@ DOCS = """
 docs = FastMCP("docs")
 docs.resource("docs://readme", name="readme", description="Harbours")(lambda: "Harbours of Norway")
 docs.prompt(name="compare")(lambda first: f"Compare {first} with Oslo.")
-session.add_server("docs", docs)
+session.servers.add("docs", docs)
 """
 
 
@@ -292,7 +292,7 @@ def test_resources_and_prompts_are_attached_removed_and_sent(page: Any, axe: Pat
     page.wait_for_selector("[data-status=done]")
     asked = "[str(message.content) for message in session.turns[0].prompt_messages]"
     assert value(page, f"'Harbours of Norway' in {asked}[0] and 'Compare' not in {asked}[0] and {asked}[1]") == "Is it fine?"
-    execute(page, "session.remove_server('docs')")
+    execute(page, "session.servers.remove('docs')")
 
 
 def test_images_are_chosen_pasted_dropped_removed_and_sent(page: Any, axe: Path) -> None:

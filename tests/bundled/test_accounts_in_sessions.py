@@ -106,7 +106,7 @@ def test_the_doctor_names_missing_credentials_and_how_to_get_them(user_folder: P
         "usage": {"bundled": "anthropic-usage", "enabled": False, "env": {"ANTHROPIC_ADMIN_KEY": "sk-ant-admin01-x"}},
     }
     with Session.from_config({"servers": servers}) as session:
-        rows = {row.name: row for row in session.doctor() if row.part == "Bundled servers"}
+        rows = {row.name: row for row in session.servers.doctor() if row.part == "Bundled servers"}
     assert (rows["gmail"].verdict, rows["calendar"].verdict) == ("fail", "ok")
     assert "casual-mcp-nb sign-in google" in rows["gmail"].advice
     assert "anthropic-usage" not in rows

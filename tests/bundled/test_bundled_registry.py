@@ -150,7 +150,7 @@ def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(monke
     models = {"clients": {"o": {"provider": "offline"}}, "models": {"planner": {"client": "o", "model": "planner"}}}
     with Session.from_config({"servers": servers, **models}) as session:
         (notice,) = session.chat("What is 17 * 23?").notices
-        rows = [row for row in session.doctor() if row.name == "text" and row.verdict == "fail"]
+        rows = [row for row in session.servers.doctor() if row.name == "text" and row.verdict == "fail"]
         status = session.servers["text"]
         assert (status.state, session.servers["math"].state) == ("failed", "ready")
     for words in (str(status.error), notice.text, rows[0].found + rows[0].advice, rows[1].found):

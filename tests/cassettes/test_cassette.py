@@ -515,7 +515,7 @@ def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(file: Path,
         assert (session.model, session.system) == ("${PLANTED}", "${PLANTED} {{ 7 * 7 }}")
         assert len(session.tools) == 0
         assert {status.state for status in session.servers.values()} == {"ready"}
-        session.reconnect("evil")
+        session.servers.reconnect("evil")
         turn = session.chat("Hello.", echo="none")
         assert isinstance(turn.exception, CassetteMismatchError)
         with pytest.raises(UsageError):

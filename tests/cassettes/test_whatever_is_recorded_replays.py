@@ -310,25 +310,28 @@ METHODS: dict[str, Action] = {
     "subscriptions": lambda w: len(w.session.subscriptions.subscriptions),
     "unsubscribe": lambda w: error_of(lambda: len(w.session.unsubscribe("harbour://rules").subscriptions)),
     "unsubscribe_async": lambda w: error_of(lambda: len(awaited(w.session.unsubscribe_async("harbour://rules")).subscriptions)),
-    "server_log": lambda w: [line.text for line in w.session.server_log("harbour")],
+    "servers.now": lambda w: list(w.session.servers.now),
+    "servers.modes": lambda w: w.session.servers.modes,
+    "servers.raise_for_status": lambda w: w.session.servers.raise_for_status(),
+    "servers.log": lambda w: [line.text for line in w.session.servers.log("harbour")],
     "tools": lambda w: [tool.wire_name for tool in w.session.tools],
     "changed_tools": lambda w: dict(w.session.changed_tools),
     "consent.accept": lambda w: error_of(lambda: w.session.consent.accept("harbour:berth")),
     "toolsets": lambda w: list(w.session.toolsets),
     "manifest": lambda w: str(w.session.manifest),
-    "add_server": lambda w: (
-        w.session.add_server("depot", depot()).state,
+    "servers.add": lambda w: (
+        w.session.servers.add("depot", depot()).state,
         w.session.chat("Hm?", model=w.model(""), echo="none"),
     ),
-    "add_server_async": lambda w: error_of(lambda: awaited(w.session.add_server_async("depot", depot())).state),
+    "servers.add_async": lambda w: error_of(lambda: awaited(w.session.servers.add_async("depot", depot())).state),
     "selection": found,
     "discovered": lambda w: [tool.wire_name for tool in w.session.discovered],
     "unload": lambda w: (w.session.unload("depot:store"), w.chat("And without it?", "")),
     "load": lambda w: (w.session.load("depot:store"), w.chat("And with it?", ""), w.session.unload("depot:store")),
     "search": lambda w: [hit.tool.wire_name for hit in w.session.search("barrels")],
     "search_async": lambda w: [hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))],
-    "reconnect": lambda w: w.session.reconnect("depot").state,
-    "reconnect_async": lambda w: awaited(w.session.reconnect_async("harbour")).state,
+    "servers.reconnect": lambda w: w.session.servers.reconnect("depot").state,
+    "servers.reconnect_async": lambda w: awaited(w.session.servers.reconnect_async("harbour")).state,
     "experiments.lint": lambda w: len(w.session.experiments.lint()),
     "experiments.lint_async": lambda w: len(awaited(w.session.experiments.lint_async())),
     "experiments.evaluate": lambda w: len(w.session.experiments.evaluate(CASES, progress=False).scores),
@@ -357,7 +360,7 @@ METHODS: dict[str, Action] = {
     "consent.unaccepted": lambda w: w.session.consent.unaccepted,
     "consent.call_count": lambda w: w.session.consent.call_count > 0,
     "consent.trust": lambda w: type(w.session.consent.trust()).__name__,
-    "doctor": lambda w: type(w.session.doctor()).__name__,
+    "servers.doctor": lambda w: type(w.session.servers.doctor()).__name__,
     "store": lambda w: w.session.store is not None,
     "conversations": lambda w: len(w.session.conversations),
     "conversation_id": lambda w: w.session.conversation_id is not None,
@@ -386,8 +389,8 @@ METHODS: dict[str, Action] = {
     "serve.http_async": lambda w: answered(awaited(w.session.serve.http_async(port=0))),
     "serve.mcp": lambda w: called(w.session.serve.mcp()),
     "serve.mcp_async": lambda w: called(awaited(w.session.serve.mcp_async())),
-    "remove_server": lambda w: (w.session.remove_server("depot"), w.chat("Gone?", "")),
-    "remove_server_async": lambda w: awaited(w.session.remove_server_async("lighthouse")),
+    "servers.remove": lambda w: (w.session.servers.remove("depot"), w.chat("Gone?", "")),
+    "servers.remove_async": lambda w: awaited(w.session.servers.remove_async("lighthouse")),
 }
 NOT_RECORDED = {
     "from_config": "it opens a session",
@@ -404,7 +407,7 @@ NOT_RECORDED = {
     "cassettes.use": "it is what records, one at a time",
     "cassettes.replay": "it runs a cassette again; see the test of it below",
     "cassettes.replay_async": "it runs a cassette again; see the test of it below",
-    "server_messages": "the messages of a replay are none: nothing is sent",
+    "servers.messages": "the messages of a replay are none: nothing is sent",
     "save_tool_set": "it writes the config file, which a cassette does not have",
     "serve.stdio": "it takes the standard input of the process",
     "serve.stdio_async": "it takes the standard input of the process",
@@ -456,7 +459,7 @@ ARRIVAL = {"kind": "prompt", "server": "harbour", "name": "arrival", "values": {
 RULES = {"kind": "resource", "server": "harbour", "name": "harbour://rules", "values": {}}
 COMMANDS: dict[str, Action] = {
     "explorer.selection.add_server": lambda w: (
-        w.session.add_server("crates", depot()).state,
+        w.session.servers.add("crates", depot()).state,
         w.do("explorer", "selection.add_server", text="math", name="sums"),
     ),
     "explorer.selection.set_mode": lambda w: w.do("explorer", "selection.set_mode", server="crates", mode="deferred"),
@@ -640,9 +643,9 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
             session.undo()
             turns.append(session.rerun(0, echo="none", model=world.model(call("harbour__sink", ship=""), "")))
             session.add_messages(ASK)
-            session.add_server("lighthouse", lighthouse())
+            session.servers.add("lighthouse", lighthouse())
             turns.append(world.chat("Is it on?", ""))
-            session.remove_server("depot")
+            session.servers.remove("depot")
             session.new_conversation()
             turns.append(world.chat("Anew?", "Yes.", system=""))
     with Session.quick(cassette=path, quiet=True) as again:

@@ -37,7 +37,7 @@ def test_config_error_and_doctor_name_the_same_variable(name: str, variable: str
         ModelFactory(load_config(config_of(name), environ={})).chat_model()
     assert f" {variable}," in str(caught.value)
     with Session.from_config(config_of(name)) as session:
-        advice = next(finding.advice for finding in session.doctor() if finding.part == "Keys")
+        advice = next(finding.advice for finding in session.servers.doctor() if finding.part == "Keys")
     assert f" {variable} " in advice
 
 
@@ -76,7 +76,7 @@ def test_the_doctor_says_where_ollamas_own_key_goes(
     monkeypatch.setenv("OLLAMA_API_KEY", KEY)
     monkeypatch.delenv("DESK_API_KEY", raising=False)
     with Session.from_config(config_of("desk", "ollama", **client)) as session:
-        finding = next(finding for finding in session.doctor() if finding.part == "Keys")
+        finding = next(finding for finding in session.servers.doctor() if finding.part == "Keys")
         assert session.models.clients[0].key == "set"
     assert finding.verdict == verdict
     assert KEY not in repr(finding)

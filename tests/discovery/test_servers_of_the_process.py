@@ -52,7 +52,7 @@ def test_it_loads_and_names_what_is_added_later(file: Path) -> None:
     with Session(file, quiet=True) as session:
         with pytest.raises(ToolSetError, match="there is no server 'shop'"):
             offered(session, "mixed")
-        session.add_server("shop", shop())
+        session.servers.add("shop", shop())
         assert offered(session, "mixed") == ["math__add", "shop__stock"]
         session.selection.tool_set = "mine"
         with pytest.raises(ToolSetError, match="'notebook' has no tool 'double'"):
@@ -82,7 +82,7 @@ def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(file: Pa
     with Session(file, quiet=True) as session:
         assert [note for note in session.status.notes if "maht" in note]
         assert not [note for note in session.status.notes if "shop" in note or "notebook" in note]
-        verdicts = {(check.name, check.verdict) for check in session.doctor() if check.part == "Toolsets"}
+        verdicts = {(check.name, check.verdict) for check in session.servers.doctor() if check.part == "Toolsets"}
         assert verdicts == {("mixed", "warn"), ("misspelt", "fail")}
         with pytest.raises(ToolSetError, match="Did you mean 'math'"):
             session.selection.tool_set = "misspelt"

@@ -187,7 +187,7 @@ def test_doctor_and_automatic_discovery_read_the_same_table() -> None:
     models = {"known": {"client": "home", "model": "claude-haiku-4-5"}, "unknown": {"client": "local", "model": "gpt-4.1"}}
     config = Config.model_validate({"clients": clients, "models": models})
     with Session(config) as session:
-        found = {finding.name for finding in session.doctor().findings if finding.part == "Models"}
+        found = {finding.name for finding in session.servers.doctor().findings if finding.part == "Models"}
         windows = []
         for name in models:
             session.model = name

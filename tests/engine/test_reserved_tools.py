@@ -74,7 +74,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_sentence_says_so()
         assert "task" in turn.tool_calls[0].result
         assert session.servers["studio"].task_only == ("render",)
         assert "render" in repr(session.servers["studio"])
-        assert any("render" in finding.found and finding.verdict == "warn" for finding in session.doctor())
+        assert any("render" in finding.found and finding.verdict == "warn" for finding in session.servers.doctor())
         with pytest.raises(UsageError, match="task"):
             session.call_tool("studio:render")
 

@@ -50,7 +50,7 @@ def test_a_deferred_server_is_summarised_by_what_it_says_in_the_manifest() -> No
         session.selection.discovery = True
         told = session.manifest.text
         assert told.splitlines() == ["- docs (1 tool): check", "  Search before you read."]
-        session.reconnect("docs")
+        session.servers.reconnect("docs")
         assert session.manifest.text == told
         session.selection.instructions = False
         assert session.manifest.text.splitlines() == ["- docs (1 tool): check", "  Check."]

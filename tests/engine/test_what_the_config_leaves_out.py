@@ -75,14 +75,14 @@ def test_a_list_with_an_unknown_tool_is_reported_when_the_tools_are_listed() -> 
 )
 def test_the_doctor_finds_a_list_that_names_a_tool_which_does_not_exist(fields: dict[str, Any], unknown: str | None) -> None:
     with session_of(s=fields) as session:
-        warned = [finding for finding in session.doctor() if finding.verdict == "warn" and finding.part == "Servers"]
+        warned = [finding for finding in session.servers.doctor() if finding.verdict == "warn" and finding.part == "Servers"]
     assert [finding.name for finding in warned] == (["s"] if unknown else [])
     assert all(next(iter(fields)) in finding.found and str(unknown) in finding.found for finding in warned)
 
 
 def test_the_doctor_says_nothing_of_the_tools_of_a_server_that_is_not_connected() -> None:
     session = session_of(s={"include_tools": ["raed"]})
-    assert [finding.verdict for finding in session.doctor() if finding.part == "Servers"] == ["ok"]
+    assert [finding.verdict for finding in session.servers.doctor() if finding.part == "Servers"] == ["ok"]
     session.close()
 
 
@@ -95,7 +95,7 @@ def test_a_disabled_server_is_listed_and_starts_when_a_person_enables_it() -> No
         turn = session.chat("go", model=scripted_model("done"))
         assert not [event for event in turn.trace if getattr(event, "server", None) == "off"]
         assert {tool.server for tool in session.tools} == {"on"}
-        findings = [finding for finding in session.doctor() if finding.name == "off"]
+        findings = [finding for finding in session.servers.doctor() if finding.name == "off"]
         assert [finding.verdict for finding in findings] == ["ok"]
         session.selection.servers["off"] = "loaded"
         session.connect()
@@ -106,7 +106,7 @@ def test_a_disabled_server_is_listed_and_starts_when_a_person_enables_it() -> No
 @pytest.mark.defect("D12")
 def test_a_server_that_is_switched_off_can_be_reconnected_by_name() -> None:
     with session_of(off={"enabled": False}) as session:
-        assert session.reconnect("off").state == "ready"
+        assert session.servers.reconnect("off").state == "ready"
 
 
 @pytest.mark.defect("E6")
@@ -126,9 +126,9 @@ def test_a_server_whose_tools_are_to_be_deferred_is() -> None:
 @pytest.mark.defect("E8")
 def test_the_doctor_says_that_sse_is_deprecated() -> None:
     session = Session.from_config({"servers": {"old": {"url": "http://127.0.0.1:9/sse", "transport": "sse"}}})
-    assert [finding.verdict for finding in session.doctor() if "deprecated" in finding.found and finding.name == "old"] == [
-        "warn"
-    ]
+    assert [
+        finding.verdict for finding in session.servers.doctor() if "deprecated" in finding.found and finding.name == "old"
+    ] == ["warn"]
     session.close()
 
 

@@ -35,7 +35,7 @@ CELLS = [
     "import traceback; traceback.print_exception(turn.exception)",
     "session.call_tool('raw__fail')",
     "await session.call_tool_async('raw__die')",
-    "session.reconnect('broken')",
+    "session.servers.reconnect('broken')",
     "def mine(session, config):\n    return session.servers['none'], config, turn",
     "mine(session, session.config)",
     "session.call_tool('raw__fail', session=session, turn=turn, bad=object())",

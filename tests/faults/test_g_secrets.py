@@ -171,7 +171,7 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
                 [step.request for step in turn.steps],
                 [by_hand, by_hand.structured, [part.data for part in by_hand.content]],
                 [session, session.tools, session.manifest, session.servers, session.servers["teller"], session.search("key")],
-                [saved, records, session.doctor()],
+                [saved, records, session.servers.doctor()],
             )
             (tool,) = [tool for tool in session.tools if tool.name == "tell" and tool.server == "teller"]
             assert tool.description == ", ".join([MASK] * len(secrets))

@@ -65,7 +65,7 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
     with closing(Session.from_config(file)) as session:
         report = session.consent.trust()
         assert (report.required, [entry.state for entry in report]) == (True, ["new"])
-        for use in (session.connect, lambda: session.chat("x"), lambda: session.reconnect("shop")):
+        for use in (session.connect, lambda: session.chat("x"), lambda: session.servers.reconnect("shop")):
             with pytest.raises(TrustRequiredError):
                 use()
         for use in (

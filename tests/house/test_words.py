@@ -98,7 +98,6 @@ NAMES_THAT_STAY: dict[tuple[str, str], str] = {
     ("casual_mcp_nb/experiments/evaluate.py", "found"): "not renamed yet",
     ("casual_mcp_nb/magics/commands.py", "_LOOK"): "not renamed yet",
     ("casual_mcp_nb/session.py", "_kept"): "not renamed yet",
-    ("casual_mcp_nb/session.py", "found"): "not renamed yet",
 }
 """Dropped names that may stay, by path and name, each with the reason."""
 

@@ -135,7 +135,7 @@ def test_a_tools_own_refusal_is_an_error_result(session: Session, tmp_path: Path
 
 def test_a_servers_environment_holds_no_variable_of_ours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-for-servers")
-    session.reconnect("everything")
+    session.servers.reconnect("everything")
     shown = session.call_tool("everything:get-env").result
     assert "PATH" in shown
     assert "OPENAI_API_KEY" not in shown

@@ -82,7 +82,7 @@ docs = FastMCP("docs")
 docs.resource("docs://readme", name="readme")(lambda: "Harbours of Norway")
 docs.resource("docs://tides/{port}", name="tides")(lambda port: f"Tides of {port}")
 docs.prompt(name="compare")(lambda first: f"Compare {first} with Oslo.")
-session.add_server("docs", docs)
+session.servers.add("docs", docs)
 """
 
 

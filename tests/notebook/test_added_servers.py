@@ -57,35 +57,35 @@ def session() -> Iterator[Session]:
 def test_a_server_is_added_from_a_text_an_entry_or_an_object(session: Session, tmp_path: Path) -> None:
     script = tmp_path / "greeting_server.py"
     script.write_text(GREETING)
-    assert session.add_server(None, f"{sys.executable} {script}").name == "greeting"
-    assert session.add_server("clock", "time").state == "ready"
-    assert session.add_server("own", FastMCP("own")).state == "ready"
-    entry = session.add_server("later", {"bundled": "text", "transport": "in-process", "defer_loading": True})
+    assert session.servers.add(None, f"{sys.executable} {script}").name == "greeting"
+    assert session.servers.add("clock", "time").state == "ready"
+    assert session.servers.add("own", FastMCP("own")).state == "ready"
+    entry = session.servers.add("later", {"bundled": "text", "transport": "in-process", "defer_loading": True})
     assert entry.tools > 0
     assert list(session.servers) == ["math", "shop", "greeting", "clock", "own", "later"]
     assert (session.servers.modes["clock"], session.selection.servers["later"]) == ("loaded", "deferred")
     assert session.call_tool("greeting:greet").result == "hello"
     with pytest.raises(UsageError, match="already"):
-        session.add_server("clock", "time")
+        session.servers.add("clock", "time")
     with pytest.raises(ConfigError):
-        session.add_server("wrong", {"command": "npx", "url": "https://example.com"})
+        session.servers.add("wrong", {"command": "npx", "url": "https://example.com"})
     assert "wrong" not in session.servers
 
 
 def test_one_that_cannot_start_says_why_and_can_be_tried_again(session: Session, tmp_path: Path) -> None:
     missing = tmp_path / "later"
     config = raw_config(fails_until=str(missing), config={"env": {"TOKEN": SECRET}}, stderr=f"token {SECRET}\n")
-    status = session.add_server("weak", config)
+    status = session.servers.add("weak", config)
     assert status.state == "failed"
     assert SECRET not in str(status)
     missing.touch()
-    assert session.reconnect("weak").state == "ready"
-    assert SECRET not in str(session.server_log("weak"))
+    assert session.servers.reconnect("weak").state == "ready"
+    assert SECRET not in str(session.servers.log("weak"))
 
 
 async def test_both_have_twins_to_await(session: Session) -> None:
-    assert (await session.add_server_async("clock", "time")).state == "ready"
-    await session.remove_server_async("clock")
+    assert (await session.servers.add_async("clock", "time")).state == "ready"
+    await session.servers.remove_async("clock")
     assert "clock" not in session.servers
 
 
@@ -94,7 +94,7 @@ def test_what_named_a_removed_server_goes_with_it(session: Session) -> None:
     session.selection.tools_off = {"math:add", "math__subtract", "shop:burn"}  # type: ignore[assignment]
     session.selection.always_loaded = ("math", "shop")
     session.selection.tool_set = ToolSetConfig(servers={"math": True, "shop": True})
-    session.remove_server("math")
+    session.servers.remove("math")
     assert list(session.servers) == ["shop"]
     assert {tool.server for tool in session.tools} == {"shop"}
     assert dict(session.selection.servers) == {"shop": "loaded"}
@@ -103,14 +103,14 @@ def test_what_named_a_removed_server_goes_with_it(session: Session) -> None:
     assert session.selection.tool_set == ToolSetConfig(servers={"shop": True})
     assert session.status.notes == ()
     with pytest.raises(UnknownNameError):
-        session.remove_server("math")
+        session.servers.remove("math")
     with pytest.raises(UnknownNameError):
         session.call_tool("math:add", a=1, b=2)
 
 
 def test_a_toolset_in_use_that_named_it_is_used_without_it(session: Session) -> None:
     session.selection.tool_set = "both"
-    session.remove_server("math")
+    session.servers.remove("math")
     assert session.selection.tool_set == ToolSetConfig()
     turn = session.chat("Hello", model=scripted_model("Hi."), echo="none")
     assert turn.status == "done"
@@ -118,10 +118,10 @@ def test_a_toolset_in_use_that_named_it_is_used_without_it(session: Session) -> 
 
 
 def test_a_turn_that_runs_goes_on_without_the_removed_server(session: Session) -> None:
-    session.add_server("slow", raw_config(calls={"wait": {"stderr": "called\n"}}))
+    session.servers.add("slow", raw_config(calls={"wait": {"stderr": "called\n"}}))
     future = session.submit("Wait", model=scripted_model(call("slow__wait"), call("slow__wait"), "It is gone."))
-    wait_until(lambda: "called" in [line.text for line in session.server_log("slow")], "the call arrived")
-    session.remove_server("slow")
+    wait_until(lambda: "called" in [line.text for line in session.servers.log("slow")], "the call arrived")
+    session.servers.remove("slow")
     turn = future.result(30)
     assert turn.status == "done"
     assert [made.status for made in turn.tool_calls] == ["error", "error"]
@@ -136,22 +136,22 @@ def test_a_removed_server_leaves_no_approval_to_one_of_its_name(session: Session
     def pay() -> Future[Turn]:
         return session.submit("Pay", model=scripted_model(call("bank__pay"), "Done."))
 
-    session.add_server("bank", bank)
+    session.servers.add("bank", bank)
     first = pay()
     asked(session, ApprovalQuestion).approve(for_conversation=True)
     assert first.result(30).status == pay().result(30).status == "done"
-    session.remove_server("bank")
-    session.add_server("bank", bank)
+    session.servers.remove("bank")
+    session.servers.add("bank", bank)
     again = pay()
     asked(session, ApprovalQuestion).deny()
     assert again.result(30).tool_calls[0].status == "denied"
 
 
 def test_a_question_of_a_call_that_waits_ends_with_its_server(session: Session) -> None:
-    session.add_server("bank", raw_config(calls={"pay": {}}, config={"approval": "always"}))
+    session.servers.add("bank", raw_config(calls={"pay": {}}, config={"approval": "always"}))
     future = session.submit("Pay", model=scripted_model(calls(call("bank__pay"), call("math__add", a=1, b=2)), "Done."))
     question = asked(session, ApprovalQuestion)
-    session.remove_server("bank")
+    session.servers.remove("bank")
     question.approve()
     turn = future.result(30)
     assert {made.tool.server: made.status for made in turn.tool_calls} == {"bank": "error", "math": "ok"}
@@ -160,7 +160,7 @@ def test_a_question_of_a_call_that_waits_ends_with_its_server(session: Session) 
 def test_calls_by_hand_are_recorded_the_newest_first(session: Session) -> None:
     session.call_tool("math:add", a=1, b=2)
     session.call_tool("shop:burn", reason="cold")
-    session.add_server("weak", raw_config(calls={"die": {"die": True}}))
+    session.servers.add("weak", raw_config(calls={"die": {"die": True}}))
     with pytest.raises(ToolCallError):
         session.call_tool("weak:die")
     made = session.calls
@@ -194,15 +194,15 @@ def test_the_record_of_calls_is_bounded_in_number_and_size() -> None:
 
 def test_messages_are_told_by_server_and_tool(session: Session) -> None:
     session.call_tool("math:add", a=1, b=2)
-    messages = session.server_messages("math", "add")
+    messages = session.servers.messages("math", "add")
     assert [(message.direction, message.method, message.tool) for message in messages] == [
         ("sent", "tools/call", "add"),
         ("received", "tools/call", "add"),
     ]
-    assert "tools/list" in {message.method for message in session.server_messages("math")}
+    assert "tools/list" in {message.method for message in session.servers.messages("math")}
     assert '"name": "add"' in str(messages)
     with pytest.raises(UnknownNameError):
-        session.server_messages("maths")
+        session.servers.messages("maths")
 
 
 @pytest.mark.parametrize("line", ["add time", "add --name clock time", "calls", "budget", "log math", "messages math add"])
@@ -221,5 +221,5 @@ def test_a_server_is_removed_by_a_command(session: Session) -> None:
 
 def test_a_text_without_a_meaning_is_refused(session: Session) -> None:
     with pytest.raises(UsageError, match="time"):
-        session.add_server("clock", "tiem")
+        session.servers.add("clock", "tiem")
     assert "clock" not in session.servers

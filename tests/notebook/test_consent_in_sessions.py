@@ -140,7 +140,7 @@ def test_a_session_takes_policies_for_servers_of_this_process() -> None:
 def test_doctor_names_a_policy_for_a_tool_that_does_not_exist() -> None:
     config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": {"ad": "always"}}}}
     with Session.from_config(config) as session:
-        found: list[Check] = [each for each in session.doctor().findings if "'ad'" in each.found]
+        found: list[Check] = [each for each in session.servers.doctor().findings if "'ad'" in each.found]
     assert [(each.name, each.verdict) for each in found] == [("math", "warn")]
     assert "'add'" in found[0].found
 

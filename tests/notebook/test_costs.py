@@ -47,6 +47,6 @@ def test_a_model_that_the_table_does_not_have_is_a_finding_of_the_doctor() -> No
     }
     clients = {"desk": {"provider": "ollama"}, "off": {"provider": "offline"}}
     with Session({"clients": clients, "models": models, "prices": PRICES}, in_process={}) as session:
-        found = [finding for finding in session.doctor().findings if finding.part == "Prices"]
+        found = [finding for finding in session.servers.doctor().findings if finding.part == "Prices"]
     assert [(finding.name, finding.verdict) for finding in found] == [("a", "ok"), ("b", "warn")]
     assert "price table" in found[0].advice

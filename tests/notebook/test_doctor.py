@@ -17,7 +17,7 @@ def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False)
     try:
         if connect:
             session.connect()
-        found = session.doctor()
+        found = session.servers.doctor()
         assert SECRET not in "".join(found._repr_mimebundle_().values()) + repr(found)
         return next(finding for finding in found if finding.part == part and finding.name == name)
     finally:
@@ -26,7 +26,7 @@ def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False)
 
 def test_a_set_up_in_which_all_works_is_said_to_work() -> None:
     with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
-        found = session.doctor()
+        found = session.servers.doctor()
         assert found.ok
         assert {finding.part for finding in found} >= {"Kernel", "Packages", "Model SDKs", "Config", "Servers", "Templates"}
         assert next(finding for finding in found if finding.name == "math").found.startswith("ready, 13 tools")
@@ -95,7 +95,7 @@ def test_a_server_that_failed_says_why_and_how_to_come_back() -> None:
     finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Servers", "a", connect=True)
     assert finding.verdict == "fail"
     assert "no-such-command-anywhere" in finding.found
-    assert 'session.reconnect("a")' in finding.advice
+    assert 'session.servers.reconnect("a")' in finding.advice
 
 
 def test_a_server_that_was_not_used_yet_is_no_failure() -> None:
@@ -158,7 +158,7 @@ def test_whether_deferring_pays_is_told_for_a_whole_turn() -> None:
         assert finding.verdict == ("ok" if saved > 0 else "warn")
         session.selection.discovery = False
         assert session.budget.saved is None
-        assert not [row for row in session.doctor() if row.part == "Discovery"]
+        assert not [row for row in session.servers.doctor() if row.part == "Discovery"]
 
 
 def test_a_price_without_one_for_the_cache_is_named() -> None:

@@ -84,7 +84,7 @@ def test_a_change_of_the_model_of_the_turns_and_of_a_server_is_told(session: Ses
     session.new_conversation()
     assert seen[-1] == ("two", 0, "ready")
     seen.clear()
-    session.reconnect("box")
+    session.servers.reconnect("box")
     assert "starting" in {state for _, _, state in seen}
 
 

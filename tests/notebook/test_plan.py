@@ -122,7 +122,7 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
         server.tool(function, name="transfer", **{**usual, **options})
 
     offer()
-    session.add_server("bank", server)
+    session.servers.add("bank", server)
     plan = planned(session, calls(call("bank__transfer", amount=1), call("notebook__nothing")))
     changes: dict[str, dict[str, Any]] = {
         "description": {"description": "Transfer all that there is."},
@@ -131,7 +131,7 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
     }
     server.local_provider.remove_tool("transfer")
     offer(**changes[change])
-    session.reconnect("bank")
+    session.servers.reconnect("bank")
     for indices in ((), (0,), (0, 1)):
         with pytest.raises(UsageError) as raised:
             plan.run(*indices)
@@ -213,7 +213,7 @@ async def test_a_plan_with_a_search_or_without_calls_goes_on_too(session: Sessio
 def test_what_is_attached_is_read_while_planning(session: Session) -> None:
     server: FastMCP[Any] = FastMCP("library")
     server.resource("library://rules", mime_type="text/plain")(lambda: "Silence.")
-    session.add_server("library", server)
+    session.servers.add("library", server)
     plan = planned(session, "Quiet.", attach="library://rules")
     assert "Silence." in str(plan.turn.steps[0].request.messages)
     turn = plan.resume(echo="none")

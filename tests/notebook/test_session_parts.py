@@ -16,12 +16,14 @@ from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
-from casual_mcp_nb.notebook.consent import TrustGate
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
+from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
+from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
@@ -48,13 +50,14 @@ class Parts:
         self.questions = Questions(self.engine, self.observers)
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
         self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None))
+        gate = TrustGate(config)
         self.tools = ToolService(
             self.chat,
             config,
             self.engine,
             self.observers,
             self.questions,
-            gate=TrustGate(config),
+            gate=gate,
             check_open=self.runner.check_open,
         )
         resources = ResourceService(
@@ -62,6 +65,11 @@ class Parts:
         )
         self.turns = TurnService(
             self.chat, config, self.engine, self.runner, self.tools, resources, self.questions, self.observers
+        )
+        models = SessionModels(self.chat, config, self.engine, self.tools, self.turns)
+        consent = SessionConsent(self.chat, gate, self.questions)
+        self.servers = SessionServers(
+            self.chat, config, self.engine, self.observers, gate, self.tools, self.turns, models, consent
         )
 
 
@@ -79,7 +87,7 @@ def test_the_tool_service_connects_searches_and_calls(parts: Parts) -> None:
     assert {tool.server for tool in view.loaded} == {"math"}
     assert {hit.tool.server for hit in run(tools.search("the time in a city", 2, None, all_tools=False))} == {"time"}
     assert run(tools.call("math:add", {"a": 1, "b": 2})).call.structured == {"result": 3}
-    assert run(tools.reconnect("math")).state == "ready"
+    assert parts.servers.reconnect("math").state == "ready"
     tools.selection.tool_set = "numbers"
     assert {tool.server for tool in tools.current_view().catalog} == {"math", "time"}
     assert not tools.current_view().deferred

@@ -161,6 +161,6 @@ class Shell:
 
 def test_what_a_cell_shows_already_can_be_pickled() -> None:
     with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
-        servers, status = ShownServers(session.servers, Shell()), ShownStatus.of(session.status, Shell())
+        servers, status = ShownServers(session.servers.now, Shell()), ShownStatus.of(session.status, Shell())
         assert pickle.loads(pickle.dumps(servers)) == session.servers
         assert pickle.loads(pickle.dumps(status)).servers == session.servers

@@ -49,7 +49,7 @@ def session() -> Iterator[Session]:
 
 
 def tool_of(session: Session, name: str, query: str | None = None) -> ToolDiagnosis:
-    diagnosis = session.doctor(name, query)
+    diagnosis = session.servers.doctor(name, query)
     assert isinstance(diagnosis, ToolDiagnosis)
     assert [check.stage for check in diagnosis.stages] == ["listed", "selected", "searchable", "sent", "called"]
     assert set(diagnosis._repr_mimebundle_()) == {"text/plain", "text/markdown", "text/html"}
@@ -129,7 +129,7 @@ def test_the_wire_name_is_shown_and_a_tool_that_is_listed_twice_works(session: S
 def test_of_a_server_every_tool_is_told_also_those_that_cannot_be_used(
     name: str, listed: str, tools: int, stopped: bool, session: Session
 ) -> None:
-    diagnosis = session.doctor(name)
+    diagnosis = session.servers.doctor(name)
     assert isinstance(diagnosis, ServerDiagnosis)
     assert (diagnosis.listed.state, len(diagnosis), diagnosis.stopped) == (listed, tools, stopped)
     text = str(diagnosis)
@@ -140,7 +140,7 @@ def test_of_a_server_every_tool_is_told_also_those_that_cannot_be_used(
 def test_unusable_tools_are_named_by_the_session_check_and_the_server_card(session: Session) -> None:
     assert set(session.servers["shop"].left_out) == {"broken", "no_schema", "list_bills"}
     assert "no_schema" in str(session.servers["shop"])
-    (found,) = [check for check in session.doctor() if check.name == "shop" and check.verdict == "warn"]
+    (found,) = [check for check in session.servers.doctor() if check.name == "shop" and check.verdict == "warn"]
     assert "no_schema" in found.found
 
 
@@ -214,9 +214,9 @@ def test_nothing_is_started_and_a_name_that_does_not_exist_gets_the_closest() ->
     try:
         assert "not connected yet" in tool_of(session, "shop:pay").end.found
         with pytest.raises(UnknownNameError) as unknown:
-            session.doctor("shpo:pay")
+            session.servers.doctor("shpo:pay")
         assert "shop" in str(unknown.value)
         with pytest.raises(UsageError):
-            session.doctor(query="bills")  # type: ignore[call-overload]
+            session.servers.doctor(query="bills")  # type: ignore[call-overload]
     finally:
         session.close()

@@ -172,7 +172,7 @@ def test_the_status_has_the_notes_of_the_config() -> None:
 
 @pytest.mark.defect("D14")
 async def test_the_doctor_names_models_whose_context_window_is_not_known(session: Session) -> None:
-    found = {finding.name for finding in session.doctor().findings if finding.part == "Models"}
+    found = {finding.name for finding in session.servers.doctor().findings if finding.part == "Models"}
     assert found == {"small"}
 
 

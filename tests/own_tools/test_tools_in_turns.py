@@ -150,7 +150,7 @@ def test_a_tool_that_raises_reaches_the_model_as_text_and_the_person_as_a_traceb
 
     turn = session.chat("Go", model=asks(calls(call("notebook__broken"))))
     assert turn.tool_calls[0].result == "Error: ValueError: no such column"
-    (line,) = session.server_log("notebook").lines
+    (line,) = session.servers.log("notebook").lines
     assert "raise ValueError" in line.text
     assert "callers.py" not in line.text
 
@@ -240,7 +240,7 @@ def test_progress_and_log_of_a_function_are_those_of_a_server(session: Session) 
 
     turn = session.chat("Go", model=asks(calls(call("notebook__work"))))
     assert turn.tool_calls[0].status == "ok"
-    assert [line.text for line in session.server_log("notebook").lines] == ["working"]
+    assert [line.text for line in session.servers.log("notebook").lines] == ["working"]
 
 
 def test_the_policy_of_a_tool_decides_who_is_asked(session: Session) -> None:

@@ -106,14 +106,14 @@ def lm_studio(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedHttp]:
 
 def test_the_doctor_names_a_model_that_runs_here_with_the_line_that_uses_it(lm_studio: ScriptedHttp) -> None:
     with Session.quick(servers=["math"]) as session:
-        (check,) = [check for check in session.doctor() if check.name == "LM Studio"]
+        (check,) = [check for check in session.servers.doctor() if check.name == "LM Studio"]
         assert check.verdict == "ok"
         assert "qwen3-4b" in check.found
         assert 'Session.quick("lmstudio:qwen3-4b"' in check.advice
     session = Session.quick("lmstudio:qwen3-4b")
     assert session.models.clients[0].address == f"{lm_studio.url}/v1"
     asked = len(lm_studio.seen)
-    assert "LM Studio" not in [check.name for check in session.doctor()]
+    assert "LM Studio" not in [check.name for check in session.servers.doctor()]
     assert len(lm_studio.seen) == asked
     session.close()
 

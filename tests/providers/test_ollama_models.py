@@ -109,7 +109,7 @@ def test_the_doctor_says_that_a_server_without_context_window_cuts_prompts(windo
     config = {"clients": {"desk": {"provider": "ollama"}}, "models": {"small": {"client": "desk", "model": "m-1"}}}
     config["models"]["small"] |= {"context_window": window}  # type: ignore[dict-item]
     with Session.from_config(config) as session:
-        advice = [finding.advice for finding in session.doctor() if finding.part == "Models"]
+        advice = [finding.advice for finding in session.servers.doctor() if finding.part == "Models"]
     assert any("context_window" in text for text in advice) is found
 
 

@@ -35,6 +35,6 @@ def test_doctor_names_the_file_that_keeps_a_persons_own_python_server_from_start
     (beside / "server.py").write_text("import random\n")
     with Session({"mcpServers": {"own": server, "script": script}}) as session:
         for name in ("own", "script"):
-            finding = next(each for each in session.doctor() if each.name == name and each.verdict == "warn")
+            finding = next(each for each in session.servers.doctor() if each.name == name and each.verdict == "warn")
             assert "random.py" in finding.found
             assert "-P" in finding.advice

@@ -227,11 +227,11 @@ def test_a_servers_extensions_and_version_are_on_its_card_and_in_doctor() -> Non
         text = repr(status)
         assert "io.modelcontextprotocol/ui" in text
         assert NEWER in text
-        assert NEWER in next(finding.found for finding in session.doctor() if finding.name == "asking")
+        assert NEWER in next(finding.found for finding in session.servers.doctor() if finding.name == "asking")
         session.call_tool("asking:ask")
         note = session.servers["asking"].notes[0]
         assert note.split()[0] in repr(session.servers["asking"])
-        assert note in [finding.found for finding in session.doctor() if finding.name == "asking"]
+        assert note in [finding.found for finding in session.servers.doctor() if finding.name == "asking"]
 
 
 @pytest.mark.defect("E5")

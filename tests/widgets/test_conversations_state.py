@@ -89,7 +89,7 @@ def test_they_are_found_opened_and_kept_in_order(session: Session, state: Conver
 
 def test_what_is_not_available_any_more_is_told(session: Session, state: ConversationsState, do: Do) -> None:
     id = ask(session, "Where?")
-    session.remove_server("harbour")
+    session.servers.remove("harbour")
     session.new_conversation()
     (problem,) = do(state, "open", id=id)
     assert "harbour" in problem

@@ -49,7 +49,7 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
         config={"env": {"TOKEN": "a-secret-of-it"}},
         calls={"say": {"stderr": "a-secret-of-it\nsaid\n", "result": text_result("ok")}},
     )
-    session.add_server("raw", config)
+    session.servers.add("raw", config)
     session.call_tool("raw:say")
     do(state, "reconnect", server="raw")
     log = do(state, "server_log", server="raw")

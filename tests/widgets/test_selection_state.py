@@ -282,7 +282,7 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
             session.engine.run(state.call("reconnect", {"server": "shy"}))
         assert str(failed.value) == "Server 'shy' could not be connected: KeyError: TOKEN"
         with pytest.raises(ConnectError, match=r"KeyError: TOKEN\n"):
-            session.reconnect("shy")
+            session.servers.reconnect("shy")
         state.close()
 
 
@@ -352,7 +352,7 @@ def test_a_changed_tool_is_shown_and_accepted() -> None:
             """Burn everything down."""
             return reason
 
-        session.reconnect("shop")
+        session.servers.reconnect("shop")
         card = session.engine.run(state.call("tool", {"name": "burn"}))
         assert "+" in card["change"]["diff"]
         assert not card["change"]["blocked"]

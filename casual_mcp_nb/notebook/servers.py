@@ -1,0 +1,221 @@
+"""The servers of a session: their states, and what adds, removes and examines them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Never, cast, overload
+
+from casual_mcp_nb.base.config import Config, ServerConfig
+from casual_mcp_nb.base.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
+from casual_mcp_nb.base.displayable import NamespaceMapping
+from casual_mcp_nb.base.mcp import Messages, ServerLog
+from casual_mcp_nb.base.selection import Mode
+from casual_mcp_nb.base.status import Servers, ServerStatus
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, read_server
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.models import SessionModels
+from casual_mcp_nb.notebook.status import servers_of
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.turn_service import TurnService
+
+
+class SessionServers(NamespaceMapping[ServerStatus]):
+    """The servers of a session by name, with the state of each: `session.servers`.
+
+    Args:
+        chat: Has the connections.
+        config: Their config.
+        engine: The thread of the engine.
+        observers: Told of changes.
+        gate: Decides whether the servers of the config may start.
+        tools: Connects servers, and shows them starting.
+        turns: The turns, in which the doctor looks for calls.
+        models: The models, for the doctor.
+        consent: The approval policies, for the doctor.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        observers: Observers,
+        gate: TrustGate,
+        tools: ToolService,
+        turns: TurnService,
+        models: SessionModels,
+        consent: SessionConsent,
+    ) -> None:
+        self.engine = engine
+        self._chat = chat
+        self._config = config
+        self._observers = observers
+        self._gate = gate
+        self._tools = tools
+        self._turns = turns
+        self._models = models
+        self._consent = consent
+        self._complete = True
+
+    @property
+    def now(self) -> Servers:
+        """The servers with their states, as they are now."""
+        return servers_of(self._chat)
+
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        """The mode of each: `loaded`, `deferred` or `off`."""
+        return self.now.modes
+
+    def __setitem__(self, name: str, value: object) -> Never:
+        self.now[name] = value
+
+    def raise_for_status(self) -> None:
+        """Raise an error if a server failed, or its tools could not be listed.
+
+        Raises:
+            ConnectError: The message has one line for each such server.
+        """
+        self.now.raise_for_status()
+
+    @blocking
+    async def add(self, name: str | None, spec: ServerLike) -> ServerStatus:
+        """Add a server to this session and connect it. The config file stays as it is.
+
+        Args:
+            name: Its name; None for one made from the text.
+            spec: A command line (`npx -y …`), which is run; an address (`https://…`); the name of a bundled server; an entry as
+                of a config's `servers`; or a FastMCP server of this process.
+
+        Returns:
+            Its state. One that could not be connected does not raise; its status says why, and `reconnect` tries again.
+
+        Raises:
+            UsageError: There is a server of that name, or it cannot be told what `spec` means.
+            ConfigError: The entry is wrong.
+        """
+        try:
+            return await self._tools.run_shown(self._add(spec, name))
+        finally:
+            # A traceback that shows the values of variables would show what is in it.
+            del spec
+
+    add_async = awaited(add)
+
+    async def _add(self, spec: ServerLike, name: str | None) -> ServerStatus:
+        self._turns.check_open()
+        if is_in_process(spec):
+            given = checked_name(name)
+            await self._chat.add_server(given, server=spec)
+        else:
+            given, config = await asyncio.to_thread(self._read, cast("str", spec), name)
+            await self._chat.add_server(given, config)
+        self._observers.changes.notify()
+        return self._chat.server_manager.status_of(given)
+
+    def _read(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
+        return read_server(spec, name, taken=self._chat.server_manager.names, environ=read_environment(self._config.folder))
+
+    @blocking
+    async def remove(self, name: str) -> None:
+        """End a server and forget it: its tools, its entries in the selection, what was approved for it.
+
+        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn goes on.
+
+        Args:
+            name: The server.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        await on_engine(lambda _: self._remove(name))
+
+    remove_async = awaited(remove)
+
+    async def _remove(self, name: str) -> None:
+        self._turns.check_open()
+        await self._chat.remove_server(name)
+        self._observers.changes.notify()
+
+    @blocking
+    async def reconnect(self, name: str) -> ServerStatus:
+        """Close the connection to one server and connect again; the others are not touched.
+
+        Args:
+            name: The server's name in the config.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        return await self._tools.run_shown(self._reconnect(name))
+
+    reconnect_async = awaited(reconnect)
+
+    async def _reconnect(self, name: str) -> ServerStatus:
+        self._turns.check_open()
+        self._gate.require()
+        await self._chat.server_manager.reconnect(name)
+        await self._tools.view()
+        return self._chat.server_manager.status_of(name)
+
+    def log(self, name: str) -> ServerLog:
+        """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        return self._chat.server_manager.log_of(name)
+
+    def messages(self, name: str, tool: str | None = None) -> Messages:
+        """Return the last JSON-RPC messages to and from a server, shortened, with secrets masked.
+
+        Args:
+            name: The server.
+            tool: Only those about this tool, by any name that the catalog resolves.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        self._chat.names.check_server(name)
+        return self._chat.server_manager.messages_of(name, self._chat.catalog.resolve(tool).name if tool else None)
+
+    @overload
+    def doctor(self) -> Diagnosis: ...
+    @overload
+    def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
+    def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
+        """Check what a session needs, or how far a tool gets on its way to the model, and say how to fix what does not work.
+
+        Args:
+            name: A tool, such as `server:tool`, or a server for all its tools; None to check the session.
+            query: What a model might search for: also tell the rank of each deferred tool.
+
+        Returns:
+            One row per check: Python, packages, commands, config, keys, servers, templates; if the config has no language
+            model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
+            searchable, sent to the model, called by it. Nothing is started: the tools are those that are known now.
+
+        Raises:
+            UnknownNameError: There is no such server, and no tool of that name.
+        """
+        from casual_mcp_nb.notebook.doctor import diagnose
+        from casual_mcp_nb.notebook.tool_doctor import ToolDoctor
+
+        view = self._tools.current_view()
+        if name is not None:
+            runner = self._turns.runner
+            loaded = tuple(runner.discovered)
+            return ToolDoctor(self._chat, self._config, view, runner.turns, loaded, self._turns.model, query).diagnose(name)
+        if query is not None:
+            raise UsageError(
+                "Which tool should the query find?", hint='For example: session.servers.doctor("math:add", query="sum").'
+            )
+        problems = self._consent.problems
+        return diagnose(self._config, self.now, self._models.templates(), problems, self._tools.budget_in(view))
