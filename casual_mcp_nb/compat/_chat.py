@@ -332,7 +332,7 @@ class McpToolChat(engine.McpToolChat):
     async def __aexit__(self, *exc_info: object) -> None:
         self.tools.close()
         await self.mcp_client.__aexit__(*exc_info)
-        await self.large_results.close(for_good=False)
+        await self.state.large_results.close(for_good=False)
         await self.models.close()
 
     async def execute(self, tool_call: AssistantToolCall, meta: Mapping[str, Any] | None = None) -> ToolResultMessage:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.config import ToolSetConfig
@@ -104,24 +104,53 @@ def _reason(status: ServerStatus) -> str:
 DEFAULT_TEMPLATE = "default"
 
 
+@dataclass(eq=False)
+class ConversationState:
+    """What a chat has for one conversation only; everything else is shared by the conversations with its servers.
+
+    Args:
+        selection: What the model sees.
+        consent: Its policies and what the person has answered.
+        large_results: The results of which the model reads only the head.
+        contexts: How much of the conversation each model reads.
+        notice_history: The notices that were given.
+        last_selection: The key of the selection of the last turn; empty before it.
+        last_turn: The last turn.
+        running: The turns that run.
+    """
+
+    selection: Selection
+    consent: Consent
+    large_results: LargeResults
+    contexts: ContextWindows = field(default_factory=ContextWindows)
+    notice_history: NoticeHistory = field(default_factory=NoticeHistory)
+    last_selection: str = ""
+    last_turn: Turn | None = None
+    running: set[Run] = field(default_factory=set)
+
+    def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:
+        """Create that of another conversation, see `McpToolChat.apart`."""
+        other = ConversationState(self.selection.snapshot(), consent or self.consent.apart(), self.large_results)
+        if private:
+            other.large_results = self.large_results.apart()
+        else:
+            other.running = self.running
+        return other
+
+
 class Chat(Protocol):
     """The parts of a chat that a turn needs; see `McpToolChat`."""
 
     server_manager: ServerManager
     models: ModelFactory
-    selection: Selection
+    state: ConversationState
     tool_sets: dict[str, ToolSetConfig]
     templates: TemplateLibrary
     limits: TurnLimits
     system: str | None
     context: Mapping[str, Any]
     tools: ChatTools
-    consent: Consent
-    contexts: ContextWindows
     checks: PreflightChecks
-    notice_history: NoticeHistory
-    large_results: LargeResults
-    last_selection: str
     mocks: Mocks
     toolbox: Toolbox
     names: ChatNames
@@ -144,6 +173,9 @@ async def build_run(
     asked_at: float | None = None,
     *,
     in_history: bool = False,
+    plan_only: bool = False,
+    ahead: Callable[[], Awaitable[None]] | None = None,
+    results: dict[str, ChatMessage] | None = None,
 ) -> Run:
     """Prepare the run of a turn; emit its start and the notices for the person.
 
@@ -157,6 +189,9 @@ async def build_run(
         recorded: The steps that the turn begins with, see `recorded_steps`.
         asked_at: When the person asked, by the run's clock; None for now.
         in_history: Whether a cassette has it as a turn.
+        plan_only: Whether the first response with calls ends it.
+        ahead: Awaited before each call of the model.
+        results: Where the messages with results are kept, by the id of the call.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist, or a message has too many parts.
@@ -168,7 +203,7 @@ async def build_run(
     steps = recorded.messages[len(recorded.prompt_messages) :] if recorded else []
     so_far = [*history, *messages, *steps]
     model = await chat.ready_model(options.given.get("model"))
-    view = await chat.tools.connected_view(options.applied_to(chat.selection), model)
+    view = await chat.tools.connected_view(options.applied_to(chat.state.selection), model)
     for each in chat.tools.own:
         each.check(view.catalog)
     missing = _missing(chat, view)
@@ -177,7 +212,13 @@ async def build_run(
     loaded_tools = discovered_in(so_far, view.catalog, own)
     discovered = {tool.wire_name: tool for tool in loaded_tools if tool.wire_name in view.deferred_by_name}
     delivery = chat.deliveries.of(view, model)
-    dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog), delivery)
+    used = used_in(so_far, view.catalog)
+
+    def on_notice(notice: Notice) -> None:
+        # A call is made when the run has begun. It is not named here: it would wait for the garbage collector.
+        emit(replace(notice, at=now()))
+
+    dispatcher = build_dispatcher(chat, view, discovered, options, used, delivery, on_notice=on_notice)
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
         model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
@@ -185,7 +226,8 @@ async def build_run(
     own_notices = (*_unused_system(chat, options, model), *unsent_options)
     max_steps = options.given.get("max_steps")
     run = Run(
-        model=model,
+        # Where the calls are only planned, the provider does not run anything either.
+        model=model.without_hosted_tools() if plan_only else model,
         view=view,
         dispatcher=dispatcher,
         messages=so_far,
@@ -198,18 +240,20 @@ async def build_run(
         stream=options.given.get("stream") is not False,
         repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),
         gate=options.gate,
-        context=await chat.contexts.of(model),
+        context=await chat.state.contexts.of(model),
         select=chat.tools.view,
         refresh_view=chat.tools.refreshed_view,
         change_notices=chat.tools.changes.notices,
-        large_results=chat.large_results,
-        history=chat.notice_history,
+        large_results=chat.state.large_results,
+        history=chat.state.notice_history,
         deliveries=chat.deliveries,
         delivery=delivery,
+        plan_only=plan_only,
+        ahead=ahead,
+        results=results if results is not None else {},
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
     now = run.now
-    dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
     started = _turn_started(messages, model, view, discovered, time.time() - now(), recorded)
     if in_history and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
@@ -218,8 +262,9 @@ async def build_run(
         sent = options.request.without(["extra_body"]).shown() | limits
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)
-    texts = (*history_repairs, *repairs, *chat.notice_history.new(own_notices, first=not history))
-    on_servers = (*chat.notice_history.changed(missing, first=not history), *chat.tools.changes.notices())
+    given = chat.state.notice_history
+    texts = (*history_repairs, *repairs, *given.new(own_notices, first=not history))
+    on_servers = (*given.changed(missing, first=not history), *chat.tools.changes.notices())
     on_definitions = (*view.notices, *cut_notices(discovered.values())) if discovered else view.notices
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)
@@ -237,6 +282,8 @@ def build_dispatcher(
     options: TurnOptions,
     used: Iterable[ToolName] = (),
     delivery: Delivery | None = None,
+    *,
+    on_notice: Callable[[Notice], None],
 ) -> Dispatcher:
     """Build the dispatcher that runs the calls of a turn.
 
@@ -247,6 +294,7 @@ def build_dispatcher(
         options: The options of the turn.
         used: The tools that the conversation has called.
         delivery: How the model gets what it finds; None for what follows from the selection alone.
+        on_notice: Called with what the person should know about a call.
     """
     used = set(used)
     stubs = options.given.get("mock")
@@ -257,10 +305,11 @@ def build_dispatcher(
         discovered,
         view.synthetic_tools([tool.tool_name for tool in discovered.values()], delivery, used),
         chat.server_manager,
-        chat.consent,
+        chat.state.consent,
         options.given.get("meta"),
         chat.mocks.with_stubs(stubs) if stubs else chat.mocks,
         {**chat.context, **(options.given.get("context") or {})},
+        on_notice=on_notice,
         worker=chat.server_manager.worker,
         used=used,
         tape=chat.tape,
@@ -288,7 +337,7 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
 def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
     """Collect the notices on servers without tools and on names in the config that match no tool."""
     missing_servers = chat.checks.missing(view, chat.server_manager, chat.tool_sets)
-    return (*missing_servers, *chat.consent.unknown_tools(), *chat.tools.exclusions.notices(view.catalog))
+    return (*missing_servers, *chat.state.consent.unknown_tools(), *chat.tools.exclusions.notices(view.catalog))
 
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
@@ -328,8 +377,8 @@ def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[
 
 def _new_selection(chat: Chat, view: ToolView) -> bool:
     """Check whether the selection differs from that of the chat's previous turn, and remember it."""
-    last, chat.last_selection = chat.last_selection, view.selection_key
-    return last not in ("", chat.last_selection)
+    last, chat.state.last_selection = chat.state.last_selection, view.selection_key
+    return last not in ("", view.selection_key)
 
 
 def _turn_started(

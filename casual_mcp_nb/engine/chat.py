@@ -31,10 +31,10 @@ from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFi
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
-from casual_mcp_nb.engine.build_run import PreflightChecks, build_run
+from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run
 from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, checked_overrides
-from casual_mcp_nb.engine.context import ContextWindows, Deliveries
-from casual_mcp_nb.engine.events import Follower, NoticeHistory
+from casual_mcp_nb.engine.context import Deliveries
+from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.options import (
     TurnLimits,
@@ -46,7 +46,6 @@ from casual_mcp_nb.engine.options import (
     split_messages,
 )
 from casual_mcp_nb.engine.results import LargeResults
-from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.taping import put_in_place
 from casual_mcp_nb.engine.tool_view import ToolView
@@ -96,6 +95,7 @@ class McpToolChat:
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
+        state: What it has for this conversation only.
         run_function: As given.
         server_logs: Called with server, level and text of each line that a server logs.
         tape: Records what models and servers answer, or answers in their place, see `use_tape`.
@@ -125,21 +125,16 @@ class McpToolChat:
     ) -> None:
         self.server_manager = server_manager
         self.models = models
-        self.selection = selection or Selection()
         self.tool_sets = dict(tool_sets or {})
         self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
         self.limits = limits or TurnLimits()
         self.system = system
         self._context: Mapping[str, Any] = {}
         self.tools = ChatTools(server_manager, self.tool_sets, strict)
-        self.contexts = ContextWindows()
         self.deliveries = Deliveries()
         self.instructions = Instructions()
         self.checks = PreflightChecks()
-        self.notice_history = NoticeHistory()
-        self.large_results = LargeResults(server_manager.config_of)
-        self.last_selection = ""
-        self.consent = Consent(
+        consent = Consent(
             self.tools.changes,
             server_manager.config_of,
             overrides=checked_overrides(approval, server_manager.names),
@@ -148,6 +143,7 @@ class McpToolChat:
             limits=answer_limits,
             strict=strict,
         )
+        self.state = ConversationState(selection or Selection(), consent, LargeResults(server_manager.config_of))
         self.run_function = run_function
         self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
@@ -158,8 +154,6 @@ class McpToolChat:
         self.tape: Recorder | Replayer | None = None
         self._add_replayed: Callable[[str], None] = lambda name: None
         self._asks = self.consent.approver, self.consent.can_ask
-        self._running: set[Run] = set()
-        self._last_turn: Turn | None = None
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
         self.selection.bind(self.names)
         for tool in synthetic_tools:
@@ -268,13 +262,23 @@ class McpToolChat:
         """End all connections and server processes. Closing twice is harmless."""
         self.tools.close()
         await self.server_manager.close()
-        await self.large_results.close()
+        await self.state.large_results.close()
         await self.models.close()
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: open connections belong to the parent."""
         self.server_manager.abandon()
         self.tools.abandon()
+
+    @property
+    def selection(self) -> Selection:
+        """What the model sees; edit it at any time, a turn reads it when it starts."""
+        return self.state.selection
+
+    @property
+    def consent(self) -> Consent:
+        """The policies and the answers of the person."""
+        return self.state.consent
 
     @property
     def context(self) -> Mapping[str, Any]:
@@ -422,12 +426,7 @@ class McpToolChat:
                 anybody's calls, is not in its turns.
         """
         other = copy.copy(self)
-        other.selection = self.selection.snapshot()
-        other.consent = consent or self.consent.apart()
-        other.contexts, other.notice_history = ContextWindows(), NoticeHistory()
-        other.last_selection, other._last_turn = "", None
-        if private:
-            other.large_results, other._running = self.large_results.apart(), set()
+        other.state = self.state.apart(consent, private=private)
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:
@@ -533,13 +532,22 @@ class McpToolChat:
                 on_event(event)
 
         with self.toolbox.injecting(options.given.get("context") or ()):
-            run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, in_history=in_history)
-            if plan_only:
-                # Nor does the provider run anything.
-                run.plan_only, run.model = True, run.model.without_hosted_tools()
-            run.ahead, run.results = ahead, trace.results
-            self._last_turn = turn
-            self._running.add(run)
+            run = await build_run(
+                self,
+                messages,
+                options,
+                history,
+                emit,
+                before,
+                recorded,
+                asked_at,
+                in_history=in_history,
+                plan_only=plan_only,
+                ahead=ahead,
+                results=trace.results,
+            )
+            self.state.last_turn = turn
+            self.state.running.add(run)
             try:
                 await run.run()
                 emit(TurnFinished("done", at=run.now()))
@@ -554,7 +562,7 @@ class McpToolChat:
                 turn.exception = error if shown == text else CasualMcpError(shown)
                 emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
             finally:
-                self._running.discard(run)
+                self.state.running.discard(run)
                 run.release()
         if options.given.get("context"):
             await self.tools.update_known()
@@ -593,7 +601,7 @@ class McpToolChat:
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more)
         await load("casual_llm")
         history, new, options = split_messages(messages, options)
-        turn = await self.run(new, options, history=history, before=self._last_turn if history else None)
+        turn = await self.run(new, options, history=history, before=self.state.last_turn if history else None)
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
@@ -615,7 +623,7 @@ class McpToolChat:
         history, new, turn_options = split_messages(messages, TurnOptions(gate=gate, **options))
         turn = Turn(Trace())
         follower = Follower(turn.trace)
-        before = self._last_turn if history else None
+        before = self.state.last_turn if history else None
         running = self.run(new, turn_options, history=history, turn=turn, before=before, on_event=follower.on_event)
         task = asyncio.create_task(running)
         task.add_done_callback(follower.on_end)
@@ -630,7 +638,7 @@ class McpToolChat:
 
     def get_stats(self) -> ChatStats | None:
         """Get the statistics of the last turn; None before the first one."""
-        return self._last_turn.stats if self._last_turn else None
+        return self.state.last_turn.stats if self.state.last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
         """Pass a server's question on to whoever called it: the person here, or the client of another program."""
@@ -650,7 +658,7 @@ class McpToolChat:
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
         """Record in the turns that call a server that the person is asked something while the body runs."""
-        answered = [run.waiting_for_person(kind, server) for run in tuple(self._running) if run.is_calling(server)]
+        answered = [run.waiting_for_person(kind, server) for run in tuple(self.state.running) if run.is_calling(server)]
         try:
             yield
         finally:
@@ -660,12 +668,12 @@ class McpToolChat:
     def _log(self, server: str, level: str, text: str) -> None:
         if isinstance(self.tape, Recorder):
             self.tape.log(server, {"log": level, "text": text})
-        for run in tuple(self._running):
+        for run in tuple(self.state.running):
             run.logs.add(server, level, text)
         self.server_logs.notify(server, level, text)
 
     def _notify(self, server: str, text: str) -> None:
         if isinstance(self.tape, Recorder):
             self.tape.log(server, {"notice": text})
-        for run in tuple(self._running):
+        for run in tuple(self.state.running):
             run.emit(Notice(text, server, run.now()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import time
@@ -226,13 +225,16 @@ class Consent:
             default and the tool does not say whether it is destructive.
         limits: How long to wait for an answer.
         strict: Whether every call asks unless its policy was set to `never`.
+        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there; None for
+            Python's way.
+        runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
 
     Attributes:
         strict: As given.
         approver: As given.
         can_ask: As given.
-        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there.
-        runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
+        how_to_allow: As given.
+        runs_nothing: As given.
     """
 
     def __init__(
@@ -245,6 +247,8 @@ class Consent:
         can_ask: Callable[[], bool] | None = None,
         limits: AnswerLimits | None = None,
         strict: bool = False,
+        how_to_allow: Callable[[ToolSpec], str] | None = None,
+        runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False,
     ) -> None:
         self.strict = strict
         self.approver = approver
@@ -253,20 +257,38 @@ class Consent:
         self._config_of = config_of
         self._overrides = dict(overrides or {})
         self.can_ask = can_ask or (lambda: True)
-        self.how_to_allow: Callable[[ToolSpec], str] = allowed_in_python
-        self.runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False
+        self.how_to_allow = how_to_allow or allowed_in_python
+        self.runs_nothing = runs_nothing
         self._answers = _Answers()
 
     def forget(self) -> None:
         """Forget all answers: another conversation begins."""
         self._answers = _Answers()
 
-    def apart(self) -> Consent:
-        """Create the consent of another conversation: the same policies, and no answers yet."""
-        other = copy.copy(self)
-        other._overrides = dict(self._overrides)
-        other._answers = _Answers()
-        return other
+    def apart(
+        self,
+        approver: Approver | None = None,
+        can_ask: Callable[[], bool] | None = None,
+        how_to_allow: Callable[[ToolSpec], str] | None = None,
+    ) -> Consent:
+        """Create the consent of another conversation: the same policies, and no answers yet.
+
+        Args:
+            approver: Asks the person of that conversation; None for the one here.
+            can_ask: Returns whether that person could answer now.
+            how_to_allow: Says how that person can allow a call that was denied.
+        """
+        return Consent(
+            self._tool_changes,
+            self._config_of,
+            overrides=self._overrides,
+            approver=approver or self.approver,
+            can_ask=can_ask or self.can_ask,
+            limits=self.limits,
+            strict=self.strict,
+            how_to_allow=how_to_allow or self.how_to_allow,
+            runs_nothing=self.runs_nothing,
+        )
 
     def forget_server(self, server: str) -> None:
         """Forget all about a server that was removed: another one of its name is not trusted in its place."""

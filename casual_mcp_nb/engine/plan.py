@@ -90,12 +90,11 @@ async def run_planned(
     from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
 
     with chat.toolbox.injecting(options.given.get("context") or ()):
-        view = await chat.tools.connected_view(options.applied_to(chat.selection))
+        view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
         _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
         tools = (call.tool.wire_name for call in calls if call.tool is not None)
         # A search while planning has loaded them.
         discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
-        dispatcher = build_dispatcher(chat, view, discovered, options)
         trace, start = Trace(), time.monotonic()
 
         def now() -> float:
@@ -105,8 +104,8 @@ async def run_planned(
             trace.append(event)
             on_event(event)
 
-        dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
-        runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
+        dispatcher = build_dispatcher(chat, view, discovered, options, on_notice=lambda notice: emit(replace(notice, at=now())))
+        runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.state.large_results)
         to_run = []
         for call in calls:
             arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)

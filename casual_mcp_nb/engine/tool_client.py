@@ -82,9 +82,7 @@ class ToolClient:
     ) -> None:
         self._chat = chat
         self._options = options
-        self._consent = chat.consent.apart()
-        self._consent.approver, self._consent.can_ask = approver, can_ask
-        self._consent.how_to_allow = how_to_allow
+        self._consent = chat.consent.apart(approver, can_ask, how_to_allow)
         self._admit = admit
         self._on_notice = on_notice
         self._remembers = remembers
@@ -131,8 +129,7 @@ class ToolClient:
         view = await self._chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
         chat = self._chat.apart(self._consent)
-        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used)
-        dispatcher.on_notice = self._on_notice
+        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self._on_notice)
         meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
         if (
             not self._remembers

@@ -108,7 +108,7 @@ async def test_limits_are_of_the_config_and_of_a_server() -> None:
     config = {"tool_results": {"max_tokens": 0}, "servers": {"text": {"bundled": "text", "transport": "in-process"}}}
     config["servers"]["text"]["max_result_tokens"] = 200  # type: ignore[index]
     async with McpToolChat.from_config(config, in_process={"desk": desk()}) as chat:
-        assert chat.large_results.limit_for("text", chat.limits.result_tokens) == 200
+        assert chat.state.large_results.limit_for("text", chat.limits.result_tokens) == 200
         turn = await ask(chat, call("desk__dump"), "ok")
     assert turn.tool_calls[0].large is None
     with pytest.raises(ConfigError):
@@ -256,13 +256,13 @@ async def test_only_results_of_the_own_conversation_can_be_read(chat: McpToolCha
 @pytest.mark.defect("D17")
 async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
     async with McpToolChat.from_config({}, in_process={"desk": desk()}) as chat:
-        chat.large_results = LargeResults(max_bytes=1_000_000)
+        chat.state.large_results = LargeResults(max_bytes=1_000_000)
         first = await ask(chat, call("desk__dump"), "ok")
         again = await ask(chat, call("desk__dump"), "ok")
         assert again.tool_calls[0].large.source is first.tool_calls[0].large.source
         second = await ask(chat, call("desk__dump", text="x" * 600_000), "ok", history=first.messages)
         lost = await ask(chat, call("read_result", handle=handle_in(first.messages)), "ok", history=second.messages)
-        await chat.large_results.close()
+        await chat.state.large_results.close()
     assert second.tool_calls[0].value == "x" * 600_000
     assert lost.tool_calls[0].status == "error"
     with pytest.raises(UsageError):
@@ -279,9 +279,9 @@ async def test_what_takes_too_much_memory_to_parse_is_text_for_everybody(chat: M
         return ToolResult(content=text)
 
     async with McpToolChat.from_config({}, in_process={"empty": server}) as chat:
-        chat.large_results = LargeResults(worker=Worker(memory=200_000_000))
+        chat.state.large_results = LargeResults(worker=Worker(memory=200_000_000))
         turn = await ask(chat, call("empty__objects"), read(offset=1), read(path="[0]"), "ok")
-        await chat.large_results.close()
+        await chat.state.large_results.close()
     assert [made.status for made in turn.tool_calls] == ["ok", "ok", "error"]
     assert turn.tool_calls[0].value == text
 

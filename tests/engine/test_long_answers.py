@@ -86,8 +86,8 @@ async def test_a_slow_reader_of_a_stream_delays_nothing_and_reads_the_whole_trac
     assert 100 < len(deltas) < 1_000
     assert isinstance(read[-1], TurnFinished)
     # The trace is the only store.
-    assert chat._last_turn is not None
-    assert all(event is kept for event, kept in zip(read, chat._last_turn.trace, strict=True))
+    assert chat.state.last_turn is not None
+    assert all(event is kept for event, kept in zip(read, chat.state.last_turn.trace, strict=True))
 
 
 @pytest.mark.defect("B4")

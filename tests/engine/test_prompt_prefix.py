@@ -137,12 +137,12 @@ async def test_what_is_trimmed_is_lost_and_only_the_tools_and_the_system_prompt_
 async def test_another_conversation_is_not_compared(chat: McpToolChat) -> None:
     await chat.chat("One", model=scripted_model("1"))
     await chat.chat("Two", model=scripted_model("2"))
-    assert chat._last_turn is not None
-    assert chat._last_turn.steps[0].request.reused is None
+    assert chat.state.last_turn is not None
+    assert chat.state.last_turn.steps[0].request.reused is None
     answered = await chat.chat("Three", model=scripted_model("3"))
     await chat.chat([UserMessage(content="Three"), *answered, UserMessage(content="Four")], model=scripted_model("4"))
-    assert chat._last_turn.steps[0].request.reused is not None
-    assert causes(chat._last_turn) == []
+    assert chat.state.last_turn.steps[0].request.reused is not None
+    assert causes(chat.state.last_turn) == []
 
 
 async def test_a_found_tool_that_changes_breaks_native_delivery_at_its_search(chat: McpToolChat) -> None:
