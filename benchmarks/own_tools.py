@@ -154,7 +154,7 @@ def measured(repeats: int) -> list[Figure]:
     """The fastest tenth of each way, and the median."""
     with Session.from_config({}) as session:
         for function in (add, add_async, add_nested):
-            session.add_tool(function)
+            session.tools.add(function)
         times = measure(session, repeats)
     fastest = costs({name: statistics.quantiles(values, n=10)[0] for name, values in times.items()})
     medians = costs({name: statistics.median(values) for name, values in times.items()})

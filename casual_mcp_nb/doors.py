@@ -21,7 +21,7 @@ WAYS = (
     ("%mcp reconnect {}", 'session.servers.reconnect("{}")', "casual-mcp-nb servers"),
     ("%mcp servers", "session.connect()", "casual-mcp-nb servers"),
     ("%mcp doctor {}", 'session.servers.doctor("{}")', "casual-mcp-nb doctor --tool {}"),
-    ("%mcp load {}", 'session.load("{}")', ""),
+    ("%mcp load {}", 'session.tools.load("{}")', ""),
     ("%mcp defer {}", 'session.selection.servers["{}"] = "deferred"', ""),
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
     ("%mcp new", "session.new_conversation()", ""),

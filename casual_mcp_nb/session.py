@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from pydantic import BaseModel
 
-    from casual_mcp_nb.base.config import Config, Policies, ToolSetConfig
+    from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.base.diagnosis import HostAudit
     from casual_mcp_nb.base.mcp import (
         Completions,
@@ -53,25 +53,17 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.status import (
-        Manifest,
         Servers,
         SessionStatus,
-        Tools,
-        ToolSets,
     )
-    from casual_mcp_nb.base.tokens import Budget
-    from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
     from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.config.quick import ServerLike
-    from casual_mcp_nb.conversation.audit import DirectCalls
     from casual_mcp_nb.conversation.conversation import Conversation, StoredConversations
     from casual_mcp_nb.conversation.event import Event
     from casual_mcp_nb.conversation.plan import PlannedCalls
     from casual_mcp_nb.conversation.stats import ChatStats
-    from casual_mcp_nb.conversation.step import ToolCall
     from casual_mcp_nb.conversation.store import ConversationStore
     from casual_mcp_nb.conversation.turn import Turn
-    from casual_mcp_nb.discovery.synthetic import SyntheticTool
     from casual_mcp_nb.engine.events import Observation
     from casual_mcp_nb.experiments.service import SessionExperiments
     from casual_mcp_nb.notebook.cassettes import SessionCassettes
@@ -82,8 +74,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.resource_service import Readable
     from casual_mcp_nb.notebook.saving import StoreLike
     from casual_mcp_nb.notebook.servers import SessionServers
+    from casual_mcp_nb.notebook.tools import SessionTools
     from casual_mcp_nb.notebook.turn_service import Prompt
-    from casual_mcp_nb.own_tools.toolbox import Mock
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.serve.serving import SessionServe
@@ -170,6 +162,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.servers import SessionServers
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
         from casual_mcp_nb.notebook.tool_service import ToolService
+        from casual_mcp_nb.notebook.tools import SessionTools
         from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 
         try:
@@ -239,6 +232,9 @@ class Session(Checked, Displayable):
         self._models = SessionModels(self._chat, self.config, self.engine, self.tool_service, self.turn_service)
         self._experiments: SessionExperiments | None = None
         self._cassettes = SessionCassettes(self._chat, self.config, self.engine, self.observers, self.turn_service)
+        self._tools = SessionTools(
+            self._chat, self.config, self.engine, self.observers, self.tool_service, self._runner, self._run_function
+        )
         self._servers = SessionServers(
             self._chat,
             self.config,
@@ -431,7 +427,7 @@ class Session(Checked, Displayable):
 
         Args:
             function: The function.
-            options: Those of `add_tool`.
+            options: Those of `session.tools.add`.
 
         Returns:
             The function, unchanged.
@@ -441,85 +437,10 @@ class Session(Checked, Displayable):
         """
 
         def register(function: F) -> F:
-            self.add_tool(function, **options)
+            self._tools.add(function, **options)
             return function
 
         return register if function is None else register(function)
-
-    @spelled_out(ToolFields)
-    def add_tool(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
-
-        The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
-        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread; an async one runs
-        on the caller's own loop. What it raises reaches the model as text.
-
-        Args:
-            target: The function, method or object; of a class, an object is made.
-            options: As of `ToolFields`.
-
-        Returns:
-            What a model reads of it.
-
-        Raises:
-            UsageError: It cannot be a tool; the message says why.
-        """
-        self._run_function.note_home()
-        return self.tool_service.add_tool(target, **options)
-
-    def remove_tool(self, name: str) -> None:
-        """Remove a tool that `tool` or `add_tool` added.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-        """
-        self.tool_service.remove_tool(name)
-
-    def add_synthetic_tool(self, tool: SyntheticTool) -> None:
-        """Offer a tool that no server runs, with a definition that you write; it can load deferred tools.
-
-        It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
-        `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
-        work. A tool of the same name is replaced. What it raises is an error of its call, and you see where.
-
-        Args:
-            tool: The tool.
-
-        Raises:
-            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
-        """
-        self.tool_service.add_synthetic_tool(tool)
-
-    def remove_synthetic_tool(self, name: str) -> None:
-        """Remove a tool that `add_synthetic_tool` added.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-        """
-        self.tool_service.remove_synthetic_tool(name)
-
-    def mock(self, stubs: Mapping[str, Any]) -> Mock:
-        """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.
-
-        Nothing is called, so nobody has to approve. Your own calls (`call_tool`) still reach the tool.
-
-        Args:
-            stubs: By tool (`server:tool`, or another name of it), by `server:*`, or by `*` for all: a fixed result, a function
-                that gets the arguments by name, or `...` for a value that fits the tool's output schema.
-
-        Returns:
-            The mock: a context manager, or call its `stop`. Of two mocks for a tool the later one counts.
-
-        Raises:
-            UnknownNameError: There is no such server or tool.
-        """
-        return self.tool_service.mock(stubs)
 
     @blocking
     async def close(self) -> None:
@@ -634,18 +555,6 @@ class Session(Checked, Displayable):
         self.turn_service.system = text
 
     @property
-    def context(self) -> Mapping[str, Any]:
-        """Values for the parameters of your functions that have their names, or are marked with `Inject`, for all turns.
-
-        No model and no record gets them. Those given to `chat` come on top; `new_conversation` clears them.
-        """
-        return self.turn_service.context
-
-    @context.setter
-    def context(self, values: Mapping[str, Any] | None) -> None:
-        self.turn_service.context = values
-
-    @property
     def selection(self) -> Selection:
         """What the model sees. Assign to its fields; a change takes effect with the next turn."""
         return self.tool_service.selection
@@ -660,28 +569,9 @@ class Session(Checked, Displayable):
         return self._servers
 
     @property
-    def tools(self) -> Tools:
-        """The tools that are known now and their cost, by number or name. Does not connect: `session.connect()` does."""
-        from casual_mcp_nb.notebook.status import tools_of
-
-        return tools_of(self.tool_service.current_view(), self.tool_service.waiting)
-
-    @property
-    def toolsets(self) -> ToolSets:
-        """The toolsets of the config by name, with how many of the tools that are known now each includes."""
-        return self.tool_service.tool_sets_in(self.tool_service.current_view())
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
-        from casual_mcp_nb.notebook.status import manifest_of
-
-        return manifest_of(self.tool_service.current_view(), self.tool_service.waiting)
-
-    @property
-    def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools whose definition a server has changed, with old and new text, unless the change was accepted."""
-        return self.tool_service.changed_tools
+    def tools(self) -> SessionTools:
+        """The tools that are known now and their cost, and what calls, adds and loads them. Does not connect."""
+        return self._tools
 
     @property
     def consent(self) -> SessionConsent:
@@ -698,7 +588,7 @@ class Session(Checked, Displayable):
         """An overview of the session. Does not connect."""
         from casual_mcp_nb.notebook.status import status_of
 
-        status = status_of(self._chat, self.config, self.model, len(self.turns), self.budget, self._runner.saver.note)
+        status = status_of(self._chat, self.config, self.model, len(self.turns), self._tools.budget, self._runner.saver.note)
         return replace(status, closed=True) if self.closed else status
 
     @blocking
@@ -722,30 +612,6 @@ class Session(Checked, Displayable):
         return await self.tool_service.run_shown(self.tool_service.search(query, k, server, all_tools=all_tools))
 
     search_async = awaited(search)
-
-    @blocking
-    async def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call a tool yourself. Selection and approval policy do not apply: the model is not involved.
-
-        Args:
-            name: Any name that the catalog resolves, such as `math__add` or `math:add`.
-            arguments: The tool's arguments.
-
-        Returns:
-            The call with its result; its status is `error` where the tool itself reports one.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-            ServerError: The server failed.
-        """
-        return (await self.tool_service.run_shown(self.tool_service.call(name, arguments))).call
-
-    call_tool_async = awaited(call_tool)
-
-    @property
-    def calls(self) -> DirectCalls:
-        """The last calls that you made yourself, here or in the explorer, the newest first."""
-        return self.tool_service.calls.list()
 
     @property
     def resources(self) -> Resources:
@@ -876,32 +742,6 @@ class Session(Checked, Displayable):
         """The resources whose changes servers report, and how often each has changed."""
         return self.resource_service.subscriptions
 
-    @property
-    def budget(self) -> Budget:
-        """What a turn and ten turns cost, now and if every tool were loaded: an estimate, see `engine.turn_estimate`.
-
-        Counts the tools that are known now; does not connect.
-        """
-        return self.tool_service.budget
-
-    def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Save a toolset to the config file, leaving the rest of the file unchanged; the session can then use it.
-
-        Args:
-            name: The toolset's name.
-            tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
-            overwrite: Replace an existing toolset of that name.
-
-        Returns:
-            The path of the file, which is changed completely or not at all.
-
-        Raises:
-            UsageError: The config was not read from a file, or the name is already used.
-            ToolSetError: It is not a toolset, or names servers or tools that do not exist.
-            ConfigError: The file cannot be read or written, or would not be valid with this toolset.
-        """
-        return self.tool_service.save_tool_set(name, tool_set, overwrite=overwrite)
-
     @blocking
     @spelled_out(ChatOptions)
     async def chat(self, prompt: Prompt, *, images: Any = None, echo: Echo = "output", **options: Unpack[ChatOptions]) -> Turn:
@@ -923,9 +763,10 @@ class Session(Checked, Displayable):
             repair_calls: Whether calls that the model writes as text are run like others; None for what its config says.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
-            mock: Stubs that answer in place of tools in this turn, by tool as in `mock`; they come before those of the session.
+            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`; they come before those
+                of the session.
             context: Values for the parameters of your own functions that have their names or are marked with `Inject`; no model
-                and no record gets them. They come on top of the session's `context`.
+                and no record gets them. They come on top of `session.tools.context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for
                 `session.consent.step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for `read`,
@@ -1080,39 +921,6 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.conversation.conversation import Conversation
 
         return Conversation(self._runner.add(messages))
-
-    @property
-    def discovered(self) -> tuple[ToolSpec, ...]:
-        """The deferred tools that this conversation has loaded, by searching or browsing, in order."""
-        return tuple(self._runner.discovered)
-
-    def load(self, name: str) -> None:
-        """Load a deferred tool from the next turn on, as if the model had found it; `unload` ends that.
-
-        Its server stays deferred. The tool is an entry of `selection.always_loaded`, so another conversation has it too.
-
-        Args:
-            name: The tool, in any form, such as `server:tool`.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-            UsageError: The toolset or the selection excludes it.
-        """
-        self._runner.load(name)
-
-    def unload(self, name: str) -> None:
-        """Unload a deferred tool that this conversation, or `load`, has loaded; the model can find it again.
-
-        The results that loaded it are edited: the model reads there that you unloaded it.
-
-        Args:
-            name: The tool, in any form, such as `server:tool`.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-            UsageError: The conversation has not loaded it, or a turn is running.
-        """
-        self._runner.unload(name)
 
     @blocking
     @spelled_out(ChatOptions)
@@ -1353,8 +1161,8 @@ class Session(Checked, Displayable):
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
 
-        Everything in it can also be done in Python, with `selection`, `servers.reconnect`, `search`, `call_tool` and
-        `save_tool_set`.
+        Everything in it can also be done in Python, with `selection`, `servers.reconnect`, `search`, `tools.call` and
+        `tools.save_set`.
         """
         from casual_mcp_nb.widgets.explorer import Explorer
 

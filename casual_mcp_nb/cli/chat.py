@@ -220,6 +220,6 @@ def _command(session: Session, command: str = "", value: str = "") -> None:
         case "toolset" if value:
             session.selection.tool_set = None if value == "all" else value
         case "toolset":
-            show(session.toolsets)
+            show(session.tools.sets)
         case _:
             raise UnknownNameError("command", f"/{command}", ["/help", "/model", "/new", "/quit", "/toolset", "/undo"])

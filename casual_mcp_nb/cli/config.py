@@ -108,7 +108,7 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
     if connected:
         connect(session)
     yield from session.servers.doctor()
-    for name in session.toolsets if connected else ():
+    for name in session.tools.sets if connected else ():
         try:
             session.selection.tool_set = name
         except UsageError as error:

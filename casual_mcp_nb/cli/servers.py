@@ -139,7 +139,7 @@ def tools(
         choose(session, toolset)
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)
-        everything = session.tools
+        everything = session.tools.now
         rows = [
             tool
             for tool in everything
@@ -159,7 +159,7 @@ def tool(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) -> Non
         json: Write JSON.
     """
     with source.connected() as session:
-        everything = session.tools
+        everything = session.tools.now
         spec = everything[name]
         if json:
             write_json(plain_tool(spec, status_of(everything, spec)))
@@ -221,7 +221,7 @@ def call(name: str, arguments: str = "{}", /, *, source: Source = _SOURCE, json:
     """
     values = _object(arguments)
     with source.connected() as session:
-        call = session.call_tool(name, **values)
+        call = session.tools.call(name, **values)
         if json:
             write_json(
                 {

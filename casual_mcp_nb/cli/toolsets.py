@@ -134,7 +134,7 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
             session.selection.tool_set = name
         except UsageError as error:
             problem = str(error)
-        everything = session.tools
+        everything = session.tools.now
         chosen = [] if problem else [tool for tool in everything if everything.mode(tool) != "off"]
     tokens = sum(tool.tokens for tool in chosen)
     if json:

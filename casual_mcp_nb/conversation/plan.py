@@ -185,7 +185,7 @@ class PlannedCalls(DisplayableList[PlannedCall]):
                 if self[number].ran or self[number].id in self._running:
                     raise UsageError(
                         f"Planned call {number} was run already, and is run once.",
-                        hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.call_tool(…).",
+                        hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.tools.call(…).",
                     )
             free = [each for each in self if each.call is None and not each.skipped and each.id not in self._running]
             chosen = [self[number] for number in numbers] if indices else free

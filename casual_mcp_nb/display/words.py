@@ -140,7 +140,7 @@ def quoted(text: str) -> str:
 
 
 def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
-    """Write a tool call as Python code: `session.call_tool("math:add", a=1, b=2)`.
+    """Write a tool call as Python code: `session.tools.call("math:add", a=1, b=2)`.
 
     Args:
         tool: The tool.
@@ -149,7 +149,7 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
     plain = {name: value for name, value in arguments.items() if _is_plain(name)}
     others = {name: value for name, value in arguments.items() if name not in plain}
     parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]
-    return f"session.call_tool({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
+    return f"session.tools.call({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
 
 
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:

@@ -72,7 +72,7 @@ def connected(session: Session) -> Session:
 
 
 def _tools(session: Session) -> Tools:
-    return connected(session).tools
+    return connected(session).tools.now
 
 
 def _resources(session: Session) -> Resources:
@@ -105,16 +105,16 @@ def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, s
 def call(session: Session, line: str) -> Any:
     """Call a tool."""
     name, arguments = parse_call(line)
-    return session.call_tool(name, **arguments)
+    return session.tools.call(name, **arguments)
 
 
 def toolset(session: Session, line: str) -> Any:
     """Choose a toolset, or all tools."""
     if line:
         name = one_word("toolset", line, "toolset", "all")
-        _check("toolset", name, [*connected(session).toolsets, "all"])
+        _check("toolset", name, [*connected(session).tools.sets, "all"])
         session.selection.tool_set = None if name == "all" else name
-    return connected(session).toolsets
+    return connected(session).tools.sets
 
 
 def model(session: Session, line: str) -> Any:
@@ -135,7 +135,7 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
         before = session.status
         for word in words:
             if word not in names:
-                session.load(word)
+                session.tools.load(word)
         for name in names:
             session.selection.servers[name] = mode
         if mode == "deferred":
@@ -244,7 +244,7 @@ def undo(session: Session, line: str) -> Any:
 
 def unload(session: Session, line: str) -> Any:
     """Unload a tool that a search has loaded."""
-    session.unload(one_word("unload", line, "tool", "math:add"))
+    session.tools.unload(one_word("unload", line, "tool", "math:add"))
     return session.status
 
 
@@ -504,11 +504,13 @@ COMMANDS: dict[str, Command] = {
         _LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
     ),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
-    "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).manifest),
+    "manifest": Command(
+        _LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).tools.manifest
+    ),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.models.clients),
-    "budget": Command(_LOOK, "what a turn and ten turns cost, estimated", run=lambda session, _: session.budget),
+    "budget": Command(_LOOK, "what a turn and ten turns cost, estimated", run=lambda session, _: session.tools.budget),
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
@@ -523,7 +525,7 @@ COMMANDS: dict[str, Command] = {
         _CHOOSE, "let the model find them by search", "SERVER …", "%mcp defer files time", "servers", set_mode("deferred")
     ),
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
-    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: connected(session).toolsets),
+    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: connected(session).tools.sets),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
     "option": Command(_CHOOSE, "how deferred tools are found", "[NAME VALUE]", "%mcp option max_active_tools 30", run=_option),
     "strategy": Command(
@@ -553,7 +555,7 @@ COMMANDS: dict[str, Command] = {
         "tools",
         call,
     ),
-    "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.calls),
+    "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
     "audit": Command(
         _TRY,
         "every call and who allowed it; save the list; or what the config of another host costs in tokens",

@@ -9,17 +9,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypedDict
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.answers import unloaded
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.event import Event, TextDelta, ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.history import added_turns
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import discovered_in
-from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.errors import ClosedError, UsageError, shown
+from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
 
 if TYPE_CHECKING:
@@ -219,51 +217,6 @@ class ConversationRunner:
         save(self.saver.current, self.turns)
         self._observers.changes.notify()
         return last
-
-    def load(self, name: str) -> None:
-        """Load a deferred tool for the following turns, see `Session.load`."""
-        self.check_open()
-        chat, selection = self._chat, self._chat.selection
-        tool = chat.catalog.get(name)
-        if tool is None and ":" in name:
-            # A server that has not listed its tools may have it.
-            chat.names.check_tool(name)
-        elif tool is None:
-            tool = chat.catalog.resolve(name)
-        if tool is not None:
-            tool_set = resolve_tool_set(selection.tool_set, chat.tool_sets)
-            off = {chat.catalog.get(each) for each in selection.tools_off}
-            if tool in off or selection.servers.get(tool.server) == "off" or not filter_tools([tool], tool_set):
-                raise UsageError(
-                    f"Tool {shown(str(tool.tool_name))} is excluded, so it cannot be loaded.",
-                    hint="Include it first: see session.selection.tool_set, servers and tools_off.",
-                )
-        entry = str(tool.tool_name) if tool is not None else name
-        if entry not in selection.always_loaded:
-            selection.always_loaded = (*selection.always_loaded, entry)
-
-    def unload(self, name: str) -> None:
-        """Unload a tool that the conversation has loaded, see `Session.unload`."""
-        self.check_free()
-        tool = self._chat.catalog.resolve(name)
-        loaded, selection = self.discovered, self._chat.selection
-        name = str(tool.tool_name)
-        if name in selection.always_loaded:
-            selection.always_loaded = tuple(other for other in selection.always_loaded if other != name)
-        elif tool not in loaded:
-            names = ", ".join(str(each.tool_name) for each in loaded)
-            raise UsageError(
-                f"Tool {shown(str(tool.tool_name))} was not loaded by a search of this conversation.",
-                hint=f"Loaded: {names}." if names else "Nothing was loaded. To exclude a tool, use selection.tools_off.",
-            )
-        for turn in self.turns:
-            for step in turn.steps:
-                for call in step.tool_calls:
-                    text = unloaded(call.result, tool.wire_name)
-                    if call.tool.server == SYNTHETIC and text != call.result:
-                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.trace.last_at))
-        save(self.saver.current, self.turns)
-        self._observers.changes.notify()
 
     @property
     def discovered(self) -> list[ToolSpec]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
@@ -20,7 +19,7 @@ from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.status import Servers, ServerStatus, ToolSets
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
-from casual_mcp_nb.base.tool import Catalog, Permission, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import (
     AuditRecord,
     Caller,
@@ -30,7 +29,6 @@ from casual_mcp_nb.conversation.audit import (
     size_of_result,
 )
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -51,7 +49,6 @@ from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of, warm_up, warmed_up
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
-from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -147,7 +144,7 @@ class ToolService:
         self._observers = observers
         self._questions = questions
         self._gate = gate
-        self._check_open = check_open
+        self.check_open = check_open
         self._quiet = quiet
 
     @property
@@ -187,11 +184,6 @@ class ToolService:
     def tool_sets(self) -> Mapping[str, ToolSetConfig]:
         """The toolsets by name."""
         return self._chat.tool_sets
-
-    @property
-    def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools whose definition a server has changed, unless the change was accepted."""
-        return self._chat.changed_tools
 
     def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
         """Look up the toolset of a name.
@@ -246,7 +238,7 @@ class ToolService:
             ClosedError: The session can no longer be used.
             TrustRequiredError: The person has not accepted the config.
         """
-        self._check_open()
+        self.check_open()
         self._gate.require()
 
     async def relist(self) -> None:
@@ -308,7 +300,7 @@ class ToolService:
             yield None
             return
         if not self._gate.is_open:
-            self._check_open()
+            self.check_open()
             self._gate.ask()
         waiting = self._chat.server_manager.waiting
         if not waiting:
@@ -331,52 +323,19 @@ class ToolService:
             work.close()
             raise
 
-    def add_tool(self, target: Any, **options: Any) -> ToolSpec:
-        """Offer a function of the notebook as a tool, see `Session.add_tool`."""
-        self._check_open()
-        spec = self._chat.add_tool(target, **options)
-        self._tools_changed()
-        return spec
-
-    def remove_tool(self, name: str) -> None:
-        """Remove a tool of the notebook, see `Session.remove_tool`."""
-        self._chat.remove_tool(name)
-        self._tools_changed()
-
-    def add_synthetic_tool(self, tool: SyntheticTool) -> None:
-        """Offer a synthetic tool of the person, see `Session.add_synthetic_tool`."""
-        self._check_open()
-        self._chat.add_synthetic_tool(tool)
-        self._observers.changes.notify()
-
-    def remove_synthetic_tool(self, name: str) -> None:
-        """Remove a synthetic tool of the person, see `Session.remove_synthetic_tool`."""
-        self._chat.remove_synthetic_tool(name)
-        self._observers.changes.notify()
-
     def use_context(self, values: Mapping[str, Any]) -> None:
         """Set the values that functions are given and no model sees, and hide the parameters that are named as they are."""
         toolbox = self._chat.toolbox
         before, self._chat.context = toolbox.tools_version, values
         if toolbox.tools_version != before:
-            self._tools_changed()
+            self.tools_changed()
 
-    def mock(self, stubs: Mapping[str, Any]) -> Mock:
-        """Let stubs answer in place of tools, see `Session.mock`."""
-        self._check_open()
-        self.names.check_stubs(stubs)
-        return self._chat.mocks.add(stubs)
-
-    def _tools_changed(self) -> None:
+    def tools_changed(self) -> None:
+        """Take over that a tool of the notebook was added or removed."""
         # A turn that runs takes it from there, and the next line of the cell may look at it.
         future, _ = self._engine.submit(self._chat.tools.update_known())
         if not self._engine.is_current:
             future.result()
-
-    @property
-    def budget(self) -> Budget:
-        """The cost of turns, with the tools that are known now. Counts no system prompt of a template."""
-        return self.budget_in(self.current_view())
 
     def budget_in(self, view: ToolView) -> Budget:
         """Estimate the cost of turns with a view."""
@@ -449,23 +408,6 @@ class ToolService:
         view = await self.view()
         self.resolve_tool_set(view.selection.tool_set)
         return await view.searchable(whole=whole or not view.deferred)
-
-    def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool) -> Path:
-        """Write a toolset into the config file, see `Session.save_tool_set`."""
-        from casual_mcp_nb.config.saving import save_tool_set
-
-        resolved = resolve_tool_set(tool_set, {})
-        if self._config.path is None or resolved is None:
-            raise UsageError(
-                "This config was not read from a file, so there is nowhere to save a toolset.",
-                hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
-                "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
-            )
-        self.names.check_tool_set(resolved)
-        path = save_tool_set(self._config.path, name, resolved, self._chat.server_manager.names, overwrite=overwrite)
-        self._chat.tool_sets[name] = resolved
-        self._observers.changes.notify()
-        return path
 
 
 def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:

@@ -111,15 +111,6 @@ class TurnService:
         self._chat.system = checked_system(text)
         self._observers.changes.notify()
 
-    @property
-    def context(self) -> Mapping[str, Any]:
-        """Values for functions of the notebook that no model sees, for all turns of the conversation."""
-        return self._chat.context
-
-    @context.setter
-    def context(self, values: Mapping[str, Any] | None) -> None:
-        self._tools.use_context(TurnOptions(context=values).given.get("context") or {})
-
     def check_open(self) -> None:
         """Raise an error if no further turn can begin.
 

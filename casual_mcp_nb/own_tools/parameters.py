@@ -321,7 +321,7 @@ def _adapter(hint: Any, name: str, parameter: str) -> TypeAdapter[Any]:
     except (PydanticSchemaGenerationError, PydanticUserError):
         raise UsageError(
             f"A model cannot fill parameter {shown(parameter)} of {shown(name)}: {shown(str(hint))} has no JSON form.",
-            hint=f"Inject it: session.add_tool({name}, inject={{{parameter!r}: …}}).",
+            hint=f"Inject it: session.tools.add({name}, inject={{{parameter!r}: …}}).",
         ) from None
     return adapter
 

@@ -178,7 +178,7 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{shown(name)} cannot be the name of a tool.",
-            hint="Use up to 64 letters, digits, _ and -, for a lambda: session.add_tool(fn, name='total').",
+            hint="Use up to 64 letters, digits, _ and -, for a lambda: session.tools.add(fn, name='total').",
         )
     return name
 

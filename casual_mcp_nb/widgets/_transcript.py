@@ -62,7 +62,7 @@ def call_code(tool: str, arguments: Mapping[str, Any]) -> str:
         tool: Its name, as `server:tool`.
         arguments: Its arguments.
     """
-    return _call("session.call_tool", [tool], arguments)
+    return _call("session.tools.call", [tool], arguments)
 
 
 def literal(value: Any) -> str:

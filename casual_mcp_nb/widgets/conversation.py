@@ -138,8 +138,8 @@ class ConversationsState(State):
 
     @command
     def unload(self, tool: str) -> None:
-        """Unload a discovered tool. In Python: `session.unload`."""
-        self._turns.runner.unload(tool)
+        """Unload a discovered tool. In Python: `session.tools.unload`."""
+        self.session.tools.unload(tool)
 
     async def _change(self, change: Callable[[], object]) -> None:
         await asyncio.to_thread(change)

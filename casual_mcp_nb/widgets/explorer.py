@@ -34,7 +34,7 @@ class Explorer(SessionWidget):
 class ToolsetPicker(SessionWidget):
     """Chooses the toolset, and edits and saves toolsets.
 
-    In Python: `session.selection.tool_set` and `session.save_tool_set`.
+    In Python: `session.selection.tool_set` and `session.tools.save_set`.
     """
 
     bundle = "toolset_picker"
@@ -66,7 +66,7 @@ class ServerToggles(SessionWidget):
 
 
 class ManifestView(SessionWidget):
-    """The present manifest as the model reads it. In Python: `session.manifest`."""
+    """The present manifest as the model reads it. In Python: `session.tools.manifest`."""
 
     bundle = "manifest_view"
 

@@ -209,7 +209,7 @@ class SelectionState(ToolsState):
         path = self.session.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
-        saved = await asyncio.to_thread(self._tools.save_tool_set, name, tool_set, overwrite=overwrite)
+        saved = await asyncio.to_thread(self.session.tools.save_set, name, tool_set, overwrite=overwrite)
         self._tools.selection.tool_set = name
         return {"saved": saved.name}
 
@@ -245,7 +245,7 @@ class SelectionState(ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(tool_detail, tool, self._tools.changed_tools.get(tool.tool_name))
+        return await asyncio.to_thread(tool_detail, tool, self.session.tools.changed.get(tool.tool_name))
 
     @command
     def accept_change(self, name: str) -> None:

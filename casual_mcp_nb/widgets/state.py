@@ -22,6 +22,7 @@ from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 P = ParamSpec("P")
@@ -50,6 +51,11 @@ class SessionParts(Protocol):
     @property
     def cassettes(self) -> SessionCassettes:
         """What records and replays."""
+        ...
+
+    @property
+    def tools(self) -> SessionTools:
+        """The tools."""
         ...
 
     @property

@@ -40,9 +40,9 @@ def test_the_code_makes_the_same_call(arguments: dict[str, Any]) -> None:
 
 
 def test_what_is_usual_is_written_as_people_write_it() -> None:
-    assert call_code(ToolName("math", "add"), {"a": 1, "b": 2}) == 'session.call_tool("math:add", a=1, b=2)'
+    assert call_code(ToolName("math", "add"), {"a": 1, "b": 2}) == 'session.tools.call("math:add", a=1, b=2)'
     text = call_code(ToolName("files", "read"), {"path": "a.txt", "from": 3})
-    assert text == 'session.call_tool("files:read", path="a.txt", **{"from": 3})'
+    assert text == 'session.tools.call("files:read", path="a.txt", **{"from": 3})'
 
 
 def test_not_a_number_stays_one() -> None:

@@ -468,7 +468,7 @@ def test_the_log_of_a_failed_server_is_one_click_away(page: Any) -> None:
 
 def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     reads(page, "manifest-text", "- math (13 tools)")
-    assert at(page, "manifest-text").inner_text() == value(page, "str(session.manifest)")
+    assert at(page, "manifest-text").inner_text() == value(page, "str(session.tools.manifest)")
     at(page, "more-options").locator("summary").click()
     at(page, "defer-all").check()
     reads(page, "manifest-text", "- units (3 tools)")
@@ -480,7 +480,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "strategy").focus()
     page.keyboard.press("b")
     reads(page, "manifest-text", "math (13), ")
-    sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.manifest)"))
+    sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.tools.manifest)"))
     at(page, "max_active_tools").wait_for()
     chosen = selection(page)
     assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == ("browse", 3, True)

@@ -247,7 +247,7 @@ def test_answer_arguments_result_and_python_are_copied(page: Any) -> None:
     answer, python, arguments, call_python, result = texts
     assert (answer, python) == ("**Two**", 'session.chat("Add")')
     assert json.loads(arguments) == {"a": 5, "b": 3}
-    assert call_python == 'session.call_tool("math:subtract", a=5, b=3)'
+    assert call_python == 'session.tools.call("math:subtract", a=5, b=3)'
     assert result == value(page, "session.turns[0].tool_calls[0].result")
 
 

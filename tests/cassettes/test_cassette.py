@@ -230,7 +230,7 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
         assert again.read("harbour://rules").text == rules
         assert again.prompt("harbour:arrival", ship="Fram").text == arrival
         with pytest.raises(CassetteMismatchError) as raised:
-            again.call_tool("harbour:berth", ship="Gjøa")
+            again.tools.call("harbour:berth", ship="Gjøa")
         assert (raised.value.server, raised.value.tool) == ("harbour", "berth")
         assert raised.value.difference.splitlines()[-2:] == ['+  "ship": "Gjøa"', " }"]
         with pytest.raises(CassetteMismatchError):
@@ -240,7 +240,7 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
 
 
 def _berth(session: Session) -> str:
-    return session.call_tool("harbour:berth", ship="Fram").content[0].text
+    return session.tools.call("harbour:berth", ship="Fram").content[0].text
 
 
 def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Session], file: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
 def test_a_session_that_closes_saves_its_recording(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     session.cassettes.use(file)
-    session.call_tool("harbour:depth")
+    session.tools.call("harbour:depth")
     assert not file.exists()
     session.close()
     assert [each.kind for each in Cassette.load(file).interactions] == ["call"]

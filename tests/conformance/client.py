@@ -55,7 +55,7 @@ def main(address: str) -> None:
         threading.Thread(target=answer_forms, args=(session,), daemon=True).start()
         for tool, arguments in calls(scenario, list(session.tools)):
             try:
-                print(f"{tool}: {session.call_tool(tool, **arguments).result}")
+                print(f"{tool}: {session.tools.call(tool, **arguments).result}")
             except ServerError as error:
                 print(f"{tool}: {error}", file=sys.stderr)
 

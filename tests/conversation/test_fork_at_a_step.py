@@ -166,7 +166,7 @@ def test_what_searches_found_before_that_step_is_loaded(session: Session) -> Non
     with pytest.raises(UsageError):
         session.fork_at(0, result="nothing", model=again, echo="none")
     session.fork_at(0, model=scripted_model("No."), echo="none")
-    assert session.discovered == ()
+    assert session.tools.discovered == ()
 
 
 @pytest.mark.parametrize(

@@ -61,5 +61,5 @@ def test_the_config_sets_the_limit_and_the_selection_changes_it() -> None:
             session.selection.max_search_tokens = limit or 2 * each + 1
             session.new_conversation()
             session.chat("Go", model=scripted_model(call("search_tools", server_name="desk"), "Done."), echo="none")
-            each = max(tool.tokens for tool in session.discovered)
-            assert len(session.discovered) == loaded
+            each = max(tool.tokens for tool in session.tools.discovered)
+            assert len(session.tools.discovered) == loaded

@@ -62,7 +62,7 @@ def test_it_loads_and_names_what_is_added_later(file: Path) -> None:
         assert offered(session, "mixed") == ["math__add", "notebook__double", "shop__stock"]
         with pytest.raises(ToolSetError, match=r"'notebook' has no tool 'doubel'. Did you mean 'double'"):
             session.selection.tool_set = {"servers": {"notebook": ["doubel"]}}  # type: ignore[assignment]
-        assert session.save_tool_set("kept", {"servers": {"shop": True, "notebook": ["double"]}}) == file
+        assert session.tools.save_set("kept", {"servers": {"shop": True, "notebook": ["double"]}}) == file
     assert load_config(file).tool_sets["kept"].servers == {"shop": True, "notebook": ("double",)}
 
 

@@ -170,8 +170,8 @@ def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
     costs = Budget(TurnCosts(100, 300, 3_000), TurnCosts(150, 200, 2_000))
     for value in (make("session"), make("exploration")):
         assert re.search(r"Deferring costs +50% more", plain(dataclasses.replace(value, budget=costs)))
-        assert "session.load(" in plain(costs)
-        assert "session.load(" not in plain(Budget(TurnCosts(100, 150, 1_500), costs.undeferred))
+        assert "session.tools.load(" in plain(costs)
+        assert "session.tools.load(" not in plain(Budget(TurnCosts(100, 150, 1_500), costs.undeferred))
         nothing_deferred = dataclasses.replace(value, budget=Budget(costs.now, costs.now))
         assert "eferring" not in plain(dataclasses.replace(nothing_deferred, budget=None)) + plain(nothing_deferred)
 

@@ -35,7 +35,7 @@ session = Session.from_config({{
 }}, in_process={{"shop": shop}})
 session.connect()""",
     "session.tools['shop__stock']",
-    "session.toolsets",
+    "session.tools.sets",
     "session.chat(EVIL, model=scripted_model(call('shop__stock', kind=EVIL), call('shop__burn'), EVIL), echo='all')",
     "session.turns[0].steps[1].request",
     "session.conversation",

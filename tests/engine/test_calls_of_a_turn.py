@@ -192,7 +192,7 @@ def test_a_person_who_nests_arguments_too_deep_is_told_so_and_not_the_server(des
     with Session({}, in_process={"desk": desk.mcp}) as session:
         for value in (deep, around):
             with pytest.raises(UsageError, match="nested"):
-                session.call_tool("desk:echo", value=value)
+                session.tools.call("desk:echo", value=value)
         session.chat("Hi", model=scripted_model("Hello."))
         assert session.export(tmp_path / "chat.json").exists()
 

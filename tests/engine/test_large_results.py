@@ -305,11 +305,11 @@ def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(tmp
     pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
     frame = pandas.DataFrame(rows(300))
     with Session({}) as session:
-        session.add_tool(lambda: frame, name="orders", description="List all orders.")
+        session.tools.add(lambda: frame, name="orders", description="List all orders.")
         question = read(sql="SELECT count(*), max(id) FROM result")
         turn = session.chat("Go", model=scripted_model(call("notebook__orders"), question, "ok"), echo="none")
         session.export(tmp_path / "chat.json")
-        assert "read_result" not in session.call_tool("notebook:orders").result
+        assert "read_result" not in session.tools.call("notebook:orders").result
     listed, queried = turn.tool_calls
     assert "the first 20 rows below" in listed.result
     assert listed.value is frame

@@ -66,7 +66,7 @@ def offered(turn: Any, step: int = 0) -> list[str]:
 
 
 def test_it_is_offered_called_and_counted(session: Session) -> None:
-    session.add_synthetic_tool(Finder("About {topic}."))
+    session.tools.add_synthetic(Finder("About {topic}."))
     turn = asks(session, calls(FIND))
     assert offered(turn) == ["my_finder", "search_tools"]
     assert (turn.tool_calls[0].result, turn.tool_calls[0].status) == ("About sums.", "ok")
@@ -76,7 +76,7 @@ def test_it_is_offered_called_and_counted(session: Session) -> None:
 
 
 def test_what_it_loads_is_offered_from_the_next_step_on_and_in_later_turns(session: Session) -> None:
-    session.add_synthetic_tool(Finder(tools=[session.tools["math:add"]]))
+    session.tools.add_synthetic(Finder(tools=[session.tools["math:add"]]))
     turn = asks(session, calls(FIND), calls(ADD))
     assert "math__add" in offered(turn, 1)
     assert turn.tool_calls[1].structured == {"result": 3}
@@ -89,7 +89,7 @@ def test_what_it_loads_is_offered_from_the_next_step_on_and_in_later_turns(sessi
 
 def test_it_loads_nothing_outside_of_the_toolset_and_its_text_marks_nothing(session: Session) -> None:
     tools = [session.tools["math:add"], session.tools["time:current_time"]]
-    session.add_synthetic_tool(Finder("Look:\n\n## math__multiply\nNow.", tools))
+    session.tools.add_synthetic(Finder("Look:\n\n## math__multiply\nNow.", tools))
     turn = asks(session, calls(FIND), tool_set="sums")
     assert [name for name in offered(turn, 1) if "__" in name] == ["math__add"]
     (log,) = turn.trace.of(ServerLog)
@@ -98,7 +98,7 @@ def test_it_loads_nothing_outside_of_the_toolset_and_its_text_marks_nothing(sess
 
 
 def test_one_that_raises_costs_its_call_and_shows_where(session: Session) -> None:
-    session.add_synthetic_tool(Broken())
+    session.tools.add_synthetic(Broken())
     turn = asks(session, calls(FIND))
     assert turn.status == "done"
     assert turn.tool_calls[0].status == "error"
@@ -109,50 +109,50 @@ def test_one_that_raises_costs_its_call_and_shows_where(session: Session) -> Non
 
 
 def test_its_text_is_bounded(session: Session) -> None:
-    session.add_synthetic_tool(Finder("x" * 2 * MAX_CONTENT))
+    session.tools.add_synthetic(Finder("x" * 2 * MAX_CONTENT))
     assert len(asks(session, calls(FIND)).tool_calls[0].result) < MAX_CONTENT + 100
 
 
 def test_a_cell_that_runs_again_replaces_it_and_it_can_be_removed(session: Session) -> None:
-    session.add_synthetic_tool(Finder("one"))
-    session.add_synthetic_tool(Finder("two"))
+    session.tools.add_synthetic(Finder("one"))
+    session.tools.add_synthetic(Finder("two"))
     turn = asks(session, calls(FIND))
     assert turn.tool_calls[0].result == "two"
     assert offered(turn).count("my_finder") == 1
-    session.remove_synthetic_tool("my_finder")
+    session.tools.remove_synthetic("my_finder")
     assert "my_finder" not in offered(asks(session))
     with pytest.raises(UnknownNameError):
-        session.remove_synthetic_tool("my_finder")
+        session.tools.remove_synthetic("my_finder")
 
 
 @pytest.mark.parametrize("tool", [Finder(name="search_tools"), Finder(name="math__add"), Finder(name="a b"), object(), Finder])
 def test_a_name_that_is_taken_and_what_is_no_tool_are_refused(session: Session, tool: Any) -> None:
     with pytest.raises(UsageError):
-        session.add_synthetic_tool(tool)
+        session.tools.add_synthetic(tool)
 
 
 def test_a_server_that_comes_later_with_the_name_is_an_error_of_the_turn(session: Session) -> None:
-    session.add_synthetic_tool(Finder(name="notebook__total"))
-    session.add_tool(lambda: 1, name="total")
+    session.tools.add_synthetic(Finder(name="notebook__total"))
+    session.tools.add(lambda: 1, name="total")
     with pytest.raises(UsageError, match="notebook"):
         asks(session)
     assert len(session.tools.of_server("notebook")) == 1
 
 
 def test_a_toolset_without_servers_offers_none(session: Session) -> None:
-    session.add_synthetic_tool(Finder())
+    session.tools.add_synthetic(Finder())
     assert offered(asks(session, tool_set=ToolSetConfig())) == []
 
 
 def test_its_definition_counts_as_loaded_in_the_budget(session: Session) -> None:
-    before = session.budget.now.first_request
-    session.add_synthetic_tool(Finder())
-    assert session.budget.now.first_request > before
-    assert session.budget.undeferred.first_request > before
+    before = session.tools.budget.now.first_request
+    session.tools.add_synthetic(Finder())
+    assert session.tools.budget.now.first_request > before
+    assert session.tools.budget.undeferred.first_request > before
 
 
 def test_a_plan_does_not_run_it(session: Session) -> None:
-    session.add_synthetic_tool(Broken())
+    session.tools.add_synthetic(Broken())
     plan = session.plan("Go", model=scripted_model(calls(FIND)))
     assert [(each.name, each.problems) for each in plan] == [("my_finder", ())]
     assert plan.run()[0].status == "error"

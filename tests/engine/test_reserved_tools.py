@@ -46,7 +46,7 @@ def test_a_tool_for_the_apps_own_buttons_is_never_given_to_the_model(session: Se
     assert "board__show" in offered
     assert "board__plan" in offered
     assert not offered & {"board__refresh_board", "board__drag_card"}
-    assert "refresh_board" not in session.manifest.text
+    assert "refresh_board" not in session.tools.manifest.text
     assert "refresh_board" not in str(turn.searches)
     assert "refresh_board" not in str([hit.tool.name for hit in session.search("refresh board", k=20)])
 
@@ -57,7 +57,7 @@ def test_the_person_sees_which_tools_are_for_the_app_and_can_call_them(session: 
     assert "app only" in text
     assert session.servers["board"].app_only == ("refresh_board", "drag_card")
     assert "refresh_board" in repr(session.servers["board"])
-    assert session.call_tool("board:refresh_board").status == "ok"
+    assert session.tools.call("board:refresh_board").status == "ok"
 
 
 @pytest.mark.defect("D13", "E5")
@@ -76,7 +76,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_sentence_says_so()
         assert "render" in repr(session.servers["studio"])
         assert any("render" in finding.found and finding.verdict == "warn" for finding in session.servers.doctor())
         with pytest.raises(UsageError, match="task"):
-            session.call_tool("studio:render")
+            session.tools.call("studio:render")
 
 
 @pytest.mark.defect("E1")

@@ -48,12 +48,12 @@ def test_a_deferred_server_is_summarised_by_what_it_says_in_the_manifest() -> No
         session.connect()
         session.selection.servers["docs"] = "deferred"
         session.selection.discovery = True
-        told = session.manifest.text
+        told = session.tools.manifest.text
         assert told.splitlines() == ["- docs (1 tool): check", "  Search before you read."]
         session.servers.reconnect("docs")
-        assert session.manifest.text == told
+        assert session.tools.manifest.text == told
         session.selection.instructions = False
-        assert session.manifest.text.splitlines() == ["- docs (1 tool): check", "  Check."]
+        assert session.tools.manifest.text.splitlines() == ["- docs (1 tool): check", "  Check."]
 
 
 @pytest.mark.defect("D13")
@@ -115,7 +115,7 @@ def test_the_selection_switches_all_of_them_off_and_a_servers_config_its_own() -
         with Session(load_config(config)) as session:
             session.connect()
             texts.append(session.models.preview().text)
-            budgets.append(session.budget)
+            budgets.append(session.tools.budget)
             said = session.servers["math"].instructions
     assert said
     assert said not in texts[0]

@@ -82,10 +82,10 @@ def test_a_session_is_strict_in_its_own_tools_too_and_says_so() -> None:
         return float(context.call_tool("math:add", a=a, b=a).result)
 
     with Session.from_config({"servers": MATH}, strict=True) as session:
-        session.add_tool(add_twice)
+        session.tools.add(add_twice)
         turn = session.chat("x", model=scripted_model(call("notebook__add_twice", a=2), "done"), echo="none")
         assert [made.status for made in turn.tool_calls] == ["denied"]
-        assert session.call_tool("notebook:add_twice", a=2).result == "4.0"
+        assert session.tools.call("notebook:add_twice", a=2).result == "4.0"
         assert [(record.caller, record.tool.tool) for record in session.consent.audit] == [
             ("model", "add_twice"),
             ("tool", "add"),

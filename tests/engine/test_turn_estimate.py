@@ -61,9 +61,9 @@ def test_an_estimate_is_near_a_real_turn() -> None:
         found, made = call("search_tools", query="add numbers"), call("math__add", a=1, b=2)
         turn = session.chat("What is one plus two?", model=scripted_model(found, made, "Three."), echo="none")
         spent = sum(step.request.tokens.total for step in turn.steps)
-        assert session.budget.now.turn == pytest.approx(spent, rel=0.35)
-        assert session.budget.undeferred.turn > session.budget.now.turn
-        assert f"{session.budget.now.turn:,}" in str(session.budget)
+        assert session.tools.budget.now.turn == pytest.approx(spent, rel=0.35)
+        assert session.tools.budget.undeferred.turn > session.tools.budget.now.turn
+        assert f"{session.tools.budget.now.turn:,}" in str(session.tools.budget)
 
 
 def test_what_is_not_said_twice_is_not_counted_twice() -> None:

@@ -39,10 +39,10 @@ def test_a_tool_that_the_config_leaves_out_is_reached_by_no_way(fields: dict[str
     search = [calls(call("search_tools", tool_names=list(TOOLS)))] if deferred and left else []
     with session_of(discovery, s=fields) as session:
         turn = session.chat("go", model=scripted_model(*search, calls(*asked), "done"))
-        sent = json.dumps([step.request.tools for step in turn.steps], default=dict) + session.manifest.text
+        sent = json.dumps([step.request.tools for step in turn.steps], default=dict) + session.tools.manifest.text
         ran = {row.name for row in turn.tool_calls if row.status == "ok"}
         listed = {tool.name for tool in session.tools}
-        by_hand = session.call_tool("s:drop_table")
+        by_hand = session.tools.call("s:drop_table")
         shown = {tool.name for tool in session.tools if tool.tool_name in session.tools.excluded}
     assert listed == set(TOOLS)
     assert shown == set(TOOLS) - left

@@ -127,9 +127,9 @@ def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(tmp
 def test_a_server_that_died_is_back_at_its_next_use_from_a_cell(shared_kernel: Kernel, tmp_path: Path) -> None:
     path, mark = config_file(tmp_path, {"calls": {"say": {"result": text_result("here")}}})
     shared_kernel.printed(f"from casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})")
-    assert "here" in shared_kernel.printed("print(session.call_tool('say').result)")
+    assert "here" in shared_kernel.printed("print(session.tools.call('say').result)")
     (process,) = marked(mark)
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not marked(mark), "the end of the server")
-    assert "here" in shared_kernel.printed("print((await session.call_tool_async('say')).result)")
+    assert "here" in shared_kernel.printed("print((await session.tools.call_async('say')).result)")
     assert len(marked(mark)) == 1

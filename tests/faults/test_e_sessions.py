@@ -71,11 +71,11 @@ async def test_a_time_limit_around_an_awaited_chat_is_a_time_out(session: Sessio
 @pytest.mark.fault(72)
 def test_threads_and_loops_can_use_one_session_in_turn(session: Session) -> None:
     def blocking() -> str:
-        return session.call_tool("raw__quick").result
+        return session.tools.call("raw__quick").result
 
     def awaited() -> str:
         async def main() -> str:
-            return (await session.call_tool_async("raw__quick")).result
+            return (await session.tools.call_async("raw__quick")).result
 
         return asyncio.run(main())
 
@@ -95,7 +95,7 @@ def test_a_second_chat_on_a_session_is_refused_while_one_runs(session: Session, 
         wait_for_text(record, '"hang"')
         with pytest.raises(UsageError, match="still running"):
             session.chat("me too", model=scripted_model("never"))
-        assert session.call_tool("raw__quick").result == "quick"
+        assert session.tools.call("raw__quick").result == "quick"
         session.close()
         assert first.result(30).status == "stopped"
     assert len(session.turns) == 1

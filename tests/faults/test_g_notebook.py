@@ -33,12 +33,12 @@ CELLS = [
     "raise turn.exception",
     "raise RuntimeError('mine') from turn.exception",
     "import traceback; traceback.print_exception(turn.exception)",
-    "session.call_tool('raw__fail')",
-    "await session.call_tool_async('raw__die')",
+    "session.tools.call('raw__fail')",
+    "await session.tools.call_async('raw__die')",
     "session.servers.reconnect('broken')",
     "def mine(session, config):\n    return session.servers['none'], config, turn",
     "mine(session, session.config)",
-    "session.call_tool('raw__fail', session=session, turn=turn, bad=object())",
+    "session.tools.call('raw__fail', session=session, turn=turn, bad=object())",
     "%tb Verbose",
     "from casual_mcp_nb import Session\nSession.from_config('broken.json')",
     "session.config.clients['desk'], dict(session.config.servers['raw'])",
@@ -88,7 +88,7 @@ def test_a_saved_notebook_of_failing_cells_holds_no_secret(
     assert "credentials were not accepted" in saved.read_text()
     assert f"refused {MASK}" in saved.read_text()
     failed = {cell.source for cell in notebook.cells if any(output.output_type == "error" for output in cell.outputs)}
-    assert {"%%mcp\nhello", "turn.raise_for_status()", "session.connect()", "session.call_tool('raw__fail')"} <= failed
+    assert {"%%mcp\nhello", "turn.raise_for_status()", "session.connect()", "session.tools.call('raw__fail')"} <= failed
     assert not failed & {"%mcp connect config.json", "session", "turn", "%mcp close"}
 
 

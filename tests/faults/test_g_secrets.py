@@ -121,7 +121,7 @@ def test_what_a_failing_server_repeats_is_masked(secrets: dict[str, str], mark: 
     config = load_config({"servers": {"raw": fields}}, environ={"PLAN": json.dumps(told)})
     with every_log() as records, Session.from_config(config) as session:
         with pytest.raises(CasualMcpError) as caught:
-            session.call_tool("raw__fail")
+            session.tools.call("raw__fail")
         turn = session.chat("go", model=scripted_model("x")) if session.servers["raw"].state == "ready" else None
         assert_nowhere([secrets["env"]], caught.value, session.servers, session.servers["raw"], session, turn, records)
 
@@ -162,7 +162,7 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
         answers = [call(f"teller__{name}") for name in ("tell", "fail", "log")]
         with Session.from_config(config) as session:
             turn = session.chat("go", model=scripted_model(calls(*answers), "done"))
-            by_hand = session.call_tool("teller__tell")
+            by_hand = session.tools.call("teller__tell")
             saved = session.export(tmp_path / "chat.json"), session.export(tmp_path / "chat.html")
             assert all(len(row.result) > 10 for row in turn.tool_calls)
             assert_nowhere(
@@ -170,7 +170,14 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
                 [turn, *turn.trace, *turn.steps, turn.messages, turn.tool_calls, *turn.tool_calls, *turn.server_logs],
                 [step.request for step in turn.steps],
                 [by_hand, by_hand.structured, [part.data for part in by_hand.content]],
-                [session, session.tools, session.manifest, session.servers, session.servers["teller"], session.search("key")],
+                [
+                    session,
+                    session.tools,
+                    session.tools.manifest,
+                    session.servers,
+                    session.servers["teller"],
+                    session.search("key"),
+                ],
                 [saved, records, session.servers.doctor()],
             )
             (tool,) = [tool for tool in session.tools if tool.name == "tell" and tool.server == "teller"]
@@ -280,7 +287,7 @@ def test_a_server_gets_the_short_list_and_its_own_settings_only(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"servers": {"raw": fields}}))
     with Session.from_config(path) as session:
-        found = json.loads(session.call_tool("raw__look").result)
+        found = json.loads(session.tools.call("raw__look").result)
     # A Python in the C locale sets LC_CTYPE for itself.
     assert set(found) - {"LC_CTYPE"} <= SHORT_LIST | OWN
     assert set(found) >= OWN | {"PATH"}

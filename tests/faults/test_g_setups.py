@@ -95,7 +95,7 @@ CALLS = [
     "session.servers.reconnect('gone')",
     "session.servers.reconnect('locked')",
     "session.servers.reconnect('dies')",
-    "session.call_tool('gone:x')",
+    "session.tools.call('gone:x')",
     "session.chat('hello')",
     "session.chat('hello').raise_for_status()",
     "raise session.chat('hello').exception",

@@ -73,7 +73,7 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
             session.list_prompts,
             lambda: session.plan("x"),
             lambda: session.search("x"),
-            lambda: session.call_tool("x"),
+            lambda: session.tools.call("x"),
             lambda: session.models.preview(),
             lambda: session.experiments.evaluate([Case("x", ())]),
         ):
@@ -133,7 +133,7 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
         session.stop()
         turn = future.result(30)
         end()
-        session.call_tool("desk:read", page="d")
+        session.tools.call("desk:read", page="d")
         session.undo()
         session.new_conversation()
         records = list(session.consent.audit)
@@ -178,7 +178,7 @@ def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pyte
     monkeypatch.setattr("casual_mcp_nb.conversation.audit.MAX_RECORDS", 3)
     with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
         for number in range(5):
-            session.call_tool("math:add", a=number, b=1)
+            session.tools.call("math:add", a=number, b=1)
         audit = session.consent.audit
     assert (len(audit), audit.dropped) == (3, 2)
     assert "2 more" in str(audit)
@@ -189,6 +189,6 @@ def test_a_mock_and_a_built_in_tool_are_marked_as_such() -> None:
         "servers": {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True, "approval": "always"}},
         "tool_discovery": {"enabled": True},
     }
-    with Session.from_config(config) as session, session.mock({"math:add": 5}):
+    with Session.from_config(config) as session, session.tools.mock({"math:add": 5}):
         session.chat("x", model=scripted_model(call("search_tools", query="add"), call("math__add", a=1, b=2), "5"))
         assert [record.permission.by for record in session.consent.audit if record.permission] == ["built-in", "mock"]

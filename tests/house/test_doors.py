@@ -122,7 +122,7 @@ def test_what_the_table_names_is_there() -> None:
 def test_words_are_those_of_the_door_and_what_cannot_be_followed_is_left_out() -> None:
     advice = "Turn it on. For this session: %mcp load time"
     assert in_words_of(advice, "notebook") == advice
-    assert in_words_of(advice, "python") == 'Turn it on. For this session: session.load("time")'
+    assert in_words_of(advice, "python") == 'Turn it on. For this session: session.tools.load("time")'
     assert in_words_of(advice, "shell") == in_words_of(advice, "http") == "Turn it on."
     assert in_words_of("To see it: %mcp doctor math:add", "shell") == "To see it: casual-mcp-nb doctor --tool math:add"
 

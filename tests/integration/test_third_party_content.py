@@ -16,7 +16,7 @@ THOUGHT = {"thought": "so", "nextThoughtNeeded": False, "thoughtNumber": 1, "tot
 
 
 def test_an_image_is_kept_and_named_to_the_model(session: Session) -> None:
-    image = session.call_tool("everything:get-tiny-image")
+    image = session.tools.call("everything:get-tiny-image")
     (picture,) = [part for part in image.content if part.kind == "image"]
     assert picture.mime_type == "image/png"
     assert picture.data is not None
@@ -25,7 +25,7 @@ def test_an_image_is_kept_and_named_to_the_model(session: Session) -> None:
 
 
 def test_audio_is_kept_and_named_to_the_model(session: Session, folder: Path) -> None:
-    sound = session.call_tool("filesystem:read_media_file", path=str(folder / "beep.wav"))
+    sound = session.tools.call("filesystem:read_media_file", path=str(folder / "beep.wav"))
     (part,) = sound.content
     assert (part.kind, part.mime_type) == ("audio", "audio/wav")
     assert part.data == (folder / "beep.wav").read_bytes()
@@ -33,7 +33,7 @@ def test_audio_is_kept_and_named_to_the_model(session: Session, folder: Path) ->
 
 
 def test_links_keep_their_addresses_and_are_not_followed(session: Session) -> None:
-    found = session.call_tool("everything:get-resource-links", count=4)
+    found = session.tools.call("everything:get-resource-links", count=4)
     links = [part for part in found.content if part.kind == "link"]
     assert [link.uri for link in links] == [
         "demo://resource/dynamic/blob/1",
@@ -46,8 +46,8 @@ def test_links_keep_their_addresses_and_are_not_followed(session: Session) -> No
 
 
 def test_embedded_resources_of_text_and_of_bytes_are_told_apart(session: Session) -> None:
-    text = session.call_tool("everything:get-resource-reference", resourceType="Text", resourceId=1)
-    blob = session.call_tool("everything:get-resource-reference", resourceType="Blob", resourceId=1)
+    text = session.tools.call("everything:get-resource-reference", resourceType="Text", resourceId=1)
+    blob = session.tools.call("everything:get-resource-reference", resourceType="Blob", resourceId=1)
     assert [part.kind for part in text.content] == ["text", "resource", "text"]
     assert "plaintext resource" in text.content[1].text
     assert text.content[1].data is None
@@ -56,7 +56,7 @@ def test_embedded_resources_of_text_and_of_bytes_are_told_apart(session: Session
 
 
 def test_a_file_that_a_tool_makes_arrives_as_its_bytes(session: Session) -> None:
-    packed = session.call_tool(
+    packed = session.tools.call(
         "everything:gzip-file-as-resource", name="a.gz", data="data:text/plain,hello", outputType="resource"
     )
     (part,) = packed.content
@@ -73,7 +73,7 @@ def test_a_file_that_a_tool_makes_arrives_as_its_bytes(session: Session) -> None
     ],
 )
 def test_structured_content_is_kept_beside_the_text(session: Session, tool: str, arguments: dict[str, Any], key: str) -> None:
-    done = session.call_tool(tool, **arguments)
+    done = session.tools.call(tool, **arguments)
     assert done.status == "ok"
     assert key in done.structured
     assert key in done.result
@@ -81,5 +81,5 @@ def test_structured_content_is_kept_beside_the_text(session: Session, tool: str,
 
 def test_a_tool_that_runs_only_as_a_task_says_so(session: Session) -> None:
     with pytest.raises(UsageError) as refused:
-        session.call_tool("everything:simulate-research-query", topic="tides")
+        session.tools.call("everything:simulate-research-query", topic="tides")
     assert (refused.value.server, refused.value.tool) == ("everything", "everything__simulate-research-query")

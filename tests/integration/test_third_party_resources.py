@@ -61,7 +61,7 @@ def test_arguments_are_completed(session: Session) -> None:
 
 
 def test_links_of_results_are_followed(session: Session) -> None:
-    for link in session.call_tool("everything:get-resource-links", count=2).content:
+    for link in session.tools.call("everything:get-resource-links", count=2).content:
         if link.kind == "link":
             assert session.read(link).uri == link.uri
 
@@ -69,11 +69,11 @@ def test_links_of_results_are_followed(session: Session) -> None:
 def test_changes_are_reported(session: Session) -> None:
     uri = "demo://resource/dynamic/text/1"
     session.subscribe(uri)
-    session.call_tool("everything:toggle-subscriber-updates")
+    session.tools.call("everything:toggle-subscriber-updates")
     try:
         wait_until(lambda: session.subscriptions[0].updates > 0, "a change is reported")
     finally:
-        session.call_tool("everything:toggle-subscriber-updates")
+        session.tools.call("everything:toggle-subscriber-updates")
         session.unsubscribe(uri)
     assert len(session.subscriptions) == 0
 

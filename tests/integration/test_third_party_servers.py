@@ -124,9 +124,9 @@ def test_a_second_step_goes_on_with_what_the_first_one_did(session: Session, fol
 
 
 def test_a_tools_own_refusal_is_an_error_result(session: Session, tmp_path: Path) -> None:
-    outside = session.call_tool("filesystem:read_text_file", path=str(tmp_path / "outside.txt"))
-    no_repository = session.call_tool("git:git_status", repo_path=str(tmp_path))
-    no_zone = session.call_tool("clock:get_current_time", timezone="Nowhere/Else")
+    outside = session.tools.call("filesystem:read_text_file", path=str(tmp_path / "outside.txt"))
+    no_repository = session.tools.call("git:git_status", repo_path=str(tmp_path))
+    no_zone = session.tools.call("clock:get_current_time", timezone="Nowhere/Else")
     assert [outside.status, no_repository.status, no_zone.status] == ["error"] * 3
     assert "denied" in outside.result.lower()
     assert str(tmp_path) in no_repository.result
@@ -136,7 +136,7 @@ def test_a_tools_own_refusal_is_an_error_result(session: Session, tmp_path: Path
 def test_a_servers_environment_holds_no_variable_of_ours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-for-servers")
     session.servers.reconnect("everything")
-    shown = session.call_tool("everything:get-env").result
+    shown = session.tools.call("everything:get-env").result
     assert "PATH" in shown
     assert "OPENAI_API_KEY" not in shown
 

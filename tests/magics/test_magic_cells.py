@@ -249,7 +249,7 @@ def test_a_config_in_a_cell_is_written_checked_and_connected(tmp_path: Path) -> 
         assert ran.status == "ok", ran.text()
         assert "1 of 1 ready" in ran.text()
         assert json.loads((tmp_path / "casual_mcp_config.json").read_text())["servers"]["math"]["bundled"] == "math"
-        assert kernel.run("session.call_tool('math__add', a=1, b=2).status").text() == "'ok'"
+        assert kernel.run("session.tools.call('math__add', a=1, b=2).status").text() == "'ok'"
         kernel.run("session.close()\nsession = 3")
         taken = kernel.run('%%mcp_config\n{"servers": {}}')
         assert "holds a int" in taken.text()

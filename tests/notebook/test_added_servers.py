@@ -64,7 +64,7 @@ def test_a_server_is_added_from_a_text_an_entry_or_an_object(session: Session, t
     assert entry.tools > 0
     assert list(session.servers) == ["math", "shop", "greeting", "clock", "own", "later"]
     assert (session.servers.modes["clock"], session.selection.servers["later"]) == ("loaded", "deferred")
-    assert session.call_tool("greeting:greet").result == "hello"
+    assert session.tools.call("greeting:greet").result == "hello"
     with pytest.raises(UsageError, match="already"):
         session.servers.add("clock", "time")
     with pytest.raises(ConfigError):
@@ -105,7 +105,7 @@ def test_what_named_a_removed_server_goes_with_it(session: Session) -> None:
     with pytest.raises(UnknownNameError):
         session.servers.remove("math")
     with pytest.raises(UnknownNameError):
-        session.call_tool("math:add", a=1, b=2)
+        session.tools.call("math:add", a=1, b=2)
 
 
 def test_a_toolset_in_use_that_named_it_is_used_without_it(session: Session) -> None:
@@ -114,7 +114,7 @@ def test_a_toolset_in_use_that_named_it_is_used_without_it(session: Session) -> 
     assert session.selection.tool_set == ToolSetConfig()
     turn = session.chat("Hello", model=scripted_model("Hi."), echo="none")
     assert turn.status == "done"
-    assert "both" in session.toolsets
+    assert "both" in session.tools.sets
 
 
 def test_a_turn_that_runs_goes_on_without_the_removed_server(session: Session) -> None:
@@ -158,12 +158,12 @@ def test_a_question_of_a_call_that_waits_ends_with_its_server(session: Session) 
 
 
 def test_calls_by_hand_are_recorded_the_newest_first(session: Session) -> None:
-    session.call_tool("math:add", a=1, b=2)
-    session.call_tool("shop:burn", reason="cold")
+    session.tools.call("math:add", a=1, b=2)
+    session.tools.call("shop:burn", reason="cold")
     session.servers.add("weak", raw_config(calls={"die": {"die": True}}))
     with pytest.raises(ToolCallError):
-        session.call_tool("weak:die")
-    made = session.calls
+        session.tools.call("weak:die")
+    made = session.tools.calls
     assert [(each.call.tool, each.call.status) for each in made] == [
         (ToolName("weak", "die"), "error"),
         (ToolName("shop", "burn"), "error"),
@@ -173,8 +173,8 @@ def test_calls_by_hand_are_recorded_the_newest_first(session: Session) -> None:
     assert made[2].at <= made[0].at
     assert "math:add" in str(made)
     with pytest.raises(UnknownNameError):
-        session.call_tool("math:ad")
-    assert len(session.calls) == 3
+        session.tools.call("math:ad")
+    assert len(session.tools.calls) == 3
 
 
 def test_the_record_of_calls_is_bounded_in_number_and_size() -> None:
@@ -193,7 +193,7 @@ def test_the_record_of_calls_is_bounded_in_number_and_size() -> None:
 
 
 def test_messages_are_told_by_server_and_tool(session: Session) -> None:
-    session.call_tool("math:add", a=1, b=2)
+    session.tools.call("math:add", a=1, b=2)
     messages = session.servers.messages("math", "add")
     assert [(message.direction, message.method, message.tool) for message in messages] == [
         ("sent", "tools/call", "add"),

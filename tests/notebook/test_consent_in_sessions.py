@@ -133,7 +133,7 @@ def test_a_session_takes_policies_for_servers_of_this_process() -> None:
         assert (question.policy, question.reason) == ("always", "always")
         question.approve()
         assert future.result(30).tool_calls[0].status == "ok"
-        assert session.call_tool("box:look").result == "looked", "who calls by hand is not asked"
+        assert session.tools.call("box:look").result == "looked", "who calls by hand is not asked"
 
 
 @pytest.mark.defect("A4")
@@ -259,9 +259,9 @@ def test_a_call_that_begins_while_a_person_is_asked_has_its_own_question_waited_
     server = raw_config(calls={"a": one, "b": one}, version=LATEST, config={"call_timeout": 1.0})
     with Session.from_config({"servers": {"asker": server}}) as session:
         session.questions.panel_opened()
-        first = session.engine.submit(session.call_tool_async("asker:a"))[0]
+        first = session.engine.submit(session.tools.call_async("asker:a"))[0]
         asked(session, FormQuestion)
-        second = session.engine.submit(session.call_tool_async("asker:b"))[0]
+        second = session.engine.submit(session.tools.call_async("asker:b"))[0]
         question = asked(session, FormQuestion, 1)
         with pytest.raises(TimeoutError):
             second.result(2.0)

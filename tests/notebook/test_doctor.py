@@ -152,12 +152,12 @@ def test_whether_deferring_pays_is_told_for_a_whole_turn() -> None:
     finding = find(few, "Discovery", "deferring", connect=True)
     with Session.from_config(few) as session:
         session.connect()
-        saved = session.budget.saved
+        saved = session.tools.budget.saved
         assert saved is not None
         assert f"{abs(saved):.0%}" in finding.found
         assert finding.verdict == ("ok" if saved > 0 else "warn")
         session.selection.discovery = False
-        assert session.budget.saved is None
+        assert session.tools.budget.saved is None
         assert not [row for row in session.servers.doctor() if row.part == "Discovery"]
 
 

@@ -33,7 +33,7 @@ def kernel() -> Iterator[Kernel]:
 
 @pytest.mark.defect("A2")
 def test_the_call_ends_at_its_limit_and_the_next_cell_runs(kernel: Kernel) -> None:
-    said = kernel.printed("print(session.call_tool('odd:odd').content[-1].text)")
+    said = kernel.printed("print(session.tools.call('odd:odd').content[-1].text)")
     assert "not checked" in said
     turn = "turn = session.chat('go', model=scripted_model(call('odd__odd'), 'done')); print(turn.status, turn.answer)"
     assert kernel.printed(turn).splitlines()[-1] == "done done"
@@ -43,7 +43,7 @@ def test_the_call_ends_at_its_limit_and_the_next_cell_runs(kernel: Kernel) -> No
 @pytest.mark.defect("A2", "B2")
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
 def test_no_process_of_a_check_is_left_when_the_session_is_closed(kernel: Kernel) -> None:
-    kernel.printed("print(session.call_tool('odd:odd').content[-1].text)")
+    kernel.printed("print(session.tools.call('odd:odd').content[-1].text)")
     kernel.run("session.close()")
     pid = int(kernel.printed("import os; print(os.getpid())"))
     wait_until(lambda: not workers(pid), "the end of the process for checks")

@@ -58,14 +58,14 @@ def in_fork(work: Callable[[], Any]) -> Any:
 
 def own_session(_: object = None) -> str:
     with Session.from_config(CONFIG) as session:
-        return f"{session.call_tool('math:add', a=1, b=2).result} {'5' in session.chat('What is 2 + 3?').answer}"
+        return f"{session.tools.call('math:add', a=1, b=2).result} {'5' in session.chat('What is 2 + 3?').answer}"
 
 
 @needs_fork
 @pytest.mark.parametrize(
     "use",
     [
-        lambda session: session.call_tool("math:add", a=1, b=2),
+        lambda session: session.tools.call("math:add", a=1, b=2),
         lambda session: session.chat("What is 2 + 3?"),
         lambda session: session.submit("What is 2 + 3?"),
         lambda session: session.connect(),
@@ -78,7 +78,7 @@ def test_a_session_of_the_parent_is_closed_in_a_forked_child_and_says_so(session
     error = in_fork(lambda: use(session))
     assert isinstance(error, ClosedError)
     assert "\n" not in str(error)
-    assert session.call_tool("math:add", a=1, b=2).result == "3"
+    assert session.tools.call("math:add", a=1, b=2).result == "3"
 
 
 @needs_fork
@@ -96,7 +96,7 @@ def test_what_was_said_can_be_read_in_a_forked_child_and_closing_there_does_noth
 @needs_fork
 def test_a_forked_child_makes_a_session_of_its_own(session: Session) -> None:
     assert in_fork(own_session) == "3 True"
-    assert session.call_tool("math:add", a=1, b=2).result == "3"
+    assert session.tools.call("math:add", a=1, b=2).result == "3"
 
 
 @needs_fork
@@ -145,7 +145,7 @@ def test_a_session_made_in_a_worker_works_with_each_start_method(method: str, se
     context: BaseContext = multiprocessing.get_context(method)
     with context.Pool(1) as pool:
         assert pool.apply_async(_of_a_worker).get(SECONDS) == "3 True"
-    assert session.call_tool("math:add", a=1, b=2).result == "3"
+    assert session.tools.call("math:add", a=1, b=2).result == "3"
 
 
 def _of_a_worker() -> str:
@@ -154,7 +154,7 @@ def _of_a_worker() -> str:
 
 def test_several_threads_share_a_session(session: Session) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        results = pool.map(lambda n: session.call_tool("math:add", a=n, b=1).result, range(12))
+        results = pool.map(lambda n: session.tools.call("math:add", a=n, b=1).result, range(12))
         assert list(results) == [str(n + 1) for n in range(12)]
         turns = [pool.submit(lambda: session.chat("What is 2 + 3?")) for _ in range(3)]
         ends = [turn.exception(SECONDS) for turn in turns]
@@ -171,7 +171,7 @@ def test_a_session_cannot_be_pickled_or_copied_and_says_so_in_one_line(session: 
 
 def test_what_a_session_gives_can_be_sent_to_another_process(session: Session) -> None:
     turn = session.chat("What is 2 + 3?")
-    results = [turn, session.call_tool("math:add", a=1, b=2), session.servers, session.tools, session.status, session.stats]
+    results = [turn, session.tools.call("math:add", a=1, b=2), session.servers, session.tools, session.status, session.stats]
     again = pickle.loads(pickle.dumps(results))
     assert again[0].answer == turn.answer
     assert again[1].result == "3"

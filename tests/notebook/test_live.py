@@ -90,7 +90,7 @@ def test_nothing_is_printed_or_displayed_from_the_engine_thread(kernel: Kernel) 
         "out, err = sys.stdout, sys.stderr\n"
         "sys.stdout, sys.stderr = Watch(out), Watch(err)"
     )
-    ran = kernel.run("turn = session.chat('go', model=model()); session.call_tool('desk__pause'); session.search('pause');")
+    ran = kernel.run("turn = session.chat('go', model=model()); session.tools.call('desk__pause'); session.search('pause');")
     kernel.run("sys.stdout, sys.stderr = out, err")
     assert ran.status == "ok"
     assert kernel.printed("print([each for each in seen if each[0] != 'MainThread'])") == "[]"

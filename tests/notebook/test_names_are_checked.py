@@ -154,7 +154,7 @@ def test_a_chat_that_is_given_a_selection_checks_it_too() -> None:
 def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(session: Session) -> None:
     session.selection.tool_set = "numbers"
     session._chat.tool_sets.pop("numbers")
-    shown = [session.status, session.tools, session.toolsets, session.manifest, session]
+    shown = [session.status, session.tools, session.tools.sets, session.tools.manifest, session]
     assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
     assert Names.of(session).tool_sets
     assert any("numbers" in note for note in session.status.notes)
@@ -168,17 +168,17 @@ def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(sessio
 
 def test_the_toolsets_say_which_is_in_force_and_none_where_a_turn_would_refuse_it(session: Session) -> None:
     session.selection.tool_set = "numbers"
-    assert session.toolsets.problem == ""
-    assert "in use: numbers" in str(session.toolsets)
+    assert session.tools.sets.problem == ""
+    assert "in use: numbers" in str(session.tools.sets)
     session._chat.tool_sets.pop("numbers")
-    gone = session.toolsets
+    gone = session.tools.sets
     assert "numbers" in gone.problem
     assert "in use: none" in str(gone)
     assert gone.problem in str(gone)
     session.selection.tool_set = ToolSetConfig(servers={"time": True})
-    assert session.toolsets.problem == ""
-    assert "in use: custom" in str(session.toolsets)
-    assert "all tools" not in str(session.toolsets)
+    assert session.tools.sets.problem == ""
+    assert "in use: custom" in str(session.tools.sets)
+    assert "all tools" not in str(session.tools.sets)
 
 
 def test_a_toolset_that_does_not_fit_the_tools_is_not_shown_as_in_force() -> None:
@@ -189,11 +189,11 @@ def test_a_toolset_that_does_not_fit_the_tools_is_not_shown_as_in_force() -> Non
     with session:
         with pytest.raises(ToolSetError) as caught:
             session.chat("add 1 and 2").raise_for_status()
-        assert session.toolsets.problem == str(caught.value)
-        assert "● in use" not in str(session.toolsets)
+        assert session.tools.sets.problem == str(caught.value)
+        assert "● in use" not in str(session.tools.sets)
         session.selection.tool_set = "right"
-        assert session.toolsets.problem == ""
-        assert "● in use" in str(session.toolsets)
+        assert session.tools.sets.problem == ""
+        assert "● in use" in str(session.tools.sets)
 
 
 @pytest.mark.parametrize("value", ["off", 1, None])

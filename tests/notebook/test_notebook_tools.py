@@ -98,7 +98,7 @@ def test_a_cell_that_runs_again_never_doubles_a_tool(kernel: Kernel) -> None:
     for _ in range(3):
         kernel.run(STOCK)
     kernel.run(CHAT)
-    names = kernel.run("print([tool['name'] for tool in turn.steps[0].request.tools], session.changed_tools)").text()
+    names = kernel.run("print([tool['name'] for tool in turn.steps[0].request.tools], session.tools.changed)").text()
     assert names.count("stock") == 1
     assert "{}" in names
 

@@ -56,7 +56,7 @@ async def test_fastapi_awaits_a_session_and_calls_it_from_its_threads(fastapi: A
 
         @app.get("/add")
         def add(a: int, b: int) -> str:
-            return session.call_tool("math:add", a=a, b=b).result or ""
+            return session.tools.call("math:add", a=a, b=b).result or ""
 
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
@@ -76,7 +76,7 @@ def test_a_dask_task_creates_a_session_and_cannot_receive_one() -> None:
         CONFIG = {CONFIG!r}
         def task(n):
             with Session.from_config(CONFIG) as session:
-                return session.call_tool("math:add", a=n, b=1).result
+                return session.tools.call("math:add", a=n, b=1).result
         if __name__ == "__main__":
             with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster) as client:
                 print(client.gather(client.map(task, range(3))))

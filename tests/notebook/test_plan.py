@@ -73,7 +73,7 @@ def test_calls_are_edited_skipped_and_run_once(session: Session, paid: list[floa
     assert plan.run(1, -2)[0].result == "paid 2 to Ada"
     assert paid == [10, 3, 2]
     assert session.turns == []
-    assert len(session.calls) == 3
+    assert len(session.tools.calls) == 3
     with pytest.raises(UsageError):
         plan.run(3)
 
@@ -97,7 +97,7 @@ def test_a_call_whose_tool_was_not_called_can_be_run_again(session: Session, pai
     plan = planned(session, calls(call("notebook__pay", amount="much"), call("notebook__pay", amount=2)))
     assert plan.run(0)[0].status == "error"
     assert not plan[0].ran or paid == []
-    with session.mock({"notebook:pay": "stub"}):
+    with session.tools.mock({"notebook:pay": "stub"}):
         assert plan.run(1)[0].mocked
     assert plan.run(1)[0].result == "paid 2 to Ada"
     assert paid == [2]
@@ -201,7 +201,7 @@ async def test_a_plan_with_a_search_or_without_calls_goes_on_too(session: Sessio
     await plan.run_async()
     turn = await plan.resume_async(echo="none")
     assert ([each.name for each in turn.tool_calls], turn.answer) == (["search_tools", "math__add"], "3.")
-    assert "add" in [tool.name for tool in session.discovered]
+    assert "add" in [tool.name for tool in session.tools.discovered]
     assert turn.started.recorded == 2
     answered = await session.plan_async("Hello.", model=scripted_model("Hello."))
     assert (await answered.resume_async(echo="none")).answer == "Hello."
@@ -242,9 +242,9 @@ def test_searches_are_run_while_planning_so_that_deferred_tools_can_be_planned(s
 
 
 def test_the_policy_applies_when_a_plan_is_run(session: Session) -> None:
-    session.add_tool(lambda: "gone", name="delete", approval="always")
+    session.tools.add(lambda: "gone", name="delete", approval="always")
     plan = planned(session, calls(call("notebook__delete")))
-    with session.mock({"notebook:delete": "stub"}):
+    with session.tools.mock({"notebook:delete": "stub"}):
         (stubbed,) = plan.run()
     assert (stubbed.result, stubbed.mocked, stubbed.planned) == ("stub", True, True)
     (denied,) = plan.run(0)

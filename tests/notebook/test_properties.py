@@ -122,11 +122,11 @@ def test_looking_at_a_session_that_is_used_touches_no_file(tmp_path: Path) -> No
 def test_what_is_not_known_yet_says_how_to_learn_it() -> None:
     session = Session(STDIO)
     try:
-        for value in (session.tools, session.toolsets, session.tools.of_server("math")):
+        for value in (session.tools, session.tools.sets, session.tools.of_server("math")):
             assert "session.connect()" in value._repr_html_()
             assert "session.connect()" in str(value)
-        assert "session.connect()" in session.manifest._repr_html_()
-        assert str(session.manifest) == ""
+        assert "session.connect()" in session.tools.manifest._repr_html_()
+        assert str(session.tools.manifest) == ""
         assert "session.list_resources()" in str(session.resources)
         assert "session.list_prompts()" in str(session.prompts)
         with pytest.raises(UnknownNameError, match=r"session\.connect\(\)"):
@@ -141,7 +141,7 @@ def test_what_is_not_known_yet_says_how_to_learn_it() -> None:
 def test_once_connected_everything_is_there_without_the_hint() -> None:
     with Session.from_config({}, in_process={"weather": weather()}) as session:
         assert [tool.name for tool in session.tools] == ["forecast", "history"]
-        for value in (session.tools, session.toolsets, session.manifest):
+        for value in (session.tools, session.tools.sets, session.tools.manifest):
             assert "session.connect()" not in value._repr_html_()
         listed = session.list_resources()
         assert (list(listed), session.resources.listed) == (list(session.resources), True)

@@ -338,7 +338,7 @@ def test_whatever_else_is_typed_at_the_prompt_denies_and_tells_the_model_why() -
 
 
 def test_a_script_fills_in_the_form_of_a_server_with_input() -> None:
-    code = "for _ in range(4):\n    print('got', session.call_tool('travel__book').result)"
+    code = "for _ in range(4):\n    print('got', session.tools.call('travel__book').result)"
     done = script(code, "y\nmany\n7\nd\n\n")
     results = ["accept {'value': 7}", "decline None", "cancel None", "cancel None"]
     assert [line for line in done.stdout.replace("got ", "\ngot ").splitlines() if line.startswith("got ")] == [

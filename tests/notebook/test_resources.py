@@ -134,7 +134,7 @@ def test_what_cannot_be_read_says_why(session: Session, what: Any, options: dict
 
 
 def test_a_link_of_a_result_is_followed_on_its_server(session: Session) -> None:
-    call = session.call_tool("docs:link")
+    call = session.tools.call("docs:link")
     (link,) = call.content
     assert (session.read(link)).value == "High tide of Bergen on 1"
     assert 'session.read("docs://tides/Bergen/1", server="docs")' in str(call)
@@ -279,7 +279,7 @@ def test_changes_of_a_resource_are_followed_by_magic() -> None:
         assert (subscription.server, subscription.uri) == ("demo", "demo://log")
         done = threading.Event()
         session.on_change(lambda: done.set() if session.subscriptions[0].updates else None)
-        session.call_tool("demo:touch")
+        session.tools.call("demo:touch")
         assert done.wait(30)
         assert len(end(session, "demo://log")) == 0
         with pytest.raises(UsageError):

@@ -53,17 +53,17 @@ async def test_the_awaited_twin_does_the_same(session: Session) -> None:
     turn = await session.chat_async("What is 17 * 23 + 4?")
     assert "395" in turn.answer
     assert (await session.search_async("convert a time"))[0].tool.name == "convert_time"
-    assert (await session.call_tool_async("math__add", a=1, b=2)).structured == {"result": 3}
+    assert (await session.tools.call_async("math__add", a=1, b=2)).structured == {"result": 3}
 
 
 async def test_blocking_methods_work_inside_a_running_loop(session: Session) -> None:
-    assert session.call_tool("add", a=1, b=2).result == "3"
+    assert session.tools.call("add", a=1, b=2).result == "3"
 
 
 def test_the_selection_holds_from_the_next_turn_on(session: Session) -> None:
-    assert session.manifest.tools == len(session.tools.catalog.by_server["time"])
+    assert session.tools.manifest.tools == len(session.tools.now.catalog.by_server["time"])
     session.selection.servers["time"] = "loaded"
-    assert str(session.manifest) == ""
+    assert str(session.tools.manifest) == ""
     session.selection.tool_set = "numbers"
     model = scripted_model("ok")
     session.chat("x", model=model)
@@ -74,7 +74,7 @@ def test_the_manifest_is_exactly_what_the_model_reads(session: Session) -> None:
     model = scripted_model("ok")
     session.chat("x", model=model)
     search = next(tool for tool in model.client.requests[0].tools if tool["name"] == "search_tools")
-    assert f"<manifest>\n{session.manifest}\n</manifest>" in search["description"]
+    assert f"<manifest>\n{session.tools.manifest}\n</manifest>" in search["description"]
 
 
 def test_discovery_can_be_turned_off_for_one_turn(session: Session) -> None:
@@ -160,7 +160,7 @@ def test_a_server_of_this_process_joins_those_of_the_config() -> None:
         return f"noted {text}"
 
     with Session.from_config({}, in_process={"desk": desk}) as session:
-        assert session.call_tool("desk:note", text="this").result == "noted this"
+        assert session.tools.call("desk:note", text="this").result == "noted this"
         assert session.servers["desk"].state == "ready"
 
 
@@ -271,7 +271,7 @@ def test_a_pinned_tool_that_changed_is_offered_again_when_the_person_accepts_it(
         model = scripted_model(call("shop__turn"), "turned", "blocked", "offered")
         for prompt in ("turn it", "now"):
             session.chat(prompt, model=model)
-        (change,) = session.changed_tools.values()
+        (change,) = session.tools.changed.values()
         assert (change.before.description, change.after.description) == ("Pay.", "Pay twice.")
         session.consent.accept("shop:pay")
         session.chat("and now", model=model)

@@ -111,7 +111,7 @@ def test_quiet_shows_nothing(kernel: Kernel, code: str) -> None:
 def test_a_script_on_a_terminal_writes_a_line_per_server_unless_it_is_quiet(quiet: str, lines: set[str]) -> None:
     import pty
 
-    code = f"from casual_mcp_nb import Session\nwith Session({CONFIG!r}) as s: print(s.call_tool('math:add', a=1, b=2).result)"
+    code = f"from casual_mcp_nb import Session\nwith Session({CONFIG!r}) as s: print(s.tools.call('math:add', a=1, b=2).result)"
     ours, theirs = pty.openpty()
     env = {**os.environ, **lean(), "MCP_QUIET": quiet}
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, timeout=90, check=False, env=env)
@@ -144,7 +144,7 @@ async def test_a_failed_server_is_an_error_when_strict_and_each_reason_is_named(
         with pytest.raises(ConnectError) as caught:
             await ways[how]()
         assert all(word in str(caught.value) for word in ("broken", "gone", "no-such-command-anywhere"))
-        assert session.call_tool("math:add", a=1, b=2).result == "3"
+        assert session.tools.call("math:add", a=1, b=2).result == "3"
 
 
 @pytest.mark.defect("D14")

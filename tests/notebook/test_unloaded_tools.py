@@ -34,7 +34,7 @@ def ask(session: Session, *answers: Any, **options: Any) -> Turn:
 
 
 def names(session: Session) -> list[str]:
-    return [tool.name for tool in session.discovered]
+    return [tool.name for tool in session.tools.discovered]
 
 
 @pytest.mark.parametrize("delivery", ["definitions", "bridge"])
@@ -42,7 +42,7 @@ def test_a_tool_is_unloaded_and_can_be_found_again(session: Session, delivery: A
     session.selection.delivery = delivery
     ask(session, SEARCH, "Found.")
     assert names(session) == ["forecast", "history"]
-    session.unload("weather:forecast")
+    session.tools.unload("weather:forecast")
     assert names(session) == ["history"]
     assert "unloaded" in session.conversation.messages[2].content
     refused = ask(session, call("weather__forecast"), "No.")
@@ -63,42 +63,42 @@ def test_it_stays_so_in_a_file(session: Session) -> None:
 
 def test_what_was_not_loaded_cannot_be_unloaded(session: Session) -> None:
     with pytest.raises(UsageError):
-        session.unload("weather:forecast")
+        session.tools.unload("weather:forecast")
     ask(session, call("search_tools", tool_names=["history"]), "Found.")
     with pytest.raises(UsageError, match="weather:history"):
-        session.unload("forecast")
+        session.tools.unload("forecast")
     with pytest.raises(UnknownNameError):
-        session.unload("weather:nothing")
+        session.tools.unload("weather:nothing")
     assert names(session) == ["history"]
 
 
 @pytest.mark.defect("H9")
 @pytest.mark.parametrize("name", ["weather:forecast", "weather__forecast", "forecast"])
 def test_a_deferred_tool_is_loaded_without_a_search_until_it_is_unloaded(session: Session, name: str) -> None:
-    session.load(name)
-    session.load(name)
+    session.tools.load(name)
+    session.tools.load(name)
     turn = ask(session, call("weather__forecast"), "Sunny.")
     assert turn.tool_calls[0].status == "ok"
     assert "weather__forecast" in [tool["name"] for tool in turn.steps[0].request.tools]
     assert "weather__history" not in [tool["name"] for tool in turn.steps[0].request.tools]
-    session.unload(name)
+    session.tools.unload(name)
     assert ask(session, call("weather__forecast"), "No.").tool_calls[0].status == "error"
     with pytest.raises(UsageError):
-        session.unload(name)
+        session.tools.unload(name)
 
 
 @pytest.mark.defect("H9")
 def test_what_is_excluded_or_does_not_exist_cannot_be_loaded(session: Session) -> None:
     for name in ("weather:nothing", "nothing", "wether:forecast"):
         with pytest.raises(UnknownNameError):
-            session.load(name)
+            session.tools.load(name)
     session.selection.tools_off.add("weather:forecast")
     with pytest.raises(UsageError):
-        session.load("weather:forecast")
+        session.tools.load("weather:forecast")
     session.selection.tools_off.clear()
     session.selection.servers["weather"] = "off"
     with pytest.raises(UsageError):
-        session.load("weather:forecast")
+        session.tools.load("weather:forecast")
     assert session.selection.always_loaded == ()
 
 

@@ -43,21 +43,21 @@ def offered(turn: Turn) -> Mapping[str, Any]:
 @pytest.mark.parametrize("first", ["tool", "context"])
 def test_a_value_of_the_session_is_injected_and_not_in_the_schema(session: Session, first: str) -> None:
     if first == "context":
-        session.context = {"user_id": "ada"}
-    session.add_tool(orders)
-    session.context = {"user_id": "ada"}
+        session.tools.context = {"user_id": "ada"}
+    session.tools.add(orders)
+    session.tools.context = {"user_id": "ada"}
     turn = session.chat("Go", model=scripted_model(call("notebook__orders", limit=2), "done"))
     assert turn.tool_calls[0].result == "2 of ada"
     assert list(offered(turn)["properties"]) == ["limit"]
     assert "required" not in offered(turn)
     assert "user_id" not in json.dumps(session.tools["orders"].input_schema)
-    assert session.call_tool("notebook:orders", limit=1).result == "1 of ada"
+    assert session.tools.call("notebook:orders", limit=1).result == "1 of ada"
 
 
 @pytest.mark.parametrize("value", ["mallory", "ada", None])
 def test_a_model_that_names_it_is_told_and_nothing_runs(session: Session, value: object) -> None:
-    session.add_tool(orders)
-    session.context = {"user_id": "ada"}
+    session.tools.add(orders)
+    session.tools.context = {"user_id": "ada"}
     turn = session.chat("Go", model=scripted_model(call("notebook__orders", user_id=value, limit=2), "done"))
     (made,) = turn.tool_calls
     assert made.status == "error"
@@ -70,13 +70,13 @@ def test_a_marked_parameter_that_a_model_names_is_told_so_too(session: Session) 
     def stock(product: str, db: Annotated[object, "any"], shop: str) -> str:
         return f"{product} of {db} in {shop}"
 
-    session.add_tool(stock, inject={"db": object(), "shop": "x"})
+    session.tools.add(stock, inject={"db": object(), "shop": "x"})
     turn = session.chat("Go", model=scripted_model(call("notebook__stock", product="tea", shop="y"), "done"))
     assert "leave it out" in turn.tool_calls[0].result
 
 
 def test_a_value_of_one_turn_counts_for_that_turn(session: Session) -> None:
-    session.add_tool(orders)
+    session.tools.add(orders)
     with_it = session.chat("Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"})
     assert list(session.tools["orders"].input_schema["properties"]) == ["user_id", "limit"]
     without = session.chat("Go", model=scripted_model(call("notebook__orders", user_id="bob"), "done"))
@@ -84,21 +84,21 @@ def test_a_value_of_one_turn_counts_for_that_turn(session: Session) -> None:
     assert [list(offered(turn)["properties"]) for turn in (with_it, without)] == [["limit"], ["user_id", "limit"]]
     assert not [notice for turn in (with_it, without) for notice in turn.notices if "changed" in notice.text]
     assert list(session.tools["orders"].input_schema["properties"]) == ["user_id", "limit"]
-    session.context = {"user_id": "eve"}
+    session.tools.context = {"user_id": "eve"}
     turn = session.chat("Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"})
     assert turn.tool_calls[0].result == "5 of ada"
 
 
 def test_a_new_conversation_gives_the_parameter_back_to_the_model(session: Session) -> None:
-    session.add_tool(orders)
-    session.context = {"user_id": "ada"}
+    session.tools.add(orders)
+    session.tools.context = {"user_id": "ada"}
     assert "required" not in session.tools["orders"].input_schema
     session.new_conversation()
     assert session.tools["orders"].input_schema["required"] == ["user_id"]
 
 
 def test_a_plan_is_run_with_the_context_that_it_was_made_with(session: Session) -> None:
-    session.add_tool(orders)
+    session.tools.add(orders)
     plan = session.plan("Go", model=scripted_model(call("notebook__orders", limit=3)), context={"user_id": "ada"})
     assert plan[0].problems == ()
     assert [each.result for each in plan.run()] == ["3 of ada"]
@@ -110,11 +110,11 @@ def test_a_parameter_that_no_model_can_fill_may_be_named_as_a_value(session: Ses
         return int(db.execute(f"select count(*) from {table}").fetchone()[0])
 
     with pytest.raises(UsageError, match="db"):
-        session.add_tool(count)
+        session.tools.add(count)
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     connection.execute("create table pens (name text)")
-    session.context = {"db": connection}
-    session.add_tool(count)
+    session.tools.context = {"db": connection}
+    session.tools.add(count)
     turn = session.chat("Go", model=scripted_model(call("notebook__count", table="pens"), "done"))
     assert turn.tool_calls[0].result == "0"
     connection.close()
@@ -124,10 +124,10 @@ def test_the_name_of_the_parameter_counts_and_not_what_a_model_calls_it(session:
     def greet(user_id: Annotated[str, Field(alias="who")], user: str = "x") -> str:
         return f"{user_id} {user}"
 
-    session.add_tool(greet)
-    session.context = {"user_id": "ada", "who": "no"}
+    session.tools.add(greet)
+    session.tools.context = {"user_id": "ada", "who": "no"}
     assert list(session.tools["greet"].input_schema["properties"]) == ["user"]
-    assert session.call_tool("notebook:greet", user="b").result == "ada b"
+    assert session.tools.call("notebook:greet", user="b").result == "ada b"
 
 
 async def test_a_chat_without_a_session_injects_them_too() -> None:

@@ -40,7 +40,7 @@ def added(session: Session) -> Any:
     ],
 )
 def test_a_stub_answers_and_nobody_is_asked(session: Session, stubs: dict[str, Any], result: str) -> None:
-    with session.mock(stubs):
+    with session.tools.mock(stubs):
         made = added(session)
     assert (made.status, made.result, made.mocked) == ("ok", result, True)
 
@@ -49,38 +49,38 @@ def test_a_stub_that_raises_is_an_error_of_its_call(session: Session) -> None:
     def fails(a: float, b: float) -> None:
         raise OSError("the line is busy")
 
-    with session.mock({"math:add": fails}):
+    with session.tools.mock({"math:add": fails}):
         made = added(session)
     assert (made.status, made.mocked) == ("error", True)
     assert "OSError: the line is busy" in made.result
 
 
 def test_a_value_that_fits_the_output_schema_is_made_up(session: Session) -> None:
-    with session.mock({"math:add": ...}):
+    with session.tools.mock({"math:add": ...}):
         made = added(session)
     assert isinstance(made.structured, dict)
     assert made.structured.keys() == set(session.tools["math:add"].output_schema["required"])  # type: ignore[index]
 
 
 def test_a_tool_without_an_output_schema_has_a_stub_that_is_a_text(session: Session) -> None:
-    session.add_tool(lambda: 1, name="free")
-    with session.mock({"*": ...}):
+    session.tools.add(lambda: 1, name="free")
+    with session.tools.mock({"*": ...}):
         (made,) = session.chat("Go", model=scripted_model(call("notebook__free"), "Done."), echo="none").tool_calls
     assert (made.result, made.mocked) == ("example", True)
 
 
 def test_the_later_mock_counts_until_it_is_stopped(session: Session) -> None:
-    first = session.mock({"math:add": "first"})
-    with session.mock({"math:add": "second"}):
+    first = session.tools.mock({"math:add": "first"})
+    with session.tools.mock({"math:add": "second"}):
         assert added(session).result == "second"
     assert added(session).result == "first"
     first.stop()
     first.stop()
-    assert session.call_tool("math:add", a=1, b=2).structured == {"result": 3}
+    assert session.tools.call("math:add", a=1, b=2).structured == {"result": 3}
 
 
 def test_a_mocked_call_is_marked_in_each_form_and_in_a_saved_conversation(session: Session, tmp_path: Any) -> None:
-    with session.mock({"math:add": 40}):
+    with session.tools.mock({"math:add": 40}):
         added(session)
     turn = session.turns[-1]
     assert all("mock" in text for text in (*turn._repr_mimebundle_().values(), transcript_html(turn), str(turn.tool_calls[0])))
@@ -94,7 +94,7 @@ def ask(session: Session, **options: Any) -> Any:
 
 @pytest.mark.defect("H9")
 def test_a_stub_of_one_chat_call_overrides_the_sessions_stubs_in_that_turn(session: Session) -> None:
-    with session.mock({"math:add": "of the session", "math:subtract": "other"}):
+    with session.tools.mock({"math:add": "of the session", "math:subtract": "other"}):
         (made,) = ask(session, mock={"math:add": lambda a, b: a * 10 + b}).tool_calls
         assert (made.status, made.result, made.mocked) == ("ok", "12", True)
         assert ask(session).tool_calls[0].result == "of the session"
@@ -154,7 +154,7 @@ def test_a_mocked_turn_replays_from_a_cassette_and_is_marked_there(tmp_path: Any
 @pytest.mark.parametrize("name", ["math:ad", "maths:*", "nothing"])
 def test_an_unknown_name_is_refused(session: Session, name: str) -> None:
     with pytest.raises(UnknownNameError):
-        session.mock({name: 1})
+        session.tools.mock({name: 1})
 
 
 @pytest.mark.parametrize(

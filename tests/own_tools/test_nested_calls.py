@@ -42,7 +42,7 @@ async def twice_async(number: float, context: ToolContext) -> float:
 
 
 def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(session: Session, tmp_path: Any) -> None:
-    session.add_tool(twice)
+    session.tools.add(twice)
     turn = session.chat("Double 2", model=asks("notebook__twice", number=2), echo="none")
     (outer,) = turn.tool_calls
     (inner,) = outer.nested
@@ -57,7 +57,7 @@ def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(se
 
 
 async def test_an_async_function_awaits_its_calls_and_one_that_would_block_is_told(session: Session) -> None:
-    session.add_tool(twice_async)
+    session.tools.add(twice_async)
 
     @session.tool
     async def blocks(context: ToolContext) -> None:
@@ -91,7 +91,7 @@ def test_functions_that_call_each_other_share_the_thread_that_waits(session: Ses
     assert threads[:2] == [threading.current_thread()] * 2
     # Its thread is busy with the loop of the async function.
     assert threads[2] is not threading.current_thread()
-    assert session.call_tool("outer").result == "inin"
+    assert session.tools.call("outer").result == "inin"
 
 
 async def test_while_a_caller_awaits_nested_functions_run_on_workers_and_on_its_loop(session: Session) -> None:
@@ -130,11 +130,11 @@ def test_calls_are_nested_only_so_deep(session: Session) -> None:
     assert len(list(with_nested(turn.tool_calls))) == 1 + MAX_DEPTH
     assert turn.tool_calls[0].status == "error"
     with pytest.raises(ToolCallError):
-        session.call_tool("endless")
+        session.tools.call("endless")
 
 
 def test_a_nested_call_is_approved_or_denied_like_any_other(session: Session) -> None:
-    session.add_tool(lambda: "paid", name="pay", approval="always")
+    session.tools.add(lambda: "paid", name="pay", approval="always")
     refused = []
 
     @session.tool
@@ -154,8 +154,8 @@ def test_a_nested_call_is_approved_or_denied_like_any_other(session: Session) ->
 
 
 def test_stubs_answer_nested_calls_too(session: Session) -> None:
-    session.add_tool(twice)
-    with session.mock({"math:*": lambda a, b: {"result": 100.0}}):
+    session.tools.add(twice)
+    with session.tools.mock({"math:*": lambda a, b: {"result": 100.0}}):
         turn = session.chat("Double 2", model=asks("notebook__twice", number=2), echo="none")
     (outer,) = turn.tool_calls
     assert (outer.result, outer.mocked, outer.nested[0].mocked) == ("100.0", False, True)
@@ -223,19 +223,19 @@ def user_of(user: Annotated[str, Inject("user_id")], context: ToolContext) -> st
 
 
 def test_the_conversation_context_fills_marked_parameters_and_is_never_recorded(session: Session, tmp_path: Any) -> None:
-    session.add_tool(user_of)
-    session.context = {"user_id": "ada", "token": "s3cret-value"}
+    session.tools.add(user_of)
+    session.tools.context = {"user_id": "ada", "token": "s3cret-value"}
 
     def ask(**options: Any) -> Any:
         return session.chat("Who?", model=asks("notebook__user_of"), echo="none", **options).tool_calls[0]
 
     assert ask().result == "ada ['token', 'user_id']"
     assert ask(context={"user_id": "eve"}).result.startswith("eve")
-    assert session.call_tool("user_of").result.startswith("ada")
+    assert session.tools.call("user_of").result.startswith("ada")
     for name in ("chat.json", "chat.html"):
         assert "s3cret-value" not in session.export(tmp_path / name).read_text(encoding="utf-8")
     session.new_conversation()
-    assert session.context == {}
+    assert session.tools.context == {}
     missing = ask()
     assert missing.status == "error"
     assert "user_id" in missing.result

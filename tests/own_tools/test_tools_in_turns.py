@@ -112,7 +112,7 @@ def test_an_async_tool_runs_in_a_script_that_blocks(session: Session) -> None:
         await asyncio.sleep(0)
         return "here"
 
-    assert session.call_tool("notebook:late").result == "here"
+    assert session.tools.call("notebook:late").result == "here"
 
 
 def test_a_cell_that_runs_again_replaces_its_tool_without_a_notice(session: Session) -> None:
@@ -122,11 +122,11 @@ def test_a_cell_that_runs_again_replaces_its_tool_without_a_notice(session: Sess
             return by
 
         destructive = ToolAnnotations(destructive=size == 2)
-        session.add_tool(grow, description=f"Grow by {size}.", annotations=destructive, approval="never")
+        session.tools.add(grow, description=f"Grow by {size}.", annotations=destructive, approval="never")
         turn = session.chat("Grow", model=asks(calls(call("notebook__grow"))))
     assert [tool.name for tool in session.tools.of_server("notebook")] == ["grow"]
     assert turn.tool_calls[0].result == "2"
-    assert not session.changed_tools
+    assert not session.tools.changed
     assert not [event for event in turn.trace.of(Notice) if "changed" in event.text]
 
 
@@ -135,11 +135,11 @@ def test_a_destructive_function_is_denied_in_a_script_without_a_policy(session: 
     def wipe() -> str:
         return "wiped"
 
-    session.add_tool(wipe, annotations=ToolAnnotations(destructive=True))
+    session.tools.add(wipe, annotations=ToolAnnotations(destructive=True))
     (denied,) = session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls
     assert denied.status == "denied"
     assert 'approval="never"' in denied.result
-    session.add_tool(wipe, annotations=ToolAnnotations(destructive=True), approval="never")
+    session.tools.add(wipe, annotations=ToolAnnotations(destructive=True), approval="never")
     assert session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls[0].result == "wiped"
 
 
@@ -192,7 +192,7 @@ def test_wrong_arguments_are_an_error_for_the_model(session: Session) -> None:
 
 def test_payloads_stay_here_and_out_of_what_is_saved(session: Session, tmp_path: Any) -> None:
     payload = object()
-    session.add_tool(lambda: ToolOutput("short", payload), name="compute")
+    session.tools.add(lambda: ToolOutput("short", payload), name="compute")
     turn = session.chat("Go", model=asks(calls(call("notebook__compute"))))
     assert turn.payloads == [payload]
     session.export(tmp_path / "chat.json")
@@ -204,9 +204,9 @@ def test_payloads_stay_here_and_out_of_what_is_saved(session: Session, tmp_path:
 def test_payloads_are_shown_here_and_only_named_in_files(session: Session, tmp_path: Any) -> None:
     table = pandas.DataFrame({"city": ["<i>Oslo</i>"] * 1_200, "price": range(1_200)})
     figure = Figure()
-    session.add_tool(lambda: ToolOutput("many", table), name="orders")
-    session.add_tool(lambda: ToolOutput("drawn", figure), name="plot")
-    session.add_tool(lambda: ToolOutput("done", Opaque()), name="other")
+    session.tools.add(lambda: ToolOutput("many", table), name="orders")
+    session.tools.add(lambda: ToolOutput("drawn", figure), name="plot")
+    session.tools.add(lambda: ToolOutput("done", Opaque()), name="other")
     names = ("orders", "plot", "other")
     turn = session.chat("Go", model=asks(calls(*(call(f"notebook__{name}") for name in names))))
     html = turn._repr_html_()
@@ -217,7 +217,7 @@ def test_payloads_are_shown_here_and_only_named_in_files(session: Session, tmp_p
     assert "<i>Oslo" not in html
     assert "&lt;opaque&gt;" in html
     assert "Oslo" in turn._repr_markdown_()
-    direct = session.call_tool("notebook:orders")
+    direct = session.tools.call("notebook:orders")
     assert "Oslo" in direct._repr_html_()
     for name in ("chat.html", "chat.md", "chat.json"):
         text = session.export(tmp_path / name).read_text()
@@ -244,7 +244,7 @@ def test_progress_and_log_of_a_function_are_those_of_a_server(session: Session) 
 
 
 def test_the_policy_of_a_tool_decides_who_is_asked(session: Session) -> None:
-    session.add_tool(lambda: "paid", name="pay", approval="always")
+    session.tools.add(lambda: "paid", name="pay", approval="always")
     future = session.submit("Pay", model=asks(calls(call("notebook__pay"))))
     question: Any = session.questions.wait()
     question.deny()
@@ -252,14 +252,14 @@ def test_the_policy_of_a_tool_decides_who_is_asked(session: Session) -> None:
 
 
 def test_tools_of_the_notebook_are_deferred_found_and_removed(session: Session) -> None:
-    session.add_tool(lambda: "sunny", name="forecast", description="Tell the weather of tomorrow.")
+    session.tools.add(lambda: "sunny", name="forecast", description="Tell the weather of tomorrow.")
     session.selection.discovery = True
     session.selection.servers["notebook"] = "deferred"
     assert session.search("weather tomorrow")[0].tool.name == "forecast"
-    session.remove_tool("forecast")
+    session.tools.remove("forecast")
     assert len(session.tools) == 0
     with pytest.raises(UnknownNameError):
-        session.remove_tool("forecast")
+        session.tools.remove("forecast")
 
 
 def test_an_object_with_the_four_names_is_a_tool(session: Session) -> None:
@@ -271,7 +271,7 @@ def test_an_object_with_the_four_names_is_a_tool(session: Session) -> None:
         async def execute(self, arguments: Any) -> str:
             return str(arguments["text"])
 
-    session.add_tool(Echo)
-    assert session.call_tool("notebook:echo", text="hi").result == "hi"
+    session.tools.add(Echo)
+    assert session.tools.call("notebook:echo", text="hi").result == "hi"
     with pytest.raises(UsageError):
-        session.add_tool(Echo, inject={"a": 1})
+        session.tools.add(Echo, inject={"a": 1})

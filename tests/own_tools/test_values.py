@@ -105,7 +105,7 @@ def model_that_calls(*names: str) -> Any:
 def test_the_value_is_the_object_that_was_returned(session: Session, way: Callable[[Any], Callable[[], Any]]) -> None:
     seen: dict[str, Any] = {}
     for number, value in enumerate(RETURNED.values()):
-        session.add_tool(way(value), name=f"give_{number}")
+        session.tools.add(way(value), name=f"give_{number}")
 
     @session.tool
     def give_all(context: ToolContext) -> None:
@@ -114,7 +114,7 @@ def test_the_value_is_the_object_that_was_returned(session: Session, way: Callab
 
     names = [f"give_{number}" for number in range(len(RETURNED))]
     turn = session.chat("Give me everything.", model=model_that_calls(*names, "give_all"))
-    direct = [session.call_tool(f"notebook:{name}").value for name in names]
+    direct = [session.tools.call(f"notebook:{name}").value for name in names]
     for number, (name, value) in enumerate(RETURNED.items()):
         made = turn.tool_calls[number]
         assert made.status == "ok", name
@@ -128,11 +128,11 @@ def test_the_value_is_the_object_that_was_returned(session: Session, way: Callab
 @pytest.mark.defect("J1")
 def test_of_an_output_the_value_is_its_payload_or_else_its_content(session: Session) -> None:
     point = Point(2)
-    session.add_tool(lambda: ToolOutput("short", point), name="with_payload")
-    session.add_tool(lambda: ToolOutput([1]), name="without_payload")
-    assert session.call_tool("notebook:with_payload").value is point
-    assert session.call_tool("notebook:without_payload").value == [1]
-    with session.mock({"notebook:with_payload": awaited(point), "notebook:without_payload": 8}):
+    session.tools.add(lambda: ToolOutput("short", point), name="with_payload")
+    session.tools.add(lambda: ToolOutput([1]), name="without_payload")
+    assert session.tools.call("notebook:with_payload").value is point
+    assert session.tools.call("notebook:without_payload").value == [1]
+    with session.tools.mock({"notebook:with_payload": awaited(point), "notebook:without_payload": 8}):
         turn = session.chat("Both.", model=model_that_calls("with_payload", "without_payload"))
     assert [each.value for each in turn.tool_calls] == [point, 8]
 
@@ -148,7 +148,7 @@ def test_no_file_gets_what_was_returned(session: Session, tmp_path: Any) -> None
         def __getstate__(self) -> Any:
             raise AssertionError(marker)
 
-    session.add_tool(Secretive, name="secretive")
+    session.tools.add(Secretive, name="secretive")
     session.chat("Give it.", model=model_that_calls("secretive"))
     session.export(tmp_path / "chat.html")
     assert session.turns[-1].tool_calls[0].value.__class__ is Secretive
@@ -175,7 +175,7 @@ def test_generators_are_read_to_their_end(session: Session, is_async: bool) -> N
     function = async_numbers if is_async else numbers
     functions = (function, partial(function), lambda: function(), makes_one, lambda: map(abs, (-1, -2)))
     for number, each in enumerate(functions):
-        session.add_tool(each, name=f"numbers_{number}")
+        session.tools.add(each, name=f"numbers_{number}")
     names = [f"numbers_{number}" for number in range(len(functions))]
     turn = session.chat("Count.", model=model_that_calls(*names))
     assert [(each.status, each.value) for each in turn.tool_calls] == [("ok", [1, 2])] * len(functions)
@@ -194,9 +194,9 @@ def test_a_generator_without_an_end_fails_its_call(session: Session) -> None:
         finally:
             closed.append(True)
 
-    session.add_tool(endless)
+    session.tools.add(endless)
     with pytest.raises(ToolCallError, match=f"{MAX_YIELDED:,}"):
-        session.call_tool("notebook:endless")
+        session.tools.call("notebook:endless")
     assert closed == [True]
 
 
@@ -214,9 +214,9 @@ def test_an_error_without_words_fails_its_call_only(session: Session, where: str
     async def fail_async() -> None:
         raise MuteError
 
-    session.add_tool(fail_async if where == "async function" else fail, name="fail")
-    session.add_tool(plainly(1), name="fine")
-    with session.mock({"notebook:fail": fail} if where == "mock" else {}):
+    session.tools.add(fail_async if where == "async function" else fail, name="fail")
+    session.tools.add(plainly(1), name="fine")
+    with session.tools.mock({"notebook:fail": fail} if where == "mock" else {}):
         turn = session.chat("Both.", model=model_that_calls("fail", "fine"))
     assert turn.status == "done"
     assert [each.status for each in turn.tool_calls] == ["error", "ok"]
@@ -265,9 +265,9 @@ def test_axes_give_their_figure(axes: Any) -> None:
 
 @pytest.mark.defect("J3")
 def test_a_class_takes_the_parameters_of_its_constructor(session: Session) -> None:
-    spec = session.add_tool(Point)
+    spec = session.tools.add(Point)
     assert spec.input_schema["required"] == ["x"]
-    assert session.call_tool("notebook:Point", x="3").value == Point(3)
+    assert session.tools.call("notebook:Point", x="3").value == Point(3)
 
     class Plain:
         """Make one."""
@@ -280,15 +280,15 @@ def test_a_class_takes_the_parameters_of_its_constructor(session: Session) -> No
             """
             self.days = days
 
-    spec = session.add_tool(Plain)
+    spec = session.tools.add(Plain)
     assert spec.input_schema["properties"]["city"] == {"type": "string", "description": "Where."}
-    assert session.call_tool("notebook:Plain", city="Oslo").value.days == 1
+    assert session.tools.call("notebook:Plain", city="Oslo").value.days == 1
 
     class Called:
         def __call__(self, n: int) -> int:
             return n + 1
 
-    session.add_tool(Called, name="called")
-    assert session.call_tool("notebook:called", n=1).value == 2
+    session.tools.add(Called, name="called")
+    assert session.tools.call("notebook:called", n=1).value == 2
     with pytest.raises(UsageError):
-        session.add_tool(Point(1))
+        session.tools.add(Point(1))

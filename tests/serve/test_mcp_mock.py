@@ -61,7 +61,7 @@ def cassette(tmp_path: Path) -> Path:
     path = tmp_path / "shop.json"
     server, sold = shop()
     with Session({}, in_process={"shop": server}, quiet=True) as session, session.cassettes.use(path, "all"):
-        session.call_tool("shop:sell", item="lamp", pieces=2)
+        session.tools.call("shop:sell", item="lamp", pieces=2)
         session.list_resources()
         session.list_prompts()
         session.read("shop://opening-hours")

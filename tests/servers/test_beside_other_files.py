@@ -25,7 +25,7 @@ def test_a_session_starts_a_bundled_server_without_those_files_or_a_python_path(
 ) -> None:
     servers = {"shell": {"bundled": "shell", "transport": "stdio", "init_timeout": 60}}
     with Session({"mcpServers": servers}) as session:
-        assert "PYTHONPATH" not in session.call_tool("shell:run_command", command="env").result
+        assert "PYTHONPATH" not in session.tools.call("shell:run_command", command="env").result
 
 
 @pytest.mark.defect("A11")

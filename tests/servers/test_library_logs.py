@@ -32,7 +32,7 @@ import json, sys
 {before}
 from casual_mcp_nb import Session
 with Session.from_config(json.load(sys.stdin)) as session:
-    assert session.call_tool("raw__go").result == "done"
+    assert session.tools.call("raw__go").result == "done"
 """
 TOOL_CHAT = """
 import asyncio, json, sys
@@ -96,7 +96,7 @@ from casual_mcp_nb import Session
 secret = sys.stdin.read()
 config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "env": {"A_TOKEN": secret}}}}
 with Session.from_config(config) as session:
-    session.call_tool("math__add", a=1, b=2)
+    session.tools.call("math__add", a=1, b=2)
     for name in ["google.auth", *logging.root.manager.loggerDict]:
         root = name.partition(".")[0]
         if (root not in OTHERS or name == "google.auth") and root not in sys.stdlib_module_names:

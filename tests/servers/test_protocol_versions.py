@@ -228,7 +228,7 @@ def test_a_servers_extensions_and_version_are_on_its_card_and_in_doctor() -> Non
         assert "io.modelcontextprotocol/ui" in text
         assert NEWER in text
         assert NEWER in next(finding.found for finding in session.servers.doctor() if finding.name == "asking")
-        session.call_tool("asking:ask")
+        session.tools.call("asking:ask")
         note = session.servers["asking"].notes[0]
         assert note.split()[0] in repr(session.servers["asking"])
         assert note in [finding.found for finding in session.servers.doctor() if finding.name == "asking"]

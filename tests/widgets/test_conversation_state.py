@@ -398,7 +398,7 @@ def test_servers_are_connected_when_a_person_sees_the_panel() -> None:
 def test_the_calls_of_the_session_are_counted_and_listed_the_newest_first(told: Told) -> None:
     state = ConversationState(told.session)
     assert (state.snapshot()["calls"], state.audit()) == (0, [])
-    told.session.call_tool("math:add", a=1, b=2)
+    told.session.tools.call("math:add", a=1, b=2)
     told.session.chat("x", model=scripted_model(call(EVIL), "ok"))
     assert state.snapshot()["calls"] == 2
     unknown, made = state.audit()

@@ -50,7 +50,7 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
         calls={"say": {"stderr": "a-secret-of-it\nsaid\n", "result": text_result("ok")}},
     )
     session.servers.add("raw", config)
-    session.call_tool("raw:say")
+    session.tools.call("raw:say")
     do(state, "reconnect", server="raw")
     log = do(state, "server_log", server="raw")
     assert log["dropped"] == 0
@@ -70,7 +70,7 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
 
 def test_calls_are_listed_by_tool_and_shown_again(session: Session, state: SelectionState, do: Do) -> None:
     made = do(state, "try_tool", name="math__add", filled={"a": "1", "b": "2"})
-    session.call_tool("shop:stock", kind="tea")
+    session.tools.call("shop:stock", kind="tea")
     assert state.snapshot()["calls"] == {"math__add": 1, "shop__stock": 1}
     (row,) = do(state, "calls", name="math__add")
     assert (row["id"], row["tool"], row["status"]) == (made["id"], "math__add", "ok")
@@ -85,7 +85,7 @@ def test_the_values_of_a_form_are_copied_as_python_that_makes_the_same_call(
     session: Session, state: SelectionState, do: Do
 ) -> None:
     code = do(state, "code_of", name="shop__stock", filled={"kind": '"tea"', "most": "3", "filters": '{"old": 1}'})
-    assert code == 'session.call_tool("shop:stock", kind="tea", most=3, filters={"old": 1})'
+    assert code == 'session.tools.call("shop:stock", kind="tea", most=3, filters={"old": 1})'
     call = eval(code, {"session": session})
     assert call.structured == {"kind": "tea", "most": 3, "filters": {"old": 1}}
     with pytest.raises(UsageError):
@@ -98,4 +98,4 @@ def test_the_budget_has_whole_turns(session: Session, state: SelectionState, do:
     for kind in ("now", "before", "undeferred"):
         assert budget[kind]["first_request"] >= budget[kind]["total"]
         assert budget[kind]["first_request"] < budget[kind]["turn"] < budget[kind]["ten_turns"]
-    assert budget["now"]["turn"] == session.budget.now.turn
+    assert budget["now"]["turn"] == session.tools.budget.now.turn

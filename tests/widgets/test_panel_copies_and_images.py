@@ -51,7 +51,7 @@ def test_of_a_call_its_arguments_its_result_and_its_python_are_copied(told: Told
     assert told.do("copy", turn=turn, what="result", call=add.id) == add.result
     code = told.do("copy", turn=turn, what="call_python", call=add.id)
     assert eval(code, {"session": told.session}).result == add.result
-    assert told.do("copy", turn=turn, what="call_python", call=missing.id).startswith('session.call_tool("units__no"')
+    assert told.do("copy", turn=turn, what="call_python", call=missing.id).startswith('session.tools.call("units__no"')
     with pytest.raises(UsageError, match="no such call"):
         told.do("copy", turn=turn, what="result", call="another")
     with pytest.raises(UsageError, match="Invalid arguments"):

@@ -71,9 +71,9 @@ def test_hostile_texts_are_shown_as_marks(state: SelectionState) -> None:
 def test_the_manifest_is_exactly_what_the_model_reads(session: Session, state: SelectionState, do: Do) -> None:
     do(state, "set_mode", server="shop", mode="deferred")
     shown = state.snapshot()["manifest"]
-    assert shown["text"] == str(session.manifest)
-    assert shown["tokens"] == session.manifest.tokens
-    assert shown["tools"] == session.manifest.tools
+    assert shown["text"] == str(session.tools.manifest)
+    assert shown["tokens"] == session.tools.manifest.tokens
+    assert shown["tools"] == session.tools.manifest.tools
 
 
 @pytest.mark.parametrize(
@@ -241,17 +241,17 @@ def test_a_config_without_a_file_says_what_to_do_instead(do: Do) -> None:
         with pytest.raises(UsageError, match="Start the session from a file"):
             session.engine.run(state.call("save_tool_set", {"name": "all", "servers": {"shop": True}}))
         with pytest.raises(UsageError, match=r"session\.selection\.tool_set"):
-            session.save_tool_set("all", {"servers": {"shop": True}})
+            session.tools.save_set("all", {"servers": {"shop": True}})
 
 
 def test_saving_from_code_shows_in_a_widget(session: Session, state: SelectionState, config_file: Path) -> None:
     told = Event()
     state.watch(told.set)
-    assert session.save_tool_set("few", {"servers": {"math": ["add"]}}) == config_file
+    assert session.tools.save_set("few", {"servers": {"math": ["add"]}}) == config_file
     assert told.is_set()
-    assert "few" in session.toolsets
+    assert "few" in session.tools.sets
     with pytest.raises(UsageError, match="overwrite=True"):
-        session.save_tool_set("few", {"servers": {"math": True}})
+        session.tools.save_set("few", {"servers": {"math": True}})
 
 
 def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Session, state: SelectionState) -> None:
@@ -407,7 +407,7 @@ def test_a_saved_toolset_may_name_in_process_servers_but_no_unknown_ones(
     assert session.config.path is not None
     assert "shop" in load_config(session.config.path).tool_sets["all"].servers
     with pytest.raises(ToolSetError, match="Did you mean 'math'"):
-        session.save_tool_set("misspelt", {"servers": {"maths": True}})
+        session.tools.save_set("misspelt", {"servers": {"maths": True}})
 
 
 async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it_is(asks_first: Path, tmp_path: Path) -> None:

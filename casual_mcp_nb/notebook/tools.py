@@ -1,0 +1,331 @@
+"""The tools of a session: what is known of them, and what calls, adds, loads and groups them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack, overload
+
+from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.displayable import Namespace
+from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.conversation.answers import unloaded
+from casual_mcp_nb.conversation.audit import DirectCalls
+from casual_mcp_nb.conversation.event import SYNTHETIC, TextEdited
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.discovery.synthetic import SyntheticTool
+from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner
+from casual_mcp_nb.notebook.saving import save
+from casual_mcp_nb.notebook.status import manifest_of, tools_of
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.own_tools.fields import ToolFields
+from casual_mcp_nb.own_tools.toolbox import Mock
+
+
+class SessionTools(Namespace, Sequence[ToolSpec]):
+    """The tools of a session, by number or by any name that the catalog resolves: `session.tools`.
+
+    Args:
+        chat: Has the tools.
+        config: Where toolsets are saved.
+        engine: The thread of the engine.
+        observers: Told of changes.
+        tools: Connects servers, and calls their tools.
+        runner: The conversation, which has loaded some.
+        run_function: Runs functions of the notebook.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        observers: Observers,
+        tools: ToolService,
+        runner: ConversationRunner,
+        run_function: NotebookRunner,
+    ) -> None:
+        self.engine = engine
+        self._chat = chat
+        self._config = config
+        self._observers = observers
+        self._tools = tools
+        self._runner = runner
+        self._run_function = run_function
+        self._complete = True
+
+    @property
+    def now(self) -> Tools:
+        """The tools that are known now, with the mode of each. Does not connect: `session.connect()` does."""
+        return tools_of(self._tools.current_view(), self._tools.waiting)
+
+    @overload
+    def __getitem__(self, key: int | str) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, key: int | str | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        return self.now[key]
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self.now)
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+    def of_server(self, name: str) -> Tools:
+        """Select the tools of one server."""
+        return self.now.of_server(name)
+
+    @blocking
+    async def call(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call a tool yourself. Selection and approval policy do not apply: the model is not involved.
+
+        Args:
+            name: Any name that the catalog resolves, such as `math__add` or `math:add`.
+            arguments: The tool's arguments.
+
+        Returns:
+            The call with its result; its status is `error` where the tool itself reports one.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            ServerError: The server failed.
+        """
+        return (await self._tools.run_shown(self._tools.call(name, arguments))).call
+
+    call_async = awaited(call)
+
+    @property
+    def calls(self) -> DirectCalls:
+        """The last calls that you made yourself, here or in the explorer, the newest first."""
+        return self._tools.calls.list()
+
+    @spelled_out(ToolFields)
+    def add(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
+
+        The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
+        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread; an async one runs
+        on the caller's own loop. What it raises reaches the model as text.
+
+        Args:
+            target: The function, method or object; of a class, an object is made.
+            options: As of `ToolFields`.
+
+        Returns:
+            What a model reads of it.
+
+        Raises:
+            UsageError: It cannot be a tool; the message says why.
+        """
+        self._run_function.note_home()
+        self._tools.check_open()
+        spec = self._chat.add_tool(target, **options)
+        self._tools.tools_changed()
+        return spec
+
+    def remove(self, name: str) -> None:
+        """Remove a tool that `session.tool` or `add` added.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self._chat.remove_tool(name)
+        self._tools.tools_changed()
+
+    def add_synthetic(self, tool: SyntheticTool) -> None:
+        """Offer a tool that no server runs, with a definition that you write; it can load deferred tools.
+
+        It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
+        `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
+        work. A tool of the same name is replaced. What it raises is an error of its call, and you see where.
+
+        Args:
+            tool: The tool.
+
+        Raises:
+            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
+        """
+        self._tools.check_open()
+        self._chat.add_synthetic_tool(tool)
+        self._observers.changes.notify()
+
+    def remove_synthetic(self, name: str) -> None:
+        """Remove a tool that `add_synthetic` added.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self._chat.remove_synthetic_tool(name)
+        self._observers.changes.notify()
+
+    def mock(self, stubs: Mapping[str, Any]) -> Mock:
+        """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.
+
+        Nothing is called, so nobody has to approve. Your own calls (`call`) still reach the tool.
+
+        Args:
+            stubs: By tool (`server:tool`, or another name of it), by `server:*`, or by `*` for all: a fixed result, a function
+                that gets the arguments by name, or `...` for a value that fits the tool's output schema.
+
+        Returns:
+            The mock: a context manager, or call its `stop`. Of two mocks for a tool the later one counts.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        self._tools.check_open()
+        self._chat.names.check_stubs(stubs)
+        return self._chat.mocks.add(stubs)
+
+    @property
+    def context(self) -> Mapping[str, Any]:
+        """Values for the parameters of your functions that have their names, or are marked with `Inject`, for all turns.
+
+        No model and no record gets them. Those given to `chat` come on top; `new_conversation` clears them.
+        """
+        return self._chat.context
+
+    @context.setter
+    def context(self, values: Mapping[str, Any] | None) -> None:
+        self._tools.use_context(TurnOptions(context=values).given.get("context") or {})
+
+    def load(self, name: str) -> None:
+        """Load a deferred tool from the next turn on, as if the model had found it; `unload` ends that.
+
+        Its server stays deferred. The tool is an entry of `selection.always_loaded`, so another conversation has it too.
+
+        Args:
+            name: The tool, in any form, such as `server:tool`.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            UsageError: The toolset or the selection excludes it.
+        """
+        self._runner.check_open()
+        chat, selection = self._chat, self._chat.selection
+        tool = chat.catalog.get(name)
+        if tool is None and ":" in name:
+            # A server that has not listed its tools may have it.
+            chat.names.check_tool(name)
+        elif tool is None:
+            tool = chat.catalog.resolve(name)
+        if tool is not None:
+            tool_set = resolve_tool_set(selection.tool_set, chat.tool_sets)
+            off = {chat.catalog.get(each) for each in selection.tools_off}
+            if tool in off or selection.servers.get(tool.server) == "off" or not filter_tools([tool], tool_set):
+                raise UsageError(
+                    f"Tool {shown(str(tool.tool_name))} is excluded, so it cannot be loaded.",
+                    hint="Include it first: see session.selection.tool_set, servers and tools_off.",
+                )
+        entry = str(tool.tool_name) if tool is not None else name
+        if entry not in selection.always_loaded:
+            selection.always_loaded = (*selection.always_loaded, entry)
+
+    def unload(self, name: str) -> None:
+        """Unload a deferred tool that this conversation, or `load`, has loaded; the model can find it again.
+
+        The results that loaded it are edited: the model reads there that you unloaded it.
+
+        Args:
+            name: The tool, in any form, such as `server:tool`.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            UsageError: The conversation has not loaded it, or a turn is running.
+        """
+        self._runner.check_free()
+        tool = self._chat.catalog.resolve(name)
+        loaded, selection = self._runner.discovered, self._chat.selection
+        name = str(tool.tool_name)
+        if name in selection.always_loaded:
+            selection.always_loaded = tuple(other for other in selection.always_loaded if other != name)
+        elif tool not in loaded:
+            names = ", ".join(str(each.tool_name) for each in loaded)
+            raise UsageError(
+                f"Tool {shown(str(tool.tool_name))} was not loaded by a search of this conversation.",
+                hint=f"Loaded: {names}." if names else "Nothing was loaded. To exclude a tool, use selection.tools_off.",
+            )
+        for turn in self._runner.turns:
+            for step in turn.steps:
+                for call in step.tool_calls:
+                    text = unloaded(call.result, tool.wire_name)
+                    if call.tool.server == SYNTHETIC and text != call.result:
+                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.trace.last_at))
+        save(self._runner.saver.current, self._runner.turns)
+        self._observers.changes.notify()
+
+    @property
+    def discovered(self) -> tuple[ToolSpec, ...]:
+        """The deferred tools that this conversation has loaded, by searching or browsing, in order."""
+        return tuple(self._runner.discovered)
+
+    @property
+    def changed(self) -> Mapping[ToolName, ToolChange]:
+        """The tools whose definition a server has changed, with old and new text, unless the change was accepted."""
+        return self._chat.changed_tools
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
+        return manifest_of(self._tools.current_view(), self._tools.waiting)
+
+    @property
+    def budget(self) -> Budget:
+        """What a turn and ten turns cost, now and if every tool were loaded: an estimate, see `engine.turn_estimate`.
+
+        Counts the tools that are known now; does not connect.
+        """
+        return self._tools.budget_in(self._tools.current_view())
+
+    @property
+    def sets(self) -> ToolSets:
+        """The toolsets of the config by name, with how many of the tools that are known now each includes."""
+        return self._tools.tool_sets_in(self._tools.current_view())
+
+    def save_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
+        """Save a toolset to the config file, leaving the rest of the file unchanged; the session can then use it.
+
+        Args:
+            name: The toolset's name.
+            tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
+            overwrite: Replace an existing toolset of that name.
+
+        Returns:
+            The path of the file, which is changed completely or not at all.
+
+        Raises:
+            UsageError: The config was not read from a file, or the name is already used.
+            ToolSetError: It is not a toolset, or names servers or tools that do not exist.
+            ConfigError: The file cannot be read or written, or would not be valid with this toolset.
+        """
+        from casual_mcp_nb.config.saving import save_tool_set
+
+        resolved = resolve_tool_set(tool_set, {})
+        if self._config.path is None or resolved is None:
+            raise UsageError(
+                "This config was not read from a file, so there is nowhere to save a toolset.",
+                hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
+                "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
+            )
+        self._chat.names.check_tool_set(resolved)
+        path = save_tool_set(self._config.path, name, resolved, self._chat.server_manager.names, overwrite=overwrite)
+        self._chat.tool_sets[name] = resolved
+        self._observers.changes.notify()
+        return path
