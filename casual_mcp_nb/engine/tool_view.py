@@ -492,30 +492,17 @@ class ViewCache:
         The instructions of servers are those of the catalog: another text needs another catalog.
         """
         with self._lock:
-            return self._get(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
-
-    def _get(
-        self,
-        catalog: Catalog,
-        selection: Selection,
-        tool_sets: Mapping[str, ToolSetConfig],
-        blocked: frozenset[ToolName],
-        excluded: frozenset[ToolName],
-        own: tuple[OwnTool, ...],
-        instructions: Mapping[str, str] | None,
-        window: int | None,
-    ) -> ToolView:
-        if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
-            self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
-        # A toolset can be given another content under the same name.
-        named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
-        window = window if selection.discovery == "auto" else None
-        view = self._views.get(f"{selection.key()} {named!r} {window}")
-        if view is None:
-            # A copy: the selection can be edited meanwhile.
-            selection = selection.snapshot()
-            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
-            if len(self._views) >= self._size:
-                self._views.pop(next(iter(self._views)))
-            self._views[f"{selection.key()} {named!r} {window}"] = view
-        return view
+            if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
+                self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
+            # A toolset can be given another content under the same name.
+            named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
+            window = window if selection.discovery == "auto" else None
+            view = self._views.get(f"{selection.key()} {named!r} {window}")
+            if view is None:
+                # A copy: the selection can be edited meanwhile.
+                selection = selection.snapshot()
+                view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
+                if len(self._views) >= self._size:
+                    self._views.pop(next(iter(self._views)))
+                self._views[f"{selection.key()} {named!r} {window}"] = view
+            return view

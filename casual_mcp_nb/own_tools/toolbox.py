@@ -9,7 +9,7 @@ import re
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,7 +100,11 @@ def read_tool(
     if inspect.isclass(target) and _is_made_first(target):
         target = target()
     if isinstance(target, Tool) and not inspect.isroutine(target) and not inspect.isclass(target):
-        return _object_tool(target, server, name, description, inject, annotations, policy)
+        if inject:
+            raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
+        tool, name = target, _checked(name or target.name)
+        spec = ToolSpec(server, name, description or tool.description, checked_schema(tool.input_schema, name), annotations)
+        return NotebookTool(spec, policy, is_async(tool.execute), lambda arguments, _context: lambda: tool.execute(arguments))
     if not callable(target):
         raise UsageError(
             f"A {type(target).__name__} is not a tool.",
@@ -137,26 +141,6 @@ def _is_made_first(kind: type) -> bool:
         return False
     parameters = inspect.signature(kind).parameters.values()
     return all(each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
-
-
-def _object_tool(
-    tool: Tool,
-    server: str,
-    name: str | None,
-    description: str | None,
-    inject: Mapping[str, Any] | None,
-    annotations: ToolAnnotations | None,
-    policy: Approval | None,
-) -> NotebookTool:
-    if inject:
-        raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
-    name = _checked(name or tool.name)
-    spec = ToolSpec(server, name, description or tool.description, checked_schema(tool.input_schema, name), annotations)
-
-    def start(arguments: Mapping[str, Any], _context: ToolContext) -> Callable[[], Awaitable[Any]]:
-        return lambda: tool.execute(arguments)
-
-    return NotebookTool(spec, policy, is_async(tool.execute), start)
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
