@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Diagnosis(DisplayableList[Check]):
+class Diagnosis(DisplayableList[Check], items="findings"):
     """The results of `session.servers.doctor()`.
 
     Args:
@@ -51,10 +51,6 @@ class Diagnosis(DisplayableList[Check]):
     def ok(self) -> bool:
         """Whether everything needed works."""
         return all(finding.verdict != "fail" for finding in self.findings)
-
-    @property
-    def _items(self) -> tuple[Check, ...]:
-        return self.findings
 
 
 Stage = Literal["listed", "selected", "searchable", "sent", "called"]
@@ -139,7 +135,7 @@ class ToolDiagnosis(Displayable):
 
 
 @dataclass(frozen=True)
-class ServerDiagnosis(DisplayableList[ToolDiagnosis]):
+class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
     """How far each tool of a server gets.
 
     Args:
@@ -151,10 +147,6 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis]):
     server: str
     listed: StageCheck
     tools: tuple[ToolDiagnosis, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ToolDiagnosis, ...]:
-        return self.tools
 
     @property
     def stopped(self) -> bool:
@@ -211,7 +203,7 @@ class ServerTokens:
 
 
 @dataclass(frozen=True)
-class HostAudit(DisplayableList[ServerTokens]):
+class HostAudit(DisplayableList[ServerTokens], items="servers"):
     """The cost of an MCP host's config in each request, and the saving by deferring all of its tools.
 
     Args:
@@ -228,10 +220,6 @@ class HostAudit(DisplayableList[ServerTokens]):
     deferred_tokens: int = 0
     budget: Budget | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ServerTokens, ...]:
-        return self.servers
 
     @property
     def tokens(self) -> int:

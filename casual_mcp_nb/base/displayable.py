@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, overload
 
 from casual_mcp_nb.errors import UnknownNameError
 
@@ -91,14 +91,20 @@ class Displayable:
 
 
 class DisplayableList(Sequence[T], Displayable):
-    """A displayable sequence."""
+    """A displayable sequence; a subclass says in which of its attributes the parts are: `items="hits"`."""
 
     __slots__ = ()
+    _attribute: ClassVar[str]
+
+    def __init_subclass__(cls, items: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Without it, a subclass of one that has said it.
+        if items:
+            cls._attribute = items
 
     @property
-    @abstractmethod
     def _items(self) -> tuple[T, ...]:
-        """The parts."""
+        return cast("tuple[T, ...]", getattr(self, self._attribute))
 
     @overload
     def __getitem__(self, key: int) -> T: ...

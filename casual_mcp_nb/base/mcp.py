@@ -103,7 +103,7 @@ class _Offered(Protocol):
 O = TypeVar("O", bound=_Offered)  # noqa: E741 (what is offered)
 
 
-class _Offers(DisplayableList[O], Generic[O]):
+class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     """The resources or prompts of servers, in the order of the config.
 
     Args:
@@ -123,10 +123,6 @@ class _Offers(DisplayableList[O], Generic[O]):
     def not_listed(self) -> str:
         """That the servers were not asked yet, and how to ask them; empty if they were."""
         return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.kind}s()")
-
-    @property
-    def _items(self) -> tuple[O, ...]:
-        return self._offers
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
@@ -278,7 +274,7 @@ class PromptMessages(Displayable):
 
 
 @dataclass(frozen=True)
-class Completions(DisplayableList[str]):
+class Completions(DisplayableList[str], items="values"):
     """A server's suggestions for an argument.
 
     Args:
@@ -290,10 +286,6 @@ class Completions(DisplayableList[str]):
     values: tuple[str, ...] = ()
     total: int | None = None
     more: bool = False
-
-    @property
-    def _items(self) -> tuple[str, ...]:
-        return self.values
 
 
 @dataclass(frozen=True)
@@ -316,14 +308,10 @@ class Subscription(Displayable):
 
 
 @dataclass(frozen=True)
-class Subscriptions(DisplayableList[Subscription]):
+class Subscriptions(DisplayableList[Subscription], items="subscriptions"):
     """The subscriptions of a session."""
 
     subscriptions: tuple[Subscription, ...] = ()
-
-    @property
-    def _items(self) -> tuple[Subscription, ...]:
-        return self.subscriptions
 
 
 METHOD = "sampling/createMessage"
@@ -397,7 +385,7 @@ class LogLine:
 
 
 @dataclass(frozen=True)
-class ServerLog(DisplayableList[LogLine]):
+class ServerLog(DisplayableList[LogLine], items="lines"):
     """The end of a server's log: its stderr and the log messages that it sent, newest last.
 
     Args:
@@ -409,10 +397,6 @@ class ServerLog(DisplayableList[LogLine]):
     server: str
     lines: tuple[LogLine, ...] = field(default=(), repr=False)
     dropped: int = 0
-
-    @property
-    def _items(self) -> tuple[LogLine, ...]:
-        return self.lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +419,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Messages(DisplayableList[Message]):
+class Messages(DisplayableList[Message], items="messages"):
     """The most recent messages to and from a server, newest last.
 
     Args:
@@ -445,7 +429,3 @@ class Messages(DisplayableList[Message]):
 
     server: str
     messages: tuple[Message, ...] = field(default=(), repr=False)
-
-    @property
-    def _items(self) -> tuple[Message, ...]:
-        return self.messages

@@ -126,7 +126,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True)
-class SearchResults(DisplayableList[SearchHit]):
+class SearchResults(DisplayableList[SearchHit], items="hits"):
     """The results of `session.search`, best first.
 
     Args:
@@ -142,7 +142,3 @@ class SearchResults(DisplayableList[SearchHit]):
     cut: int
     searched: int
     why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
-
-    @property
-    def _items(self) -> tuple[SearchHit, ...]:
-        return self.hits

@@ -101,7 +101,7 @@ class ServiceStatus(Displayable):
 
 
 @dataclass(frozen=True)
-class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"]):
+class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"], items="services"):
     """The addresses at which a session is served.
 
     Args:
@@ -109,7 +109,3 @@ class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"]):
     """
 
     services: tuple[ServiceStatus | ServedTools, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ServiceStatus | ServedTools, ...]:
-        return self.services

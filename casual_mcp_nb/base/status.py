@@ -235,14 +235,10 @@ class ModelRow:
 
 
 @dataclass(frozen=True)
-class Models(DisplayableList[ModelRow]):
+class Models(DisplayableList[ModelRow], items="rows"):
     """The models of a session; whether a key is set, never the key."""
 
     rows: tuple[ModelRow, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ModelRow, ...]:
-        return self.rows
 
 
 @dataclass(frozen=True)
@@ -258,14 +254,10 @@ class ClientRow:
 
 
 @dataclass(frozen=True)
-class Clients(DisplayableList[ClientRow]):
+class Clients(DisplayableList[ClientRow], items="rows"):
     """The clients of a session; whether a key is set, never the key."""
 
     rows: tuple[ClientRow, ...] = ()
-
-    @property
-    def _items(self) -> tuple[ClientRow, ...]:
-        return self.rows
 
 
 @dataclass(frozen=True)

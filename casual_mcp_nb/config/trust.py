@@ -54,7 +54,7 @@ class TrustEntry(Displayable):
 
 
 @dataclass(frozen=True)
-class Trust(DisplayableList[TrustEntry]):
+class Trust(DisplayableList[TrustEntry], items="entries"):
     """The programs that a config would start and the hosts its keys would go to.
 
     Args:
@@ -70,10 +70,6 @@ class Trust(DisplayableList[TrustEntry]):
     required: bool = False
     why: str = ""
     on_accept: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-
-    @property
-    def _items(self) -> tuple[TrustEntry, ...]:
-        return self.entries
 
     @property
     def text(self) -> str:

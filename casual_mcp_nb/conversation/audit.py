@@ -79,7 +79,7 @@ class AuditRecord(Displayable):
 
 
 @dataclass(frozen=True)
-class Audit(DisplayableList[AuditRecord]):
+class Audit(DisplayableList[AuditRecord], items="records"):
     """The calls of a session, oldest first: by the model, by the person, and by other programs.
 
     Args:
@@ -89,10 +89,6 @@ class Audit(DisplayableList[AuditRecord]):
 
     records: tuple[AuditRecord, ...] = field(default=(), repr=False)
     dropped: int = 0
-
-    @property
-    def _items(self) -> tuple[AuditRecord, ...]:
-        return self.records
 
     def to_jsonl(self) -> str:
         """Format the list as JSON, one call per line."""
@@ -240,7 +236,7 @@ class DirectCall(Displayable):
 
 
 @dataclass(frozen=True)
-class DirectCalls(DisplayableList[DirectCall]):
+class DirectCalls(DisplayableList[DirectCall], items="calls"):
     """The most recent of these calls, newest first.
 
     Args:
@@ -248,7 +244,3 @@ class DirectCalls(DisplayableList[DirectCall]):
     """
 
     calls: tuple[DirectCall, ...] = field(default=(), repr=False)
-
-    @property
-    def _items(self) -> tuple[DirectCall, ...]:
-        return self.calls

@@ -62,7 +62,7 @@ class PlannedCall(Displayable):
         self.skipped = True
 
 
-class ToolCalls(DisplayableList[ToolCall]):
+class ToolCalls(DisplayableList[ToolCall], items="_calls"):
     """Calls that were run.
 
     Args:
@@ -72,15 +72,11 @@ class ToolCalls(DisplayableList[ToolCall]):
     def __init__(self, calls: Iterable[ToolCall]) -> None:
         self._calls = tuple(calls)
 
-    @property
-    def _items(self) -> tuple[ToolCall, ...]:
-        return self._calls
-
     def __repr__(self) -> str:
         return f"<ToolCalls: {len(self)}>"
 
 
-class PlannedCalls(DisplayableList[PlannedCall]):
+class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     """The calls that a model would make to answer a prompt; none of them was run, except searches for tools.
 
     Args:
@@ -107,10 +103,6 @@ class PlannedCalls(DisplayableList[PlannedCall]):
         self._resume, self._resume_async = resume, resume_async
         self._lock = threading.Lock()
         self._running: set[str] = set()
-
-    @property
-    def _items(self) -> tuple[PlannedCall, ...]:
-        return self._calls
 
     @property
     def answer(self) -> str:

@@ -164,7 +164,7 @@ class LintFinding:
 
 
 @dataclass(frozen=True, repr=False)
-class Lint(DisplayableList[LintFinding]):
+class Lint(DisplayableList[LintFinding], items="findings"):
     """The problems in a catalog, sorted by kind, then in catalog order.
 
     Args:
@@ -174,10 +174,6 @@ class Lint(DisplayableList[LintFinding]):
 
     findings: tuple[LintFinding, ...]
     tools: int
-
-    @property
-    def _items(self) -> tuple[LintFinding, ...]:
-        return self.findings
 
     def __repr__(self) -> str:
         return f"<Lint: {count(len(self), 'finding')} in {count(self.tools, 'tool')}>"
