@@ -362,7 +362,7 @@ METHODS: dict[str, Action] = {
     "tools.budget": lambda w: w.session.tools.budget,
     "consent": lambda w: repr(type(w.session.consent)),
     "consent.now": lambda w: w.session.consent.now.changed,
-    "models.now": lambda w: len(w.session.models.now),
+    "models.now": lambda w: "planner" in [row.name for row in w.session.models.now],
     "consent.unaccepted": lambda w: w.session.consent.unaccepted,
     "consent.call_count": lambda w: w.session.consent.call_count > 0,
     "consent.trust": lambda w: type(w.session.consent.trust()).__name__,
