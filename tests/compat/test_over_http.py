@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from kit.flipping import tool
+from kit.lean import lean
 from kit.obedient import Obedient, order
 from kit.raw_server import raw_config, text_result
 from kit.waiting import wait_until
@@ -65,7 +66,7 @@ MORE = {"type", "title", "status", "kind", "errors", "failure"}
 
 
 def serve(folder: Path, python: Path, app: str, port: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "ERROR"}
+    environment = {**os.environ, **lean(openai=True), "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "ERROR"}
     command = [python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error"]
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
 
