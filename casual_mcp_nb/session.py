@@ -42,14 +42,6 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.base.diagnosis import HostAudit
-    from casual_mcp_nb.base.mcp import (
-        Completions,
-        PromptMessages,
-        Prompts,
-        ResourceContents,
-        Resources,
-        Subscriptions,
-    )
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.status import (
@@ -71,7 +63,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
-    from casual_mcp_nb.notebook.resource_service import Readable
+    from casual_mcp_nb.notebook.resource_service import SessionPrompts, SessionResources
     from casual_mcp_nb.notebook.saving import StoreLike
     from casual_mcp_nb.notebook.servers import SessionServers
     from casual_mcp_nb.notebook.tools import SessionTools
@@ -157,7 +149,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread
         from casual_mcp_nb.notebook.models import SessionModels
         from casual_mcp_nb.notebook.prompts import Questions
-        from casual_mcp_nb.notebook.resource_service import ResourceService
+        from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
         from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
         from casual_mcp_nb.notebook.servers import SessionServers
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
@@ -219,6 +211,8 @@ class Session(Checked, Displayable):
         self.resource_service = ResourceService(
             self._chat, self.tool_service, self.engine, self.questions, self.observers, lambda: runner.turns
         )
+        self._resources = SessionResources(self.resource_service, self.tool_service, self.engine)
+        self._prompts = SessionPrompts(self.resource_service, self.tool_service, self.engine)
         self.turn_service = TurnService(
             self._chat,
             self.config,
@@ -614,133 +608,14 @@ class Session(Checked, Displayable):
     search_async = awaited(search)
 
     @property
-    def resources(self) -> Resources:
-        """The resources and templates of all servers as last listed: `session.list_resources()` asks the servers."""
-        return self.resource_service.last_listed[0]
-
-    @blocking
-    async def list_resources(self) -> Resources:
-        """List the resources and templates of all servers; connect those that are not connected yet.
-
-        Returns:
-            All of them. A server that could not list its own is in `problems`.
-        """
-        return await self.tool_service.run_shown(self.resource_service.resources())
-
-    list_resources_async = awaited(list_resources)
+    def resources(self) -> SessionResources:
+        """The resources and templates of all servers as last listed; `session.resources.list()` asks the servers."""
+        return self._resources
 
     @property
-    def prompts(self) -> Prompts:
-        """The prompts of all servers as last listed: `session.list_prompts()` asks the servers."""
-        return self.resource_service.last_listed[1]
-
-    @blocking
-    async def list_prompts(self) -> Prompts:
-        """List the prompts of all servers; connect those that are not connected yet.
-
-        Returns:
-            All of them. A server that could not list its own is in `problems`.
-        """
-        return await self.tool_service.run_shown(self.resource_service.prompts())
-
-    list_prompts_async = awaited(list_prompts)
-
-    @blocking
-    async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
-        """Read a resource of a server. The model is not involved.
-
-        Args:
-            what: Its URI, its name (`server:name`, or only the name if it is unique), one of `resources`, or a link in the
-                result of a tool.
-            server: The server, for a URI that several have or none has listed.
-            parameters: The values of a template's parameters.
-
-        Returns:
-            The contents: `text`, `data`, and `value`, which is JSON parsed.
-
-        Raises:
-            UnknownNameError: There is no such resource.
-            UsageError: A parameter is missing, or it is not clear which server is meant.
-            ResourceError: The server did not give it.
-        """
-        return await self.tool_service.run_shown(self.resource_service.read(what, server, parameters))
-
-    read_async = awaited(read)
-
-    @blocking
-    async def prompt(self, name: str, /, **arguments: Any) -> PromptMessages:
-        """Return the messages of a server's prompt, filled in. The model is not involved: attach them to a message.
-
-        Args:
-            name: `server:name`, or only the name if it is unique.
-            arguments: The prompt's arguments.
-
-        Raises:
-            UnknownNameError: There is no such prompt or argument.
-            UsageError: A required argument is missing.
-            ResourceError: The server did not give it.
-        """
-        return await self.tool_service.run_shown(self.resource_service.prompt(name, arguments))
-
-    prompt_async = awaited(prompt)
-
-    @blocking
-    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
-        """Return what a server suggests for an argument of a prompt or a parameter of a template.
-
-        Args:
-            name: The prompt or the template, as for `prompt` and `read`.
-            argument: The argument.
-            text: What it begins with.
-            others: The values of other arguments, on which the suggestions may depend.
-
-        Returns:
-            The suggestions; none if the server makes none.
-
-        Raises:
-            UnknownNameError: There is no such prompt, template or argument.
-            ResourceError: The server did not answer.
-        """
-        return await self.tool_service.run_shown(self.resource_service.complete(name, argument, text, others))
-
-    complete_async = awaited(complete)
-
-    @blocking
-    async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
-        """Have a server report when a resource changes; `subscriptions` counts it, and `on_change` listeners are called.
-
-        Args:
-            what: The resource, as for `read`.
-            server: As for `read`.
-
-        Raises:
-            UnknownNameError: There is no such resource.
-            ResourceError: The server does not report changes of it.
-        """
-        return await self.tool_service.run_shown(self.resource_service.subscribe(what, server))
-
-    subscribe_async = awaited(subscribe)
-
-    @blocking
-    async def unsubscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
-        """End what `subscribe` began.
-
-        Args:
-            what: The resource, as for `read`.
-            server: As for `read`.
-
-        Raises:
-            UnknownNameError: There is no such resource.
-            ResourceError: The server did not answer.
-        """
-        return await self.tool_service.run_shown(self.resource_service.unsubscribe(what, server))
-
-    unsubscribe_async = awaited(unsubscribe)
-
-    @property
-    def subscriptions(self) -> Subscriptions:
-        """The resources whose changes servers report, and how often each has changed."""
-        return self.resource_service.subscriptions
+    def prompts(self) -> SessionPrompts:
+        """The prompts of all servers as last listed; `session.prompts.list()` asks the servers."""
+        return self._prompts
 
     @blocking
     @spelled_out(ChatOptions)
@@ -769,9 +644,9 @@ class Session(Checked, Displayable):
                 and no record gets them. They come on top of `session.tools.context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for
                 `session.consent.step_mode`.
-            attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for `read`,
-                links, or what `read` and `prompt` returned. They are sent as a message before it, each marked with its server,
-                and cut where they are longer than the config's `tool_results.max_tokens`.
+            attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for
+                `resources.read`, links, or what `resources.read` and `prompts.get` returned. They are sent as a message before
+                it, each marked with its server, and cut where they are longer than the config's `tool_results.max_tokens`.
             options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:

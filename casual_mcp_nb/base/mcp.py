@@ -122,7 +122,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     @property
     def not_listed(self) -> str:
         """That the servers were not asked yet, and how to ask them; empty if they were."""
-        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.list_{self.kind}s()")
+        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.{self.kind}s.list()")
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:

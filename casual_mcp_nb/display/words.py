@@ -153,19 +153,19 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
 
 
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
+    """Write the reading of a resource as Python code: `session.resources.read("demo://1", server="demo")`.
 
     Args:
         uri: The URI or the URI template.
         server: Its server.
         parameters: The parameters of a template: their values, or only their names, to be filled in.
     """
-    return f"session.read({', '.join([_code(uri), f'server={_code(server)}', *_values(parameters)])})"
+    return f"session.resources.read({', '.join([_code(uri), f'server={_code(server)}', *_values(parameters)])})"
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write a prompt as Python code: `session.prompt("demo:greet", name="Ada")`; for arguments see `read_code`."""
-    return f"session.prompt({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
+    """Write a prompt as Python code: `session.prompts.get("demo:greet", name="Ada")`; for arguments see `read_code`."""
+    return f"session.prompts.get({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
 
 
 def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:

@@ -76,11 +76,11 @@ def _tools(session: Session) -> Tools:
 
 
 def _resources(session: Session) -> Resources:
-    return session.list_resources()
+    return session.resources.list()
 
 
 def _prompts(session: Session) -> Prompts:
-    return session.list_prompts()
+    return session.prompts.list()
 
 
 def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
@@ -409,23 +409,27 @@ def remove(session: Session, line: str) -> Any:
 def read(session: Session, line: str) -> Any:
     """Read a resource."""
     name, values = parse_assignments("read", line, "resource", "docs:readme")
-    return session.read(name, **values)
+    return session.resources.read(name, **values)
 
 
 def subscribe(session: Session, line: str) -> Any:
     """Have a server report the changes of a resource; or list the reports."""
-    return session.subscribe(one_word("subscribe", line, "resource", "docs://readme")) if line else session.subscriptions
+    return (
+        session.resources.subscribe(one_word("subscribe", line, "resource", "docs://readme"))
+        if line
+        else session.resources.subscriptions
+    )
 
 
 def unsubscribe(session: Session, line: str) -> Any:
     """End the reports about a resource."""
-    return session.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme"))
+    return session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme"))
 
 
 def prompt(session: Session, line: str) -> Any:
     """Fill in a prompt."""
     name, values = parse_assignments("prompt", line, "prompt", "docs:summarize topic=harbours")
-    return session.prompt(name, **values)
+    return session.prompts.get(name, **values)
 
 
 def _log(session: Session, line: str) -> Any:

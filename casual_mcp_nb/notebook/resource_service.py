@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.mcp import (
     Completions,
     PromptMessages,
@@ -30,6 +31,7 @@ from casual_mcp_nb.engine.instructions import attached
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.notebook.tool_service import ToolService
 
 if TYPE_CHECKING:
@@ -75,12 +77,12 @@ class ResourceService:
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
-        """List the resources of all servers, see `Session.list_resources`."""
+        """List the resources of all servers, see `SessionResources.list`."""
         await self._tools.view()
         return await self._list_resources()
 
     async def prompts(self) -> Prompts:
-        """List the prompts of all servers, see `Session.list_prompts`."""
+        """List the prompts of all servers, see `SessionPrompts.list`."""
         await self._tools.view()
         return await self._list_prompts()
 
@@ -146,13 +148,13 @@ class ResourceService:
         return Subscriptions(tuple(each for server in servers for each in server.subscriptions.all))
 
     async def read(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> ResourceContents:
-        """Read a resource, see `Session.read`."""
+        """Read a resource, see `SessionResources.read`."""
         name, uri = await self._locate(what, server, arguments)
         async with self._questions.prompt_on():
             return await self._chat.server_manager.resources_of(name).read(uri)
 
     async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
-        """Fetch the messages of a prompt, see `Session.prompt`."""
+        """Fetch the messages of a prompt, see `SessionPrompts.get`."""
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
@@ -160,7 +162,7 @@ class ResourceService:
             return await self._chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
 
     async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:
-        """Ask a server to suggest values for an argument, see `Session.complete`."""
+        """Ask a server to suggest values for an argument, see `SessionResources.complete`."""
         offer = await self._offer(name)
         names = [each.name for each in offer.arguments] if isinstance(offer, ServerPrompt) else offer.parameters or ()
         if argument not in names:
@@ -169,13 +171,13 @@ class ResourceService:
         return await self._chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
 
     async def subscribe(self, what: Readable, server: str | None) -> Subscriptions:
-        """Have a server report the changes of a resource, see `Session.subscribe`."""
+        """Have a server report the changes of a resource, see `SessionResources.subscribe`."""
         name, uri = await self._locate(what, server, {})
         await self._chat.server_manager.resources_of(name).subscribe(uri)
         return self.subscriptions
 
     async def unsubscribe(self, what: Readable, server: str | None) -> Subscriptions:
-        """End `subscribe`, see `Session.unsubscribe`."""
+        """End `subscribe`, see `SessionResources.unsubscribe`."""
         name, uri = await self._locate(what, server, {})
         await self._chat.server_manager.resources_of(name).unsubscribe(uri)
         return self.subscriptions
@@ -185,7 +187,8 @@ class ResourceService:
 
         Args:
             messages: What the person says.
-            attachments: One or several: a URI or a name, or what `session.read` and `session.prompt` returned; None for none.
+            attachments: One or several: a URI or a name, or what `SessionResources.read` and `SessionPrompts.get` returned;
+                None for none.
 
         Raises:
             UsageError: One of them does not exist, or cannot be attached.
@@ -205,7 +208,7 @@ class ResourceService:
             return await self.read(attachment, None, {})
         if isinstance(attachment, ServerPrompt):
             return await self.prompt(f"{attachment.server}:{attachment.name}", {})
-        hint = "Attach a URI, or what session.read(…) or session.prompt(…) returned."
+        hint = "Attach a URI, or what session.resources.read(…) or session.prompts.get(…) returned."
         raise UsageError(f"{brief(attachment)} cannot be attached.", hint=hint)
 
     async def _offer(self, name: str) -> Resource | ServerPrompt:
@@ -279,6 +282,188 @@ class ResourceService:
         )
         servers = {call.tool.server for call in calls if any(part is link or part == link for part in call.content)}
         return servers.pop() if len(servers) == 1 else None
+
+
+class SessionResources(NamespaceList[Resource]):
+    """The resources and templates of all servers, as last listed: `session.resources`.
+
+    Args:
+        service: Lists and reads them.
+        tools: Connects the servers, and shows them starting.
+        engine: The thread of the engine.
+    """
+
+    def __init__(self, service: ResourceService, tools: ToolService, engine: EngineThread) -> None:
+        self.engine = engine
+        self._service = service
+        self._tools = tools
+        self._complete = True
+
+    @property
+    def now(self) -> Resources:
+        """The resources and templates as last listed, as a value."""
+        return self._service.last_listed[0]
+
+    @blocking
+    async def list(self) -> Resources:
+        """List the resources and templates of all servers; connect those that are not connected yet.
+
+        Returns:
+            All of them. A server that could not list its own is in `problems`.
+        """
+        return await self._tools.run_shown(self._service.resources())
+
+    list_async = awaited(list)
+
+    @blocking
+    async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
+        """Read a resource of a server. The model is not involved.
+
+        Args:
+            what: Its URI, its name (`server:name`, or only the name if it is unique), one of these, or a link in the
+                result of a tool.
+            server: The server, for a URI that several have or none has listed.
+            parameters: The values of a template's parameters.
+
+        Returns:
+            The contents: `text`, `data`, and `value`, which is JSON parsed.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            UsageError: A parameter is missing, or it is not clear which server is meant.
+            ResourceError: The server did not give it.
+        """
+        return await self._tools.run_shown(self._service.read(what, server, parameters))
+
+    read_async = awaited(read)
+
+    @blocking
+    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
+        """Return what a server suggests for a parameter of a template.
+
+        Args:
+            name: The template, as for `read`.
+            argument: The parameter.
+            text: What it begins with.
+            others: The values of other parameters, on which the suggestions may depend.
+
+        Returns:
+            The suggestions; none if the server makes none.
+
+        Raises:
+            UnknownNameError: There is no such template or parameter.
+            ResourceError: The server did not answer.
+        """
+        return await self._tools.run_shown(self._service.complete(name, argument, text, others))
+
+    complete_async = awaited(complete)
+
+    @blocking
+    async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
+        """Have a server report when a resource changes; `subscriptions` counts it, and `on_change` listeners are called.
+
+        Args:
+            what: The resource, as for `read`.
+            server: As for `read`.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            ResourceError: The server does not report changes of it.
+        """
+        return await self._tools.run_shown(self._service.subscribe(what, server))
+
+    subscribe_async = awaited(subscribe)
+
+    @blocking
+    async def unsubscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
+        """End what `subscribe` began.
+
+        Args:
+            what: The resource, as for `read`.
+            server: As for `read`.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            ResourceError: The server did not answer.
+        """
+        return await self._tools.run_shown(self._service.unsubscribe(what, server))
+
+    unsubscribe_async = awaited(unsubscribe)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The resources whose changes servers report, and how often each has changed."""
+        return self._service.subscriptions
+
+
+class SessionPrompts(NamespaceList[ServerPrompt]):
+    """The prompts of all servers, as last listed: `session.prompts`.
+
+    Args:
+        service: Lists and reads them.
+        tools: Connects the servers, and shows them starting.
+        engine: The thread of the engine.
+    """
+
+    def __init__(self, service: ResourceService, tools: ToolService, engine: EngineThread) -> None:
+        self.engine = engine
+        self._service = service
+        self._tools = tools
+        self._complete = True
+
+    @property
+    def now(self) -> Prompts:
+        """The prompts as last listed, as a value."""
+        return self._service.last_listed[1]
+
+    @blocking
+    async def list(self) -> Prompts:
+        """List the prompts of all servers; connect those that are not connected yet.
+
+        Returns:
+            All of them. A server that could not list its own is in `problems`.
+        """
+        return await self._tools.run_shown(self._service.prompts())
+
+    list_async = awaited(list)
+
+    @blocking
+    async def get(self, name: str, /, **arguments: Any) -> PromptMessages:
+        """Return the messages of a server's prompt, filled in. The model is not involved: attach them to a message.
+
+        Args:
+            name: `server:name`, or only the name if it is unique.
+            arguments: The prompt's arguments.
+
+        Raises:
+            UnknownNameError: There is no such prompt or argument.
+            UsageError: A required argument is missing.
+            ResourceError: The server did not give it.
+        """
+        return await self._tools.run_shown(self._service.prompt(name, arguments))
+
+    get_async = awaited(get)
+
+    @blocking
+    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
+        """Return what a server suggests for an argument of a prompt.
+
+        Args:
+            name: The prompt, as for `get`.
+            argument: The argument.
+            text: What it begins with.
+            others: The values of other arguments, on which the suggestions may depend.
+
+        Returns:
+            The suggestions; none if the server makes none.
+
+        Raises:
+            UnknownNameError: There is no such prompt or argument.
+            ResourceError: The server did not answer.
+        """
+        return await self._tools.run_shown(self._service.complete(name, argument, text, others))
+
+    complete_async = awaited(complete)
 
 
 def several(attachments: Any) -> list[Any]:

@@ -75,7 +75,7 @@ class ResourcesState(State):
 
     @command
     async def read(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
-        """Read a resource or fill in a prompt, and return it as HTML. In Python: `session.read` and `session.prompt`.
+        """Read a resource or fill in a prompt, and return it as HTML. In Python: `resources.read` and `prompts.get`.
 
         Args:
             kind: What it is.
@@ -94,7 +94,7 @@ class ResourcesState(State):
 
     @command
     async def complete(self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]) -> list[str]:
-        """Ask the server to suggest values for an argument, given the others so far. In Python: `session.complete`."""
+        """Ask the server to suggest values for an argument, given the others so far. In Python: `session.prompts.complete`."""
         others = {key: value for key, value in values.items() if key != argument and value}
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
@@ -110,7 +110,7 @@ class ResourcesState(State):
 
     @command
     async def set_followed(self, server: str, uri: str, on: bool) -> None:
-        """Have the server report the changes of a resource, or not. In Python: `session.subscribe` and `unsubscribe`."""
+        """Have the server report the changes of a resource, or not. In Python: `resources.subscribe` and `unsubscribe`."""
         await (self._service.subscribe if on else self._service.unsubscribe)(uri, server)
 
     async def _contents(

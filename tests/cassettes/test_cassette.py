@@ -219,24 +219,27 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
     session = opened()
     with session.cassettes.use(file):
         first = _berth(session), _berth(session)
-        listed = [each.uri for each in session.list_resources()], [each.name for each in session.list_prompts()]
-        rules, arrival = session.read("harbour://rules").text, session.prompt("harbour:arrival", ship="Fram").text
+        listed = [each.uri for each in session.resources.list()], [each.name for each in session.prompts.list()]
+        rules, arrival = (
+            session.resources.read("harbour://rules").text,
+            session.prompts.get("harbour:arrival", ship="Fram").text,
+        )
     assert first[0] != first[1]
     with replayed(file) as again:
         assert (_berth(again), _berth(again)) == first
         # All recorded ones were made: the last one counts.
         assert _berth(again) == first[1]
-        assert ([each.uri for each in again.list_resources()], [each.name for each in again.list_prompts()]) == listed
-        assert again.read("harbour://rules").text == rules
-        assert again.prompt("harbour:arrival", ship="Fram").text == arrival
+        assert ([each.uri for each in again.resources.list()], [each.name for each in again.prompts.list()]) == listed
+        assert again.resources.read("harbour://rules").text == rules
+        assert again.prompts.get("harbour:arrival", ship="Fram").text == arrival
         with pytest.raises(CassetteMismatchError) as raised:
             again.tools.call("harbour:berth", ship="Gjøa")
         assert (raised.value.server, raised.value.tool) == ("harbour", "berth")
         assert raised.value.difference.splitlines()[-2:] == ['+  "ship": "Gjøa"', " }"]
         with pytest.raises(CassetteMismatchError):
-            again.read("harbour://other")
+            again.resources.read("harbour://other")
         with pytest.raises(ResourceError):
-            again.subscribe("harbour://rules")
+            again.resources.subscribe("harbour://rules")
 
 
 def _berth(session: Session) -> str:

@@ -148,8 +148,8 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassettes.use(path):
         berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
         session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
-        session.read("harbour://rules")
-        session.prompt("arrival", ship="Fram")
+        session.resources.read("harbour://rules")
+        session.prompts.get("arrival", ship="Fram")
         session.chat("And now?", model=scripted_model(call("harbour__nothing"), RateLimitError("Later.")), echo="none")
     loaded: dict[str, Any] = json.loads(path.read_text())
     return loaded

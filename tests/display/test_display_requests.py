@@ -250,7 +250,7 @@ def test_audio_resources_and_links_are_notes_in_words(parse: Any) -> None:
     text = plain(shown)
     assert "audio/wav, 2,048 bytes, from shop:list" in text
     assert "resource, text/plain, 6 characters, file:///a.txt" in text
-    assert 'link, Docs, session.read("https://docs.example/a", server="shop")' in text
+    assert 'link, Docs, session.resources.read("https://docs.example/a", server="shop")' in text
     assert "a" not in parse(mimebundle(shown)["text/html"]).tags
 
 

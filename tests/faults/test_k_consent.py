@@ -69,8 +69,8 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
             with pytest.raises(TrustRequiredError):
                 use()
         for use in (
-            session.list_resources,
-            session.list_prompts,
+            session.resources.list,
+            session.prompts.list,
             lambda: session.plan("x"),
             lambda: session.search("x"),
             lambda: session.tools.call("x"),

@@ -22,64 +22,64 @@ VALUES = {
 
 
 def test_every_resource_is_read(session: Session) -> None:
-    resources = session.list_resources()
+    resources = session.resources.list()
     assert resources.problems == {}
     assert {"everything", "memory", "database"} <= resources.by_server.keys()
     for resource in resources:
-        contents = session.read(resource, **dict.fromkeys(resource.parameters or (), 2))
+        contents = session.resources.read(resource, **dict.fromkeys(resource.parameters or (), 2))
         assert contents.text or contents.data
     templates = {resource.uri for resource in resources.of_server("everything") if resource.is_template}
     assert templates == {"demo://resource/dynamic/text/{resourceId}", "demo://resource/dynamic/blob/{resourceId}"}
-    blob = session.read("demo://resource/dynamic/blob/3")
+    blob = session.resources.read("demo://resource/dynamic/blob/3")
     assert blob.data is not None
     assert (blob.server, blob.parts[0].mime_type) == ("everything", "text/plain")
 
 
 def test_every_prompt_is_filled_in(session: Session) -> None:
-    prompts = session.list_prompts()
+    prompts = session.prompts.list()
     assert prompts.problems == {}
     assert {"everything", "fetch", "database"} <= prompts.by_server.keys()
     for prompt in prompts:
         if prompt.server == "fetch":
             continue
         values = {argument.name: VALUES[argument.name] for argument in prompt.arguments if argument.required}
-        assert session.prompt(f"{prompt.server}:{prompt.name}", **values).messages
-    with_resource = session.prompt("everything:resource-prompt", resourceType="Text", resourceId="2")
+        assert session.prompts.get(f"{prompt.server}:{prompt.name}", **values).messages
+    with_resource = session.prompts.get("everything:resource-prompt", resourceType="Text", resourceId="2")
     assert {message.content.kind for message in with_resource.messages} == {"text", "resource"}
 
 
 def test_the_prompt_of_the_fetch_server_reads_a_page(session: Session, page: str) -> None:
-    assert "The tide is high at noon." in session.prompt("fetch:fetch", url=page).text
+    assert "The tide is high at noon." in session.prompts.get("fetch:fetch", url=page).text
 
 
 def test_arguments_are_completed(session: Session) -> None:
-    assert tuple(session.complete("everything:completable-prompt", "department", "E")) == ("Engineering",)
-    names = session.complete("everything:completable-prompt", "name", "", department="Engineering")
+    assert tuple(session.prompts.complete("everything:completable-prompt", "department", "E")) == ("Engineering",)
+    names = session.prompts.complete("everything:completable-prompt", "name", "", department="Engineering")
     assert "Alice" in names
-    assert "1" in session.complete("demo://resource/dynamic/text/{resourceId}", "resourceId", "1")
-    assert len(session.complete("fetch:fetch", "url", "h")) == 0
+    assert "1" in session.prompts.complete("demo://resource/dynamic/text/{resourceId}", "resourceId", "1")
+    assert len(session.prompts.complete("fetch:fetch", "url", "h")) == 0
 
 
 def test_links_of_results_are_followed(session: Session) -> None:
     for link in session.tools.call("everything:get-resource-links", count=2).content:
         if link.kind == "link":
-            assert session.read(link).uri == link.uri
+            assert session.resources.read(link).uri == link.uri
 
 
 def test_changes_are_reported(session: Session) -> None:
     uri = "demo://resource/dynamic/text/1"
-    session.subscribe(uri)
+    session.resources.subscribe(uri)
     session.tools.call("everything:toggle-subscriber-updates")
     try:
-        wait_until(lambda: session.subscriptions[0].updates > 0, "a change is reported")
+        wait_until(lambda: session.resources.subscriptions[0].updates > 0, "a change is reported")
     finally:
         session.tools.call("everything:toggle-subscriber-updates")
-        session.unsubscribe(uri)
-    assert len(session.subscriptions) == 0
+        session.resources.unsubscribe(uri)
+    assert len(session.resources.subscriptions) == 0
 
 
 def test_a_resource_and_a_prompt_reach_the_model(session: Session) -> None:
-    prompt = session.prompt("everything:args-prompt", city="Oslo")
+    prompt = session.prompts.get("everything:args-prompt", city="Oslo")
     attach = ["demo://resource/static/document/features.md", prompt]
     turn = session.chat("Hello", model=scripted_model("Hi."), attach=attach, echo="none")
     text = text_of(turn.steps[0].request.messages[-2].content)

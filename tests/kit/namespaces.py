@@ -32,8 +32,8 @@ def namespaces() -> dict[str, type]:
 
 def public_names_of(kind: type) -> list[str]:
     """The public names of a class, without those that every list or mapping has."""
-    usual = {*dir(Sequence), *dir(Mapping)}
-    return [name for name in dir(kind) if not name.startswith("_") and name not in usual]
+    inherited = {name: member for each in (Sequence, Mapping) for name, member in vars(each).items()}
+    return [name for name in dir(kind) if not name.startswith("_") and getattr(kind, name) is not inherited.get(name, name)]
 
 
 def public_names() -> list[str]:

@@ -69,7 +69,7 @@ def own_session(_: object = None) -> str:
         lambda session: session.chat("What is 2 + 3?"),
         lambda session: session.submit("What is 2 + 3?"),
         lambda session: session.connect(),
-        lambda session: session.list_resources(),
+        lambda session: session.resources.list(),
         lambda session: session.stop(),
         lambda session: session.questions.wait(),
     ],

@@ -109,7 +109,7 @@ def test_looking_at_a_session_that_is_used_touches_no_file(tmp_path: Path) -> No
     servers: dict[str, FastMCP[Any]] = {"weather": weather(), "travel": travel_server()}
     with Session.from_config({}, in_process=servers, store=tmp_path / "store.db") as session:
         session.chat("Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done"))
-        session.list_resources()
+        session.resources.list()
         assert session.store is not None
         session.store.flush()
         touched, seen = watched(session)
@@ -127,12 +127,12 @@ def test_what_is_not_known_yet_says_how_to_learn_it() -> None:
             assert "session.connect()" in str(value)
         assert "session.connect()" in session.tools.manifest._repr_html_()
         assert str(session.tools.manifest) == ""
-        assert "session.list_resources()" in str(session.resources)
-        assert "session.list_prompts()" in str(session.prompts)
+        assert "session.resources.list()" in str(session.resources)
+        assert "session.prompts.list()" in str(session.prompts)
         with pytest.raises(UnknownNameError, match=r"session\.connect\(\)"):
             session.tools["math:add"]
-        with pytest.raises(UnknownNameError, match=r"session\.list_resources\(\)"):
-            session.resources.named("docs")
+        with pytest.raises(UnknownNameError, match=r"session\.resources\.list\(\)"):
+            session.resources.now.named("docs")
     finally:
         session.close()
 
@@ -143,6 +143,6 @@ def test_once_connected_everything_is_there_without_the_hint() -> None:
         assert [tool.name for tool in session.tools] == ["forecast", "history"]
         for value in (session.tools, session.tools.sets, session.tools.manifest):
             assert "session.connect()" not in value._repr_html_()
-        listed = session.list_resources()
-        assert (list(listed), session.resources.listed) == (list(session.resources), True)
-        assert "session.list" not in str(session.resources)
+        listed = session.resources.list()
+        assert (list(listed), session.resources.now.listed) == (list(session.resources), True)
+        assert "session.resources.list" not in str(session.resources)

@@ -76,7 +76,7 @@ def session(shared_session: Session) -> Session:
 
 
 def test_all_servers_are_listed_and_one_that_failed_costs_nothing(session: Session) -> None:
-    resources, prompts = session.list_resources(), session.list_prompts()
+    resources, prompts = session.resources.list(), session.prompts.list()
     assert {server: len(group) for server, group in resources.by_server.items()} == {"docs": 10, "more": 1}
     (template,) = [resource for resource in resources if resource.is_template]
     assert (template.uri, template.parameters) == ("docs://tides/{port}/{day}", ("port", "day"))
@@ -103,11 +103,11 @@ def test_all_servers_are_listed_and_one_that_failed_costs_nothing(session: Sessi
     ],
 )
 def test_a_resource_is_read_by_uri_or_name(session: Session, what: str, options: dict[str, Any], value: Any) -> None:
-    assert (session.read(what, **options)).value == value
+    assert (session.resources.read(what, **options)).value == value
 
 
 def test_each_part_keeps_its_kind(session: Session) -> None:
-    contents = session.read("parts")
+    contents = session.resources.read("parts")
     assert [(part.mime_type, part.data) for part in contents.parts] == [
         ("text/plain", None),
         ("application/octet-stream", b"two"),
@@ -130,21 +130,21 @@ def test_each_part_keeps_its_kind(session: Session) -> None:
 )
 def test_what_cannot_be_read_says_why(session: Session, what: Any, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        session.read(what, **options)
+        session.resources.read(what, **options)
 
 
 def test_a_link_of_a_result_is_followed_on_its_server(session: Session) -> None:
     call = session.tools.call("docs:link")
     (link,) = call.content
-    assert (session.read(link)).value == "High tide of Bergen on 1"
-    assert 'session.read("docs://tides/Bergen/1", server="docs")' in str(call)
+    assert (session.resources.read(link)).value == "High tide of Bergen on 1"
+    assert 'session.resources.read("docs://tides/Bergen/1", server="docs")' in str(call)
 
 
 def test_a_prompt_is_filled_in(session: Session) -> None:
-    messages = session.prompt("docs:compare", first="Bergen")
+    messages = session.prompts.get("docs:compare", first="Bergen")
     assert (messages.server, messages.arguments, messages.text) == ("docs", {"first": "Bergen"}, "Compare Bergen with Oslo.")
-    assert (session.prompt("only")).text == "Only here."
-    pictures = [message.content.data for message in (session.prompt("look")).messages]
+    assert (session.prompts.get("only")).text == "Only here."
+    pictures = [message.content.data for message in (session.prompts.get("look")).messages]
     assert pictures == [None, PNG]
 
 
@@ -161,17 +161,17 @@ def test_a_prompt_that_cannot_be_filled_in_says_why(
     session: Session, name: str, arguments: dict[str, str], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        session.prompt(name, **arguments)
+        session.prompts.get(name, **arguments)
 
 
 def test_a_server_without_completion_suggests_nothing(session: Session) -> None:
-    assert len(session.complete("docs:compare", "first", "B")) == 0
+    assert len(session.prompts.complete("docs:compare", "first", "B")) == 0
     with pytest.raises(UnknownNameError):
-        session.complete("docs:compare", "third")
+        session.prompts.complete("docs:compare", "third")
 
 
 def test_attachments_are_marked_with_their_origin_before_the_persons_message(session: Session) -> None:
-    prompt = session.prompt("docs:compare", first="Bergen")
+    prompt = session.prompts.get("docs:compare", first="Bergen")
     turn = session.chat("Which is deeper?", model=scripted_model("Oslo."), attach=["docs://table", prompt], echo="none")
     attachment, question = turn.prompt_messages
     assert (turn.prompt, text_of(question.content)) == ("Which is deeper?", "Which is deeper?")
@@ -219,7 +219,7 @@ def test_a_limit_of_zero_is_none_for_attachments_too() -> None:
 
 
 def test_pictures_are_parts_of_the_message_and_other_bytes_are_named(session: Session) -> None:
-    links = [resource for resource in session.list_resources() if resource.uri in ("docs://photo", "docs://archive")]
+    links = [resource for resource in session.resources.list() if resource.uri in ("docs://photo", "docs://archive")]
     turn = session.chat("Look", model=scripted_model("A picture."), attach=links, echo="none")
     assert [picture.data for picture in pictures_of(turn.prompt_messages)] == [PNG]
     assert "1,004 bytes: not shown to you" in text_of(turn.prompt_messages[0].content)
@@ -241,23 +241,23 @@ async def test_submitted_and_streamed_turns_take_attachments_too(session: Sessio
 
 
 def test_displays_name_what_is_there_and_escape_it(session: Session) -> None:
-    resources = session.list_resources()._repr_mimebundle_()
+    resources = session.resources.list()._repr_mimebundle_()
     assert "docs://tides/{port}/{day}" in resources["text/plain"]
     assert "Read &lt;me&gt;" in resources["text/html"]
-    hostile = (session.read("hostile"))._repr_mimebundle_()
+    hostile = (session.resources.read("hostile"))._repr_mimebundle_()
     assert "<b>bold" not in hostile["text/html"]
     assert "\x1b" not in "".join(hostile.values())
-    photo = (session.read("docs://photo"))._repr_mimebundle_()
+    photo = (session.resources.read("docs://photo"))._repr_mimebundle_()
     assert "data:image/png;base64," in photo["text/html"]
-    archive = (session.read("docs://archive"))._repr_mimebundle_()
+    archive = (session.resources.read("docs://archive"))._repr_mimebundle_()
     assert "application/zip" in archive["text/plain"]
     assert len(archive["text/html"]) < 20_000
     shown: list[Callable[[], str]] = [
-        session.list_prompts().__str__,
+        session.prompts.list().__str__,
         session.prompts[0].__str__,
-        (session.prompt("only")).__str__,
-        (session.complete("docs:compare", "first")).__str__,
-        session.subscriptions.__str__,
+        (session.prompts.get("only")).__str__,
+        (session.prompts.complete("docs:compare", "first")).__str__,
+        session.resources.subscriptions.__str__,
         Resource("docs", "docs://readme", "readme").__str__,
     ]
     assert all(text() for text in shown)
@@ -278,7 +278,7 @@ def test_changes_of_a_resource_are_followed_by_magic() -> None:
         (subscription,) = follow(session, "demo://log")
         assert (subscription.server, subscription.uri) == ("demo", "demo://log")
         done = threading.Event()
-        session.on_change(lambda: done.set() if session.subscriptions[0].updates else None)
+        session.on_change(lambda: done.set() if session.resources.subscriptions[0].updates else None)
         session.tools.call("demo:touch")
         assert done.wait(30)
         assert len(end(session, "demo://log")) == 0

@@ -158,8 +158,8 @@ def test_connect_is_called_connect() -> None:
 
 @pytest.mark.defect("C12")
 async def test_what_connects_when_needed_can_be_awaited(session: Session) -> None:
-    assert [each.uri for each in await session.list_resources_async()] == [each.uri for each in session.resources]
-    assert [each.name for each in await session.list_prompts_async()] == [each.name for each in session.prompts]
+    assert [each.uri for each in await session.resources.list_async()] == [each.uri for each in session.resources]
+    assert [each.name for each in await session.prompts.list_async()] == [each.name for each in session.prompts]
     assert len(session.tools) > 0
 
 

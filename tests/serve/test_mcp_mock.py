@@ -62,11 +62,11 @@ def cassette(tmp_path: Path) -> Path:
     server, sold = shop()
     with Session({}, in_process={"shop": server}, quiet=True) as session, session.cassettes.use(path, "all"):
         session.tools.call("shop:sell", item="lamp", pieces=2)
-        session.list_resources()
-        session.list_prompts()
-        session.read("shop://opening-hours")
-        session.read("shop://items/lamp")
-        session.prompt("greet", name="Ada")
+        session.resources.list()
+        session.prompts.list()
+        session.resources.read("shop://opening-hours")
+        session.resources.read("shop://items/lamp")
+        session.prompts.get("greet", name="Ada")
     assert sold == ["lamp"]
     return path
 

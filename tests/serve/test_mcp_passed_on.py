@@ -346,14 +346,14 @@ async def test_the_resources_that_a_host_follows(mode: str, protocol: str) -> No
                     await client.session.send_request(follow, mcp.EmptyResult)
                     await client.call_tool("test_trigger_resource_change", {})
                     assert (await heard.wait_for(mcp.ResourceUpdatedNotification)).params.uri == uri
-                    assert [each.uri for each in session.subscriptions] == [uri]
+                    assert [each.uri for each in session.resources.subscriptions] == [uri]
                 else:
                     async with listen(client.session, resource_subscriptions=[uri]) as stream:
                         assert stream.honored.resource_subscriptions == [uri]
                         await client.call_tool("test_trigger_resource_change", {})
                         assert (await anext(aiter(stream))).uri == uri
             # It ends with the client.
-            while session.subscriptions:
+            while session.resources.subscriptions:
                 await session.engine.wait(asyncio.sleep(0))
 
 

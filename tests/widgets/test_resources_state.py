@@ -77,10 +77,10 @@ def test_a_long_list_is_cut_and_counted(do: Do) -> None:
 def test_contents_are_drawn_and_written_as_python(state: ResourcesState, do: Do) -> None:
     template = {"kind": "resource", "server": "docs", "name": "docs://tides/{port}", "values": {"port": "Oslo"}}
     assert "Tides of Oslo" in do(state, "read", **template)
-    assert do(state, "code_of", **template) == 'session.read("docs://tides/{port}", server="docs", port="Oslo")'
+    assert do(state, "code_of", **template) == 'session.resources.read("docs://tides/{port}", server="docs", port="Oslo")'
     prompt = {"kind": "prompt", "server": "docs", "name": "compare", "values": {"first": "Bergen", "second": ""}}
     assert "Compare Bergen with Oslo." in do(state, "read", **prompt)
-    assert do(state, "code_of", **prompt) == 'session.prompt("docs:compare", first="Bergen")'
+    assert do(state, "code_of", **prompt) == 'session.prompts.get("docs:compare", first="Bergen")'
     assert do(state, "complete", **{**prompt, "argument": "first"}) == []
 
 
