@@ -1,6 +1,7 @@
-"""Session: the main object for users, a façade over parts that also work without it.
+"""Session: the main object for users, a table of contents over parts that also work without it.
 
-- `ToolService` has the servers, tools, toolsets and the selection.
+- `SessionServers`, `SessionTools`, `SessionConsent`, `SessionModels` and others do the work of `session.servers` and so on.
+- `ToolService` connects the servers, shows how they start, and compiles what the model sees, for all of them.
 - `ResourceService` has their resources and prompts.
 - `TurnService` runs turns; its `ConversationRunner` keeps them, and lets one run at a time.
 - `Questions` has what running turns ask the person.
@@ -865,7 +866,7 @@ class Session(Checked, Displayable):
     extract_async = awaited(extract)
 
     def new_conversation(self, *, private: bool = False) -> None:
-        """Start a new conversation: no turns, no discovered tools, no approvals, no `context`. The selection stays.
+        """Start a new conversation: no turns, no discovered tools, no approvals, no `tools.context`. The selection stays.
 
         Args:
             private: Whether it is not saved.

@@ -179,7 +179,7 @@ class ToolCall(Displayable):
         waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
         waited: Seconds that it waited for the person.
         payload: What a function of the notebook returned for the person; None in a saved conversation.
-        mocked: Whether a stub answered in place of the tool, see `Session.mock`.
+        mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: What displays show of the payload.

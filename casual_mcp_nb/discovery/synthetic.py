@@ -50,7 +50,7 @@ class SyntheticToolResult(_Result):
 
 
 class SyntheticTool(Protocol):
-    """A tool that no server runs: one of this package, or a person's own, see `Session.add_synthetic_tool`."""
+    """A tool that no server runs: one of this package, or a person's own, see `session.tools.add_synthetic`."""
 
     @property
     def name(self) -> str:

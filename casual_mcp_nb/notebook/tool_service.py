@@ -354,7 +354,7 @@ class ToolService:
         return measure(self._chat, self._config, unreadable)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
-        """Call a tool, see `Session.call_tool`, and record it."""
+        """Call a tool, see `session.tools.call`, and record it."""
         catalog = (await self.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:

@@ -56,7 +56,7 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
 
 def call_code(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Write the call of `Session.call_tool` that calls a tool.
+    """Write the call of `session.tools.call` that calls a tool.
 
     Args:
         tool: Its name, as `server:tool`.

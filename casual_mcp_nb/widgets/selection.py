@@ -203,7 +203,7 @@ class SelectionState(ToolsState):
             `saved`: the file's name; or `question`, if there is another toolset of that name and `overwrite` is not set.
 
         Raises:
-            UsageError: The config has no file. See `Session.save_tool_set` for other errors.
+            UsageError: The config has no file. See `session.tools.save_set` for other errors.
         """
         tool_set = self._resolved(servers, description)
         path = self.session.config.path
