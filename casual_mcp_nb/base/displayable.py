@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, overload
 
-from casual_mcp_nb.errors import UnknownNameError
-
 
 def count(value: int, singular: str) -> str:
     """Format a count: `1 tool`, `2 tools`, `3 searches`."""
@@ -147,6 +145,8 @@ class Checked:
         def __setattr__(self, name: str, value: Any) -> None:
             if self._complete and not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
                 settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
+                from casual_mcp_nb.errors import UnknownNameError
+
                 raise UnknownNameError(f"attribute of {self._kind}", name, settable)
             super().__setattr__(name, value)
 
