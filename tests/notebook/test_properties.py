@@ -99,7 +99,9 @@ def test_looking_at_a_session_that_is_not_connected_starts_nothing(tmp_path: Pat
         assert touched == []
         assert {status.state for status in session.servers.values()} == {"closed"}
         assert not (tmp_path / "store.db").exists()
-        assert {"tools", "toolsets", "manifest", "resources", "prompts", "conversations", "conversation_id"} <= seen[Session]
+        assert {"tools", "servers", "models", "consent", "resources", "prompts", "conversations", "conversation_id"} <= seen[
+            Session
+        ]
     finally:
         session.close()
 
