@@ -43,7 +43,7 @@ def test_a_tool_that_the_config_leaves_out_is_reached_by_no_way(fields: dict[str
         ran = {row.name for row in turn.tool_calls if row.status == "ok"}
         listed = {tool.name for tool in session.tools}
         by_hand = session.tools.call("s:drop_table")
-        shown = {tool.name for tool in session.tools if tool.tool_name in session.tools.excluded}
+        shown = {tool.name for tool in session.tools if tool.tool_name in session.tools.now.excluded}
     assert listed == set(TOOLS)
     assert shown == set(TOOLS) - left
     assert by_hand.status == "ok"
@@ -113,8 +113,8 @@ def test_a_server_that_is_switched_off_can_be_reconnected_by_name() -> None:
 def test_a_server_that_is_always_loaded_is_not_deferred_with_the_others() -> None:
     with session_of({"enabled": True, "defer_all": True}, a={"alwaysLoad": True}, b={}) as session:
         assert session.servers.modes == {"a": "loaded", "b": "deferred"}
-        assert {session.tools.mode(tool) for tool in session.tools if tool.server == "a"} == {"loaded"}
-        assert {session.tools.mode(tool) for tool in session.tools if tool.server == "b"} == {"deferred"}
+        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "a"} == {"loaded"}
+        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "b"} == {"deferred"}
 
 
 @pytest.mark.defect("E6")

@@ -119,7 +119,7 @@ def test_a_child_that_ends_leaves_the_servers_of_the_parent_alone(end: str) -> N
         exec(code)
         os._exit(0 if not told else 3)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert sessions[0].call_tool("raw:ping").result == "pong"
+    assert sessions[0].tools.call("raw:ping").result == "pong"
     sessions[0].close()
 
 

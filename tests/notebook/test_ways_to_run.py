@@ -150,7 +150,7 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
 
 def test_in_a_script_sessions_of_one_config_live_side_by_side() -> None:
     with Session.from_config(CONFIG) as one, Session.from_config(CONFIG) as other:
-        assert one.call_tool("math__add", a=1, b=2).result == other.call_tool("math__add", a=1, b=2).result == "3"
+        assert one.tools.call("math__add", a=1, b=2).result == other.tools.call("math__add", a=1, b=2).result == "3"
 
 
 LOGGING = """

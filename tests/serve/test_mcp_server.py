@@ -321,11 +321,11 @@ async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Sessio
             tools = sorted(str(tool.tool_name) for tool in near.tools)
             assert tools == ["far:call_tool", "far:search_tools", "older:search_tools"]
             assert near.servers["far"].protocol_version == "2026-07-28"
-            await near.call_tool_async("far:search_tools", query="add two numbers")
-            added = await near.call_tool_async("far:call_tool", name="desk__add", arguments={"a": 1, "b": 2})
+            await near.tools.call_async("far:search_tools", query="add two numbers")
+            added = await near.tools.call_async("far:call_tool", name="desk__add", arguments={"a": 1, "b": 2})
             assert added.structured == {"sum": 3}
-            await near.call_tool_async("older:search_tools", query="add two numbers")
-            assert (await near.call_tool_async("older:desk__add", a=1, b=2)).structured == {"sum": 3}
+            await near.tools.call_async("older:search_tools", query="add two numbers")
+            assert (await near.tools.call_async("older:desk__add", a=1, b=2)).structured == {"sum": 3}
     assert endpoint.closed
     assert endpoint.status.closed
 
