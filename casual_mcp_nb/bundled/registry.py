@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -212,14 +211,6 @@ def bundled_server(name: str) -> BundledServer:
     raise ValueError(f"unknown bundled server {name!r}; {hint}valid names: {', '.join(BUNDLED)}")
 
 
-class _CommandParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message}; valid: {self.format_usage().strip()}")
-
-    def format_usage(self) -> str:
-        return " ".join(super().format_usage().split())
-
-
 def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> FunctionServer:
     """Import the server's module, parse its options and build it.
 
@@ -231,11 +222,20 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
     Raises:
         ValueError: A library or a credential is missing, or an option is unknown or cannot be used.
     """
+    import argparse
+
+    class CommandParser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise ValueError(f"{self.prog}: {message}; valid: {self.format_usage().strip()}")
+
+        def format_usage(self) -> str:
+            return " ".join(super().format_usage().split())
+
     missing = server.missing()
     if missing is not None:
         raise ValueError(f"the bundled server {server.name} cannot start: {missing}")
     module = module_of(server)
-    parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
+    parser = CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):
         module.add_options(parser)
     built: FunctionServer = module.build(**vars(parser.parse_args(list(args))))

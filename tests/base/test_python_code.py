@@ -13,9 +13,13 @@ from casual_mcp_nb.display.words import call_code
 
 
 class Recorder:
-    """A session that returns the arguments of its calls."""
+    """A session whose tools return the arguments of their calls."""
 
-    def call_tool(self, name: str, /, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    @property
+    def tools(self) -> Recorder:
+        return self
+
+    def call(self, name: str, /, **arguments: Any) -> tuple[str, dict[str, Any]]:
         return name, arguments
 
 
