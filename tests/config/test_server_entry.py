@@ -54,7 +54,7 @@ def test_each_bundled_server_is_known_by_its_name(name: str) -> None:
         ("", "Which server"),
         ("TOKEN=s3cr3t-s3cr3t", "Which server"),
         ("npx 's3cr3t-s3cr3t", "command line"),
-        ('{"command": "npx", "env": {"KEY": "s3cr3t-s3cr3t"}}', "add_server"),
+        ('{"command": "npx", "env": {"KEY": "s3cr3t-s3cr3t"}}', "servers.add"),
     ],
 )
 def test_meaningless_input_is_refused_without_repeating_a_secret(text: str, says: str) -> None:
