@@ -682,7 +682,7 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     listed.first.click()
     sync_api.expect(page.get_by_test_id("tools-toggle")).to_have_count(1)
     at(page, "tools-toggle").click()
-    found = value(page, "len(saving.discovered)")
+    found = value(page, "len(saving.tools.discovered)")
     assert violations(page, axe, "[data-testid=tools-part]") == []
     at(page, "unload").click()
     sync_api.expect(page.get_by_test_id("unload")).to_have_count(found - 1)

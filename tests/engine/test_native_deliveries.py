@@ -161,7 +161,7 @@ async def test_what_a_trimmed_conversation_no_longer_presents_is_defined(chat: M
 
     async def gate(step: int, request: Request) -> None:
         nonlocal run
-        (run,) = chat._running
+        (run,) = chat.state.running
 
     options = TurnOptions(model=deferring(find("storms"), "ok"), gate=gate)
     await chat.run([UserMessage(content="Do it")], options, history=first.messages)
