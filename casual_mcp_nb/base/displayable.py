@@ -171,6 +171,14 @@ class Namespace(Checked, Displayable):
     def __repr__(self) -> str:
         return repr(self.now)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has no session: it gets the present state.
+        return _itself, (self.now,)
+
+
+def _itself(value: T) -> T:
+    return value
+
 
 class NamespaceList(Namespace, Sequence[T]):
     """A part of a session that lists something."""

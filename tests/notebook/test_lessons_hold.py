@@ -135,7 +135,11 @@ def output_text(name: str) -> str:
 @functools.cache
 def labels() -> str:
     """Every text of the front ends, of displays, and of the titles of guides."""
-    sources = (*(PACKAGE / "widgets" / "frontend" / "src").rglob("*.ts*"), *(PACKAGE / "display").glob("*.py"))
+    sources = (
+        *(PACKAGE / "widgets" / "frontend" / "src").rglob("*.ts*"),
+        *(PACKAGE / "display").glob("*.py"),
+        *PACKAGE.rglob("view*.py"),
+    )
     guides = (LESSONS.parent / "docs" / "guides").glob("*.md")
     return "\n".join([*(path.read_text() for path in sources), *(path.read_text().splitlines()[0] for path in guides)])
 
