@@ -12,14 +12,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.displayable import display
-from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.notebook.shell import notebook_shell
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, ServerStatus
+    from casual_mcp_nb.conversation.turn import Turn
 
 
 LOADED = "system-info"
@@ -27,6 +25,8 @@ LOADED = "system-info"
 
 def demo_config() -> dict[str, Any]:
     """Build a config with the default bundled servers, in this process, all but one deferred; `Session.demo` adds the model."""
+    from casual_mcp_nb.bundled import BUNDLED
+
     return {
         "servers": {
             name: {"bundled": name, "transport": "in-process", "defer_loading": name != LOADED}
@@ -100,6 +100,7 @@ async def _turn() -> Turn:
     """Run a turn of the offline planner without servers."""
     from casual_llm.messages import UserMessage
 
+    from casual_mcp_nb.base.config import Config
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.providers.factory import ModelFactory
     from casual_mcp_nb.servers.server_manager import ServerManager

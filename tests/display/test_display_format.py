@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.views import words
+from casual_mcp_nb.display import words
 
 
 @pytest.mark.parametrize(

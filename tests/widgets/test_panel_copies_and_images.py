@@ -90,7 +90,7 @@ def test_names_that_no_keyword_can_have_are_still_passed() -> None:
 
     arguments = {"name": 1, "class": 2, "x-y": "z" * 90}
     code = call_code("a:b", arguments)
-    assert eval(code.removeprefix("session."), {"call_tool": call_tool}) == ("a:b", arguments)
+    assert eval(code.removeprefix("session.tools."), {"call": call_tool}) == ("a:b", arguments)
     assert max(map(len, code.splitlines())) < 128
     assert chat_code("x", {}, images=1) == 'session.chat("x", images=["image-1.png"])'
 
