@@ -103,7 +103,7 @@ def test_plan(cassette_session):
     cassette_session.plan(**SAY)[0]
 
 def test_call_tool(cassette_session):
-    cassette_session.call_tool("harbour:berth", ship="MAUD").content[0]
+    cassette_session.tools.call("harbour:berth", ship="MAUD").content[0]
 
 def test_a_tool_more(cassette_session):
     cassette_session.tool(lambda: None, name="moor", description="Moor.")
@@ -113,7 +113,7 @@ def test_expected(cassette_session):
     with pytest.raises(CassetteMismatchError):
         cassette_session.chat(**SAY, echo="none")
     with pytest.raises(CassetteMismatchError):
-        cassette_session.call_tool("harbour:berth", ship="MAUD")
+        cassette_session.tools.call("harbour:berth", ship="MAUD")
 
 def test_a_future(cassette_session):
     # Whoever has it has the error, too.
