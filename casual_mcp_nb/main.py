@@ -104,8 +104,7 @@ async def served() -> AsyncIterator[ASGIApp]:
     _require_trust(config)
     counting = _counted_here(config)
     try:
-        chat = McpToolChat.from_config(config, settings=settings)
-        chat.consent.how_to_allow = _allowed_by_variable
+        chat = McpToolChat.from_config(config, settings=settings, how_to_allow=_allowed_by_variable)
         overrides = checked_overrides(dict.fromkeys(_listed(variables, ALLOW_VARIABLE), "never"), chat.server_manager.names)
         turns = ServedTurns(chat, ServeLimits(), overrides, config.secrets())
         api = served_api(

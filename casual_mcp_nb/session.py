@@ -1,7 +1,7 @@
 """Session: the main object for users, a table of contents over parts that also work without it.
 
 - `SessionServers`, `SessionTools`, `SessionConsent`, `SessionModels` and others do the work of `session.servers` and so on.
-- `ToolService` connects the servers, shows how they start, and compiles what the model sees, for all of them.
+- `ServerStarter` connects the servers and shows how they start, for all of them.
 - `ResourceService` has their resources and prompts.
 - `TurnService` runs turns; its `ConversationRunner` keeps them, and lets one run at a time.
 - `Questions` has what running turns ask the person.
@@ -111,7 +111,7 @@ class Session(Checked, Displayable):
         config: The config as loaded.
         name: The name as given.
         engine: The thread on which the servers and the turns live.
-        tool_service: The servers, tools and toolsets, for code that shows or changes them.
+        starter: What starts the servers when they are first needed, for code that shows or changes them.
         resource_service: The resources and prompts of the servers, for code that shows them.
         turn_service: What runs the turns.
         observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
@@ -154,7 +154,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
         from casual_mcp_nb.notebook.servers import SessionServers
         from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
-        from casual_mcp_nb.notebook.tool_service import ToolService
+        from casual_mcp_nb.notebook.starting import ServerStarter
         from casual_mcp_nb.notebook.tools import SessionTools
         from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 
@@ -168,7 +168,7 @@ class Session(Checked, Displayable):
         self.name = name
         self.engine = engine_thread()
         self.observers = Observers()
-        self.questions = Questions(self.engine, self.observers)
+        self.questions = questions = Questions(self.engine, self.observers)
         variables = read_environment(self.config.folder)
         settings = Settings.from_environ(variables)
         if variables.get("LOG_LEVEL", "").strip():
@@ -182,16 +182,20 @@ class Session(Checked, Displayable):
             approver=self.questions.approve,
             approval=approval,
             can_ask=self.questions.can_ask,
+            how_to_allow=lambda tool: questions.how_to_allow(tool),
             answer_limits=self.questions.limits,
             elicitation=self.questions.elicit,
             changed=self.observers.changes.notify,
             run_function=self._run_function,
             strict=strict,
         )
-        questions = self.questions
-        self._chat.consent.how_to_allow = lambda tool: questions.how_to_allow(tool)
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
-        self._runner = runner = ConversationRunner(self._chat, self.observers, ConversationSaver(store_of(store, self.config)))
+        self._runner = runner = ConversationRunner(
+            self._chat, self.observers, ConversationSaver(store_of(store, self.config), self._chat)
+        )
+        self._endpoints: set[Endpoint] = set()
+        self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
+        self._finalizer.atexit = False
         gate = TrustGate(
             self.config,
             trusted=trust,
@@ -199,52 +203,55 @@ class Session(Checked, Displayable):
             on_change=self.observers.changes.notify,
         )
         self._consent = SessionConsent(self._chat, gate, self.questions)
-        self.tool_service = ToolService(
+        self.starter = ServerStarter(
+            self._chat, self.engine, gate, self._runner.check_open, quiet=quiet, predecessors=replace_earlier(self)
+        )
+        self._tools = SessionTools(
             self._chat,
             self.config,
             self.engine,
             self.observers,
+            self.starter,
             self.questions,
-            gate=gate,
-            check_open=self._runner.check_open,
-            quiet=quiet,
+            self._runner,
+            self._run_function,
         )
         self.resource_service = ResourceService(
-            self._chat, self.tool_service, self.engine, self.questions, self.observers, lambda: runner.turns
+            self._chat,
+            self.starter,
+            self._tools.recorded,
+            self.engine,
+            self.questions,
+            self.observers,
+            lambda: runner.turns,
         )
-        self._resources = SessionResources(self.resource_service, self.tool_service, self.engine)
-        self._prompts = SessionPrompts(self.resource_service, self.tool_service, self.engine)
+        self._resources = SessionResources(self.resource_service, self.starter)
+        self._prompts = SessionPrompts(self.resource_service, self.starter)
         self.turn_service = TurnService(
             self._chat,
             self.config,
             self.engine,
             self._runner,
-            self.tool_service,
+            self.starter,
+            self._tools,
             self.resource_service,
             self.questions,
             self.observers,
         )
-        self._models = SessionModels(self._chat, self.config, self.engine, self.tool_service, self.turn_service)
+        self._models = SessionModels(self._chat, self.config, self.engine, self.starter, self.turn_service)
         self._experiments: SessionExperiments | None = None
         self._cassettes = SessionCassettes(self._chat, self.config, self.engine, self.observers, self.turn_service)
-        self._tools = SessionTools(
-            self._chat, self.config, self.engine, self.observers, self.tool_service, self._runner, self._run_function
-        )
         self._servers = SessionServers(
             self._chat,
             self.config,
             self.engine,
             self.observers,
             gate,
-            self.tool_service,
+            self.starter,
             self.turn_service,
             self._models,
             self._consent,
         )
-        self._endpoints: set[Endpoint] = set()
-        self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
-        self._finalizer.atexit = False
-        self.tool_service.predecessors = replace_earlier(self)
         # A subclass may add attributes.
         self._complete = type(self) is Session
 
@@ -409,7 +416,7 @@ class Session(Checked, Displayable):
         Raises:
             ConnectError: With `strict`, a server failed; the message has the reason of each.
         """
-        return await self.tool_service.connect(strict=strict, quiet=quiet)
+        return await self.starter.connect(strict=strict, quiet=quiet)
 
     connect_async = awaited(connect)
 
@@ -552,11 +559,11 @@ class Session(Checked, Displayable):
     @property
     def selection(self) -> Selection:
         """What the model sees. Assign to its fields; a change takes effect with the next turn."""
-        return self.tool_service.selection
+        return self._chat.selection
 
     @selection.setter
     def selection(self, value: Selection) -> None:
-        self.tool_service.selection.assign(value)
+        self._chat.selection.assign(value)
 
     @property
     def servers(self) -> SessionServers:
@@ -604,7 +611,7 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: `k` is less than 1.
         """
-        return await self.tool_service.run_shown(self.tool_service.search(query, k, server, all_tools=all_tools))
+        return await self.starter.run_shown(self._tools.find(query, k, server, all_tools=all_tools))
 
     search_async = awaited(search)
 
@@ -727,7 +734,7 @@ class Session(Checked, Displayable):
         """
         from casual_mcp_nb.notebook.images import with_images
 
-        return self._kept(self.turn_service.submit(with_images(prompt, images), options))
+        return self._held(self.turn_service.submit(with_images(prompt, images), options))
 
     @spelled_out(ChatOptions)
     def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
@@ -751,7 +758,7 @@ class Session(Checked, Displayable):
         return Pauses(
             self.turn_service,
             self.engine,
-            lambda: self.tool_service.catalog,
+            lambda: self._chat.catalog,
             with_images(prompt, images),
             options,
             self,
@@ -822,7 +829,7 @@ class Session(Checked, Displayable):
     @spelled_out(ChatOptions)
     def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
         """Run a turn again as `rerun` does, without waiting for it, as `submit` does."""
-        return self._kept(self.turn_service.submit_rerun(index, prompt, options))
+        return self._held(self.turn_service.submit_rerun(index, prompt, options))
 
     @blocking
     @spelled_out(ModelOptions)
@@ -995,7 +1002,7 @@ class Session(Checked, Displayable):
             from casual_mcp_nb.experiments.service import SessionExperiments
 
             self._experiments = SessionExperiments(
-                self._chat, self.engine, self.turn_service, self.tool_service, self.questions
+                self._chat, self.engine, self.turn_service, self.starter, self._tools, self.questions
             )
         return self._experiments
 
@@ -1028,7 +1035,7 @@ class Session(Checked, Displayable):
         head = None if id is None else self._runner.saver.required.get(id).head
         page = partial(
             player_page,
-            view=self.tool_service.current_view(),
+            view=self._chat.current_view(),
             cassette=self._cassettes.of(conversation.as_in_a_file(), head),
             secrets=self._cassettes.secrets(),
         )
@@ -1064,7 +1071,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.serve.service import Served
         from casual_mcp_nb.serve.serving import SessionServe
 
-        served = Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine, self.check_open)
+        served = Served(self, self.config, self._chat, self.starter, self.observers, self.engine, self.check_open)
         return SessionServe(served, self._endpoints)
 
     def observe(self, listener: Callable[[Turn, Event], object] | OpenTelemetry) -> Observation:
@@ -1121,7 +1128,7 @@ class Session(Checked, Displayable):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)
 
-    def _kept(self, started: Future[Turn]) -> Future[Turn]:
+    def _held(self, started: Future[Turn]) -> Future[Turn]:
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""
         started.add_done_callback(lambda _: self and None)
         return started
@@ -1148,4 +1155,4 @@ def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
     config, unreadable = load_readable(path)
     # With a separate name it replaces no session that is open with the same file.
     with Session(config, name=f"audit of {config.path}", trust=trust, quiet=True, store=None) as session:
-        return session.tool_service.host_audit(unreadable)
+        return session.servers.audit(unreadable)

@@ -36,7 +36,7 @@ from casual_mcp_nb.cassettes.interaction import (
     turn_request,
 )
 from casual_mcp_nb.conversation.answers import ModelResponse
-from casual_mcp_nb.conversation.codec import PlainLimits, dump_value, load_value, plain
+from casual_mcp_nb.conversation.codec import CASSETTE, NEWER, PlainLimits, dump_value, load_value, plain
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -123,8 +123,6 @@ def element_of(data: bytes, file: Path) -> bytes:
     return "".join(parser.text).encode()
 
 
-FORMAT = "casual-mcp-nb cassette"
-VERSION = 1
 MAX_BYTES = 200_000_000
 MAX_MESSAGES = 1_000_000
 """How many messages the requests of a cassette may have in all."""
@@ -277,8 +275,7 @@ class Cassette:
         definitions = Definitions()
         written = list(_written(self.interactions, definitions))
         document = {
-            "format": FORMAT,
-            "version": VERSION,
+            **CASSETTE.head,
             "session": dump_value(self.session),
             "models": {name: dump_value(self.models[name]) for name in sorted(self.models)},
             "servers": {
@@ -326,14 +323,10 @@ class Cassette:
             document = json.loads(text)
         except (ValueError, RecursionError):
             raise CassetteError(f"{name} is damaged: it is not JSON.", hint=_HINT) from None
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        if not isinstance(document, dict) or document.get("format") != CASSETTE.name:
             raise CassetteError(f"{name} is not a cassette.", hint=_HINT)
-        version = document.get("version")
-        if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= VERSION:
-            raise CassetteError(
-                f"{name} has version {shown(str(version))}, and this package reads versions up to {VERSION}.",
-                hint="A later version of casual_mcp_nb wrote it: update the package.",
-            )
+        if problem := CASSETTE.problem(name, document.get("version")):
+            raise CassetteError(problem, hint=NEWER)
         try:
             return cls(
                 list(_read_interactions(document["interactions"], document.get("definitions", {}))),

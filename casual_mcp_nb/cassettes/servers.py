@@ -307,7 +307,7 @@ class ReplayedResources:
 
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
-        self.known: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
+        self.last_listed: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
         self._server = server
         self._replayer = replayer
 
@@ -320,13 +320,13 @@ class ReplayedResources:
     async def resources(self) -> tuple[Resource, ...]:
         """List its resources."""
         listed: tuple[Resource, ...] = await self._listed("resources")
-        self.known = listed, self.known[1]
+        self.last_listed = listed, self.last_listed[1]
         return listed
 
     async def prompts(self) -> tuple[ServerPrompt, ...]:
         """List its prompts."""
         listed: tuple[ServerPrompt, ...] = await self._listed("prompts")
-        self.known = self.known[0], listed
+        self.last_listed = self.last_listed[0], listed
         return listed
 
     async def read(self, uri: str) -> ResourceContents:

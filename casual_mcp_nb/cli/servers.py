@@ -92,7 +92,7 @@ def audit(path: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = Fal
     config, unreadable = load_readable(path)
     with Source(path, trust=trust).open(config) as session:
         connect(session)
-        measured = session.tool_service.host_audit(unreadable)
+        measured = session.servers.audit(unreadable)
     if json:
         write_json(measured.as_dict())
     else:

@@ -161,8 +161,45 @@ def _open(kind: type[BaseModel]) -> type[BaseModel]:
     return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})
 
 
-FORMAT = "casual-mcp-nb conversation"
-VERSION = 2
+@dataclass(frozen=True)
+class Format:
+    """What a kind of file is called in itself, and its version as this package writes it; all earlier ones can be read.
+
+    Their versions differ, because a change of one leaves the others as they are. The events in all of them are written by this
+    module; a new field of an event needs no new version.
+
+    Args:
+        name: Its `format`.
+        version: Its `version`.
+    """
+
+    name: str
+    version: int
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The first fields of such a file."""
+        return {"format": self.name, "version": self.version}
+
+    def problem(self, name: str, version: Any) -> str:
+        """Describe why a file of a version cannot be read; empty if it can.
+
+        Args:
+            name: What the file is called.
+            version: Its version, as the file says.
+        """
+        if type(version) is int and version <= self.version:
+            return ""
+        return f"{name} has version {shown(str(version))}, and this package reads versions up to {self.version}."
+
+
+CONVERSATION = Format("casual-mcp-nb conversation", 2)
+CASSETTE = Format("casual-mcp-nb cassette", 1)
+PLAYER = Format("casual-mcp-nb player", 1)
+STORE = Format("SQLite", 1)
+"""The tables of the file of saved conversations, whose version is SQLite's `user_version`."""
+NEWER = "A later version of casual_mcp_nb wrote it: update the package."
+
 MAX_DEPTH = 100
 """Maximum nesting of lists and objects within an event; deeper values are written as text."""
 TOO_DEEP = "[nested too deeply]"
@@ -245,7 +282,7 @@ def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
         limits: How much of its values.
     """
     conversions = _FOLLOWED.get(type(event), {})
-    fields: dict[str, Any] = {"version": VERSION} if isinstance(event, TurnStarted) else {}
+    fields: dict[str, Any] = {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
     for each in dataclasses.fields(event):
         convert, value = conversions.get(each.name, _same), getattr(event, each.name)
         if convert is not None:
@@ -317,7 +354,7 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
     """
     messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
-    document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
+    document = {**CONVERSATION.head, **(more or {}), "messages": messages.rows, "tools": tools.rows}
     return _json({**document, "turns": turns}, indent=1)
 
 
@@ -354,7 +391,7 @@ def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[t
     """
     # "events" is the last field, and its list is still open.
     rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
-    head = f'"format": {json.dumps(FORMAT)}, "version": {VERSION}'
+    head = json.dumps(CONVERSATION.head)[1:-1]
     return f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns": [{",".join(rows)}]}}'
 
 
@@ -372,12 +409,10 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise UsageError("This is not JSON.", hint=_HINT) from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != CONVERSATION.name:
         raise UsageError("This is not a saved conversation.", hint=_HINT)
-    version = document.get("version")
-    if not isinstance(version, int) or not 1 <= version <= VERSION:
-        text = f"This conversation has version {shown(str(version))}, and this package reads versions up to {VERSION}."
-        raise UsageError(text, hint=_NEWER)
+    if problem := CONVERSATION.problem("This conversation", document.get("version")):
+        raise UsageError(problem, hint=NEWER)
     try:
         if _SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
             # Half a character, which no provider takes.
@@ -392,7 +427,6 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
 
 _SURROGATE = re.compile(r"(?i)\\ud[89a-f]")
 _HINT = "Use a .json file written by session.export."
-_NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 
 def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
-from casual_mcp_nb.conversation.codec import EventWriter, document_of, load_value
+from casual_mcp_nb.conversation.codec import NEWER, STORE, EventWriter, document_of, load_value
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
     ConversationHead,
@@ -36,7 +36,6 @@ from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
-VERSION = 1
 BUSY_SECONDS = 10.0
 """How long to wait for another process that is writing."""
 
@@ -98,20 +97,17 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise UsageError(f"{shown(path)} is another program's database.", hint="Give another path as store.")
-    if version > VERSION:
-        raise UsageError(
-            f"{shown(path)} has version {version}, and this package reads versions up to {VERSION}.",
-            hint="A later version of casual_mcp_nb wrote it: update the package, or give another path as store.",
-        )
+    if problem := STORE.problem(shown(path), version):
+        raise UsageError(problem, hint=f"{NEWER} Or give another path as store.")
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    if _version(connection) == VERSION:
+    if _version(connection) == STORE.version:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have done it meanwhile.
-        while (version := _version(connection)) < VERSION:
+        while (version := _version(connection)) < STORE.version:
             for statement in _MIGRATIONS[version].split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version + 1}")

@@ -14,7 +14,7 @@ from casual_mcp_nb.errors import UnknownNameError
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery._engine import Engine
 
-_KNOWN = 0.5
+_MAX_SHARE = 0.5
 """Up to which share of words that tools have a query counts as one in another language, if it looks like one."""
 _SAMPLE = 100
 """How many descriptions are read for their language."""
@@ -87,7 +87,7 @@ class ToolSearchIndex:
         Returns:
             True if tools have at most half of its words, and its script or its common words are those of another language.
         """
-        return self._engine is not None and self._engine.known_share(query) <= _KNOWN and is_foreign(query, self.languages)
+        return self._engine is not None and self._engine.known_share(query) <= _MAX_SHARE and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
         """Find the tools that a query mentions by name.

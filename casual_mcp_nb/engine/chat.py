@@ -88,6 +88,7 @@ class McpToolChat:
             are denied; those that only the default policy asks about run, and a notice says so.
         approval: Policies by server that replace those of the config.
         can_ask: Returns whether somebody could answer the approver now; None: always.
+        how_to_allow: As of `Consent`.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in the error of a turn.
         run_function: Runs the calls of functions that `add_tool` made tools.
@@ -117,6 +118,7 @@ class McpToolChat:
         approver: Approver | None = None,
         approval: Mapping[str, Policies] | None = None,
         can_ask: Callable[[], bool] | None = None,
+        how_to_allow: Callable[[ToolSpec], str] | None = None,
         answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
         run_function: FunctionRunner = run_here,
@@ -130,7 +132,7 @@ class McpToolChat:
         self.limits = limits or TurnLimits()
         self.system = system
         self._context: Mapping[str, Any] = {}
-        self.tools = ChatTools(server_manager, self.tool_sets, strict)
+        self.tools = ChatTools(server_manager, self.tool_sets, lambda: models.window, strict)
         self.deliveries = Deliveries()
         self.instructions = Instructions()
         self.checks = PreflightChecks()
@@ -140,6 +142,7 @@ class McpToolChat:
             overrides=checked_overrides(approval, server_manager.names),
             approver=approver,
             can_ask=can_ask,
+            how_to_allow=how_to_allow,
             limits=answer_limits,
             strict=strict,
         )
@@ -171,6 +174,7 @@ class McpToolChat:
         approver: Approver | None = None,
         approval: Mapping[str, Policies] | None = None,
         can_ask: Callable[[], bool] | None = None,
+        how_to_allow: Callable[[ToolSpec], str] | None = None,
         answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
@@ -189,6 +193,7 @@ class McpToolChat:
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
                 bundled and in-process servers; they replace those of the config.
             can_ask: Returns whether somebody could answer the approver now; None: always.
+            how_to_allow: As of `Consent`.
             answer_limits: How long approvals and the questions of servers wait for the person.
             elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
@@ -238,6 +243,7 @@ class McpToolChat:
             approver=approver,
             approval=approval,
             can_ask=can_ask,
+            how_to_allow=how_to_allow,
             answer_limits=answer_limits,
             secrets=secrets,
             run_function=run_function,
@@ -461,7 +467,7 @@ class McpToolChat:
                 await self.remove_server(name)
 
     async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Get a model that is ready to be called: one of the config by name, or None for the first one."""
+        """Get a model that is ready to be called: one of the config by name, or None for the default one."""
         return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
 
     async def view(self, selection: Selection | None = None) -> ToolView:

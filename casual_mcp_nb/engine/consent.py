@@ -29,8 +29,6 @@ from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.factory import ModelFactory
 
 if TYPE_CHECKING:
-    from casual_llm import Model
-
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -528,9 +526,6 @@ class Sampling:
         secrets: Values to redact in errors.
         add: Called with the audit record of each request that a person was to be asked about.
         asking: Returns what is entered while the person is asked about a server's request.
-
-    Attributes:
-        choose_model: Returns the model that answers; None for the first one of the config.
     """
 
     def __init__(
@@ -546,7 +541,6 @@ class Sampling:
         self._models = models
         self._consent = consent
         self._secrets = secrets
-        self.choose_model: Callable[[], str | Model | ChatModel | None] = lambda: None
 
     async def answer(self, server: str, request: SamplingRequest) -> SamplingAnswer:
         """Ask the person, and then the model.
@@ -555,7 +549,7 @@ class Sampling:
             SamplingRefused: The person did not allow it, or the model could not answer.
         """
         try:
-            model = await self._models.ready(self.choose_model())
+            model = await self._models.ready()
             messages = [{"role": role, "text": text} for role, text in request.messages]
             system = {"system": request.system} if request.system else {}
             arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}

@@ -266,16 +266,22 @@ class ChatTools:
     Args:
         server_manager: The connections.
         tool_sets: The toolsets that a selection can name.
+        window: Returns the context window, in tokens, of the model that turns use unless they name another; None if unknown.
         strict: Whether a changed tool of any server is blocked until the change is accepted.
 
     Attributes:
         changes: The changes of definitions.
         exclusions: The tools that the config excludes.
         own: The person's own synthetic tools.
-        window: Returns the context window, in tokens, of the model that turns use unless they name another; None if unknown.
     """
 
-    def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], strict: bool = False) -> None:
+    def __init__(
+        self,
+        server_manager: ServerManager,
+        tool_sets: Mapping[str, ToolSetConfig],
+        window: Callable[[], int | None],
+        strict: bool = False,
+    ) -> None:
         self._server_manager = server_manager
         self._strict = strict
         self._tool_sets = tool_sets
@@ -284,7 +290,7 @@ class ChatTools:
         self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
         self.exclusions = Exclusions(server_manager.config_of)
         self.own: tuple[OwnTool, ...] = ()
-        self.window: Callable[[], int | None] = lambda: None
+        self._window = window
         self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
 
@@ -389,7 +395,7 @@ class ChatTools:
             return last
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
-        window = window or self.window()
+        window = window or self._window()
         view = self._views.get(catalog, selection, self._tool_sets, blocked, excluded, own, instructions, window)
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:

@@ -221,7 +221,7 @@ def _outcome(
 def _miss(
     case: Case,
     met: Sequence[bool],
-    found: tuple[ToolName, ...],
+    ranked: tuple[ToolName, ...],
     k: int,
     searcher: object,
     by_name: Mapping[ToolName, ToolSpec],
@@ -231,7 +231,7 @@ def _miss(
     explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
     explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
     nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
-    return Miss(case, unmet, found, nearest, bool(candidates))
+    return Miss(case, unmet, ranked, nearest, bool(candidates))
 
 
 def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:

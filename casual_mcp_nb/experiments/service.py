@@ -25,9 +25,9 @@ from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.starting import warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class SessionExperiments(Namespace):
         chat: Has the servers and the models.
         engine: The thread of the engine.
         turns: Has the conversation; none of its turns runs meanwhile.
-        tools: Connects the servers, and shows them starting.
+        starter: Connects the servers, and shows them starting.
+        tools: Searches them.
         questions: What turns ask the person.
 
     Attributes:
@@ -56,12 +57,19 @@ class SessionExperiments(Namespace):
     """
 
     def __init__(
-        self, chat: McpToolChat, engine: EngineThread, turns: TurnService, tools: ToolService, questions: Questions
+        self,
+        chat: McpToolChat,
+        engine: EngineThread,
+        turns: TurnService,
+        starter: ServerStarter,
+        tools: SessionTools,
+        questions: Questions,
     ) -> None:
         self.engine = engine
         self._comparison: Comparison | None = None
         self._chat = chat
         self._turns = turns
+        self._starter = starter
         self._tools = tools
         self._questions = questions
 
@@ -169,7 +177,7 @@ class SessionExperiments(Namespace):
         Raises:
             UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
         """
-        return await self._tools.run_shown(self._evaluate(cases, strategies, k, executor, progress))
+        return await self._starter.run_shown(self._evaluate(cases, strategies, k, executor, progress))
 
     evaluate_async = awaited(evaluate)
 
@@ -204,7 +212,7 @@ class SessionExperiments(Namespace):
         Returns:
             A finding for each problem that the authors of the servers should fix.
         """
-        return await self._tools.run_shown(self._lint())
+        return await self._starter.run_shown(self._lint())
 
     lint_async = awaited(lint)
 
@@ -242,7 +250,7 @@ class SessionExperiments(Namespace):
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
         async with self._questions.prompt_on(channel), self._turns.runner.apart():
             warm_up()
-            await self._tools.view()
+            await self._starter.view()
             await warmed_up()
             await comparing.run()
 
@@ -251,7 +259,7 @@ class SessionExperiments(Namespace):
         """Show a comparison while the body runs."""
         live = LiveComparison(self.engine, comparing) if progress and notebook_shell() is not None else None
         try:
-            with self._tools.start_shown(quiet=not progress, handle=live.handle if live else None) as display:
+            with self._starter.shown(quiet=not progress, handle=live.handle if live else None) as display:
                 if live is None:
                     with _bar(comparing, shown=progress):
                         yield

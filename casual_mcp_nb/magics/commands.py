@@ -463,7 +463,7 @@ def _messages(session: Session, line: str) -> Any:
     return session.servers.messages(*words)
 
 
-_START, _LOOK, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"
+_START, _OVERVIEW, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"
 _TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
@@ -501,20 +501,20 @@ COMMANDS: dict[str, Command] = {
         "%mcp trust --accept",
         run=trust,
     ),
-    "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
-    "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
-    "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
+    "status": Command(_OVERVIEW, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
+    "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=_servers),
+    "server": Command(_OVERVIEW, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(
-        _LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
+        _OVERVIEW, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
     ),
-    "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
+    "tool": Command(_OVERVIEW, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(
-        _LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).tools.manifest
+        _OVERVIEW, "what the model reads about deferred tools", run=lambda session, _: connected(session).tools.manifest
     ),
-    "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
-    "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
-    "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.models.clients),
-    "budget": Command(_LOOK, "what a turn and ten turns cost, estimated", run=lambda session, _: session.tools.budget),
+    "preview": Command(_OVERVIEW, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
+    "models": Command(_OVERVIEW, "the models, and whether their keys are set", run=lambda session, _: session.models),
+    "clients": Command(_OVERVIEW, "the providers behind the models", run=lambda session, _: session.models.clients),
+    "budget": Command(_OVERVIEW, "what a turn and ten turns cost, estimated", run=lambda session, _: session.tools.budget),
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(

@@ -198,8 +198,8 @@ class SessionCassettes(Namespace):
         """
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
-        cassette = Cassette.from_conversation(conversation, head=head or self._turns.head)
-        settings = self._settings(head or self._turns.head)
+        cassette = Cassette.from_conversation(conversation, head=head or self._turns.runner.saver.head)
+        settings = self._settings(head or self._turns.runner.saver.head)
         if settings.system is None and cassette.session.system is not None:
             settings.system = cassette.session.system.removesuffix(with_instructions("", view, manager)).rstrip()
         cassette.session = replace(settings, model=cassette.session.model)
@@ -391,7 +391,7 @@ class SessionCassettes(Namespace):
     def _recorder(self, file: Path) -> Recorder:
         if not file.parent.is_dir():
             raise CassetteError(f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path.")
-        return Recorder(self._settings(self._turns.head))
+        return Recorder(self._settings(self._turns.runner.saver.head))
 
     def _settings(self, head: ConversationHead) -> SessionEntry:
         config = self._config

@@ -12,8 +12,8 @@ from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.registry import spec_of
 
@@ -60,15 +60,17 @@ class SessionModels(NamespaceList[ModelRow]):
         chat: Has the templates.
         config: Has the models.
         engine: The thread of the engine.
-        tools: What a template may name.
+        starter: Connects the servers, whose tools a template may name.
         turns: Has the model in use, and the system prompt.
     """
 
-    def __init__(self, chat: McpToolChat, config: Config, engine: EngineThread, tools: ToolService, turns: TurnService) -> None:
+    def __init__(
+        self, chat: McpToolChat, config: Config, engine: EngineThread, starter: ServerStarter, turns: TurnService
+    ) -> None:
         self.engine = engine
         self._chat = chat
         self._config = config
-        self._tools = tools
+        self._starter = starter
         self._turns = turns
         self._complete = True
 
@@ -97,12 +99,12 @@ class SessionModels(NamespaceList[ModelRow]):
         Raises:
             TemplateError: The template does not exist, or fails.
         """
-        return await self._tools.run_shown(self._preview(template, variables))
+        return await self._starter.run_shown(self._preview(template, variables))
 
     preview_async = awaited(preview)
 
     async def _preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
-        view = await self._tools.view()
+        view = await self._starter.view()
         model = self._config.models.get(self._turns.model or "")
         text, name = prompt_source(None, template, model.template if model else None, self._turns.system)
         if text is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import NamespaceList
@@ -23,6 +23,7 @@ from casual_mcp_nb.base.mcp import (
     ServerPrompt,
     Subscriptions,
 )
+from casual_mcp_nb.conversation.audit import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -31,12 +32,13 @@ from casual_mcp_nb.engine.instructions import attached
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.notebook.tool_service import ToolService
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+T = TypeVar("T")
 Readable = str | Resource | ContentPart
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -47,7 +49,8 @@ class ResourceService:
 
     Args:
         chat: Has the connections.
-        tools: Connects the servers.
+        starter: Connects the servers.
+        calls: The calls that the person made, whose results can have links.
         engine: The thread of the coroutines.
         questions: What a server asks while it is read.
         observers: Told when the attachments for the next message change.
@@ -60,7 +63,8 @@ class ResourceService:
     def __init__(
         self,
         chat: McpToolChat,
-        tools: ToolService,
+        starter: ServerStarter,
+        calls: RecordedCalls,
         engine: EngineThread,
         questions: Questions,
         observers: Observers,
@@ -71,19 +75,20 @@ class ResourceService:
         self._observers = observers
         self._engine = engine
         self._chat = chat
-        self._tools = tools
+        self._starter = starter
+        self._calls = calls
         self._questions = questions
         self._turns = turns
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
         """List the resources of all servers, see `SessionResources.list`."""
-        await self._tools.view()
+        await self._starter.view()
         return await self._list_resources()
 
     async def prompts(self) -> Prompts:
         """List the prompts of all servers, see `SessionPrompts.list`."""
-        await self._tools.view()
+        await self._starter.view()
         return await self._list_prompts()
 
     async def _list_resources(self) -> Resources:
@@ -97,7 +102,7 @@ class ResourceService:
     @property
     def last_listed(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
-        listings = [server.known for server in self._chat.server_manager.resources.values()]
+        listings = [server.last_listed for server in self._chat.server_manager.resources.values()]
         resources = tuple(resource for listed, _ in listings for resource in listed)
         prompts = tuple(prompt for _, listed in listings for prompt in listed)
         before, last_prompts = self._last_resources, self._last_prompts
@@ -278,26 +283,50 @@ class ResourceService:
         """Find the server whose tool returned a link; None if that is not known."""
         calls: Iterable[ToolCall] = (
             *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
-            *(direct.call for direct in self._tools.calls.list()),
+            *(direct.call for direct in self._calls.list()),
         )
         servers = {call.tool.server for call in calls if any(part is link or part == link for part in call.content)}
         return servers.pop() if len(servers) == 1 else None
 
 
-class SessionResources(NamespaceList[Resource]):
+class _Offered(NamespaceList[T]):
+    """What all servers offer of one kind, as last listed."""
+
+    def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
+        self.engine = starter.engine
+        self._service = service
+        self._starter = starter
+        self._complete = True
+
+    @blocking
+    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
+        """Return what a server suggests for a parameter of a template, or an argument of a prompt.
+
+        Args:
+            name: The template, as for `read`; or the prompt, as for `get`.
+            argument: The parameter.
+            text: What it begins with.
+            others: The values of other parameters, on which the suggestions may depend.
+
+        Returns:
+            The suggestions; none if the server makes none.
+
+        Raises:
+            UnknownNameError: There is no such template, prompt or parameter.
+            ResourceError: The server did not answer.
+        """
+        return await self._starter.run_shown(self._service.complete(name, argument, text, others))
+
+    complete_async = awaited(complete)
+
+
+class SessionResources(_Offered[Resource]):
     """The resources and templates of all servers, as last listed: `session.resources`.
 
     Args:
         service: Lists and reads them.
-        tools: Connects the servers, and shows them starting.
-        engine: The thread of the engine.
+        starter: Connects the servers, and shows them starting.
     """
-
-    def __init__(self, service: ResourceService, tools: ToolService, engine: EngineThread) -> None:
-        self.engine = engine
-        self._service = service
-        self._tools = tools
-        self._complete = True
 
     @property
     def now(self) -> Resources:
@@ -311,7 +340,7 @@ class SessionResources(NamespaceList[Resource]):
         Returns:
             All of them. A server that could not list its own is in `problems`.
         """
-        return await self._tools.run_shown(self._service.resources())
+        return await self._starter.run_shown(self._service.resources())
 
     list_async = awaited(list)
 
@@ -333,30 +362,9 @@ class SessionResources(NamespaceList[Resource]):
             UsageError: A parameter is missing, or it is not clear which server is meant.
             ResourceError: The server did not give it.
         """
-        return await self._tools.run_shown(self._service.read(what, server, parameters))
+        return await self._starter.run_shown(self._service.read(what, server, parameters))
 
     read_async = awaited(read)
-
-    @blocking
-    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
-        """Return what a server suggests for a parameter of a template.
-
-        Args:
-            name: The template, as for `read`.
-            argument: The parameter.
-            text: What it begins with.
-            others: The values of other parameters, on which the suggestions may depend.
-
-        Returns:
-            The suggestions; none if the server makes none.
-
-        Raises:
-            UnknownNameError: There is no such template or parameter.
-            ResourceError: The server did not answer.
-        """
-        return await self._tools.run_shown(self._service.complete(name, argument, text, others))
-
-    complete_async = awaited(complete)
 
     @blocking
     async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
@@ -370,7 +378,7 @@ class SessionResources(NamespaceList[Resource]):
             UnknownNameError: There is no such resource.
             ResourceError: The server does not report changes of it.
         """
-        return await self._tools.run_shown(self._service.subscribe(what, server))
+        return await self._starter.run_shown(self._service.subscribe(what, server))
 
     subscribe_async = awaited(subscribe)
 
@@ -386,7 +394,7 @@ class SessionResources(NamespaceList[Resource]):
             UnknownNameError: There is no such resource.
             ResourceError: The server did not answer.
         """
-        return await self._tools.run_shown(self._service.unsubscribe(what, server))
+        return await self._starter.run_shown(self._service.unsubscribe(what, server))
 
     unsubscribe_async = awaited(unsubscribe)
 
@@ -396,20 +404,13 @@ class SessionResources(NamespaceList[Resource]):
         return self._service.subscriptions
 
 
-class SessionPrompts(NamespaceList[ServerPrompt]):
+class SessionPrompts(_Offered[ServerPrompt]):
     """The prompts of all servers, as last listed: `session.prompts`.
 
     Args:
         service: Lists and reads them.
-        tools: Connects the servers, and shows them starting.
-        engine: The thread of the engine.
+        starter: Connects the servers, and shows them starting.
     """
-
-    def __init__(self, service: ResourceService, tools: ToolService, engine: EngineThread) -> None:
-        self.engine = engine
-        self._service = service
-        self._tools = tools
-        self._complete = True
 
     @property
     def now(self) -> Prompts:
@@ -423,7 +424,7 @@ class SessionPrompts(NamespaceList[ServerPrompt]):
         Returns:
             All of them. A server that could not list its own is in `problems`.
         """
-        return await self._tools.run_shown(self._service.prompts())
+        return await self._starter.run_shown(self._service.prompts())
 
     list_async = awaited(list)
 
@@ -440,30 +441,9 @@ class SessionPrompts(NamespaceList[ServerPrompt]):
             UsageError: A required argument is missing.
             ResourceError: The server did not give it.
         """
-        return await self._tools.run_shown(self._service.prompt(name, arguments))
+        return await self._starter.run_shown(self._service.prompt(name, arguments))
 
     get_async = awaited(get)
-
-    @blocking
-    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
-        """Return what a server suggests for an argument of a prompt.
-
-        Args:
-            name: The prompt, as for `get`.
-            argument: The argument.
-            text: What it begins with.
-            others: The values of other arguments, on which the suggestions may depend.
-
-        Returns:
-            The suggestions; none if the server makes none.
-
-        Raises:
-            UnknownNameError: There is no such prompt or argument.
-            ResourceError: The server did not answer.
-        """
-        return await self._tools.run_shown(self._service.complete(name, argument, text, others))
-
-    complete_async = awaited(complete)
 
 
 def several(attachments: Any) -> list[Any]:

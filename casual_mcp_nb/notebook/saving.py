@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.engine.chat import McpToolChat
 
 
 TITLE = "A conversation with casual_mcp_nb"
@@ -134,19 +135,24 @@ class ConversationSaver:
 
     Args:
         store: Where; None for nowhere.
+        chat: Has the model, the system prompt and the selection.
 
     Attributes:
-        head: Returns what the conversation is set up with.
         current: Saves the current conversation; None if it is not saved.
     """
 
-    def __init__(self, store: ConversationStore | None) -> None:
-        from casual_mcp_nb.conversation.conversation import ConversationHead
-
+    def __init__(self, store: ConversationStore | None, chat: McpToolChat) -> None:
         self.store = store
-        self.head: Callable[[], ConversationHead] = ConversationHead
+        self._chat = chat
         self.current: SavedTurns | None = None
         self.begin()
+
+    @property
+    def head(self) -> ConversationHead:
+        """What the conversation is set up with now."""
+        from casual_mcp_nb.conversation.conversation import ConversationHead
+
+        return ConversationHead(self._chat.models.default, self._chat.system, self._chat.selection.model_dump(mode="json"))
 
     @property
     def id(self) -> str | None:
@@ -161,7 +167,7 @@ class ConversationSaver:
         """
         from casual_mcp_nb.conversation.store import SavedTurns
 
-        self.current = SavedTurns(self.store, lambda: self.head()) if self.store and not private else None
+        self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None
 
     def fork(self, turn: int, step: int | None = None) -> None:
         """Begin another conversation, which is forked from this one; that of a private one is private.
@@ -190,7 +196,7 @@ class ConversationSaver:
         from casual_mcp_nb.conversation.store import SavedTurns
 
         store = self.required
-        saved = SavedTurns(store, lambda: self.head())
+        saved = SavedTurns(store, lambda: self.head)
         conversation = store.open(id, saved)
         self.current = saved
         return conversation

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Never, cast, overload
 
 from casual_mcp_nb.base.config import Config, ServerConfig
-from casual_mcp_nb.base.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
+from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.base.displayable import NamespaceMapping
 from casual_mcp_nb.base.mcp import Messages, ServerLog
 from casual_mcp_nb.base.selection import Mode
@@ -20,9 +20,9 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.models import SessionModels
-from casual_mcp_nb.notebook.status import servers_of
+from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 
@@ -35,7 +35,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         engine: The thread of the engine.
         observers: Told of changes.
         gate: Decides whether the servers of the config may start.
-        tools: Connects servers, and shows them starting.
+        starter: Connects servers, and shows them starting.
         turns: The turns, in which the doctor looks for calls.
         models: The models, for the doctor.
         consent: The approval policies, for the doctor.
@@ -48,7 +48,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         engine: EngineThread,
         observers: Observers,
         gate: TrustGate,
-        tools: ToolService,
+        starter: ServerStarter,
         turns: TurnService,
         models: SessionModels,
         consent: SessionConsent,
@@ -58,7 +58,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         self._config = config
         self._observers = observers
         self._gate = gate
-        self._tools = tools
+        self._starter = starter
         self._turns = turns
         self._models = models
         self._consent = consent
@@ -102,7 +102,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             ConfigError: The entry is wrong.
         """
         try:
-            return await self._tools.run_shown(self._add(spec, name))
+            return await self._starter.run_shown(self._add(spec, name))
         finally:
             # A traceback that shows the values of variables would show what is in it.
             del spec
@@ -154,7 +154,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         Raises:
             UnknownNameError: There is no such server.
         """
-        return await self._tools.run_shown(self._reconnect(name))
+        return await self._starter.run_shown(self._reconnect(name))
 
     reconnect_async = awaited(reconnect)
 
@@ -162,8 +162,16 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         self._turns.check_open()
         self._gate.require()
         await self._chat.server_manager.reconnect(name)
-        await self._tools.view()
+        await self._starter.view()
         return self._chat.server_manager.status_of(name)
+
+    def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
+        """Measure what the tools of the connected servers cost, see `audit_host`.
+
+        Args:
+            unreadable: Servers of the file that are left out of the config, each with the reason.
+        """
+        return measure(self._chat, self._config, unreadable)
 
     def log(self, name: str) -> ServerLog:
         """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
@@ -208,7 +216,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         from casual_mcp_nb.notebook.doctor import diagnose
         from casual_mcp_nb.notebook.tool_doctor import ToolDoctor
 
-        view = self._tools.current_view()
+        view = self._chat.current_view()
         if name is not None:
             runner = self._turns.runner
             loaded = tuple(runner.discovered)
@@ -218,4 +226,4 @@ class SessionServers(NamespaceMapping[ServerStatus]):
                 "Which tool should the query find?", hint='For example: session.servers.doctor("math:add", query="sum").'
             )
         problems = self._consent.problems
-        return diagnose(self._config, self.now, self._models.templates(), problems, self._tools.budget_in(view))
+        return diagnose(self._config, self.now, self._models.templates(), problems, estimated_budget(self._chat, view))

@@ -9,16 +9,25 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.errors import TrustRequiredError
 from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.sync_and_async import on_engine
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, ServerStatus
     from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.engine.tool_view import ToolView
+    from casual_mcp_nb.notebook.consent import TrustGate
+    from casual_mcp_nb.notebook.loop import EngineThread
 
+T = TypeVar("T")
 
 LOADED = "system-info"
 
@@ -225,6 +234,141 @@ class StartDisplay:
                 self._reported.add(status.name)
                 sys.stderr.write(f"{line_of(status)}\n")
         sys.stderr.flush()
+
+
+class ServerStarter:
+    """Starts the servers of a session when they are first needed, for all of its parts.
+
+    Its coroutines run on the engine's loop; the rest is for any thread.
+
+    Args:
+        chat: Has the connections and the selection.
+        engine: The thread of the coroutines.
+        gate: Decides whether the servers of the config may start.
+        check_open: Raises if the session can no longer be used.
+        quiet: Do not show how servers start.
+        predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
+
+    Attributes:
+        chat: As given.
+        engine: As given.
+        check_open: As given.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        engine: EngineThread,
+        gate: TrustGate,
+        check_open: Callable[[], None],
+        *,
+        quiet: bool = False,
+        predecessors: Sequence[Future[None]] = (),
+    ) -> None:
+        self.chat = chat
+        self.engine = engine
+        self.check_open = check_open
+        self._gate = gate
+        self._quiet = quiet
+        self._predecessors = predecessors
+
+    def _servers(self) -> Servers:
+        from casual_mcp_nb.notebook.status import servers_of
+
+        return servers_of(self.chat)
+
+    async def view(self) -> ToolView:
+        """Compile the model's view; connects servers that are not connected yet.
+
+        Raises:
+            ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        await self.admit()
+        return await self.chat.view()
+
+    async def admit(self) -> None:
+        """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed.
+
+        Raises:
+            ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        self.require_trust()
+        for end in self._predecessors:
+            await asyncio.wait([asyncio.wrap_future(end)])
+        self._predecessors = ()
+
+    def require_trust(self) -> None:
+        """Raise an error unless the servers may start, without asking.
+
+        Raises:
+            ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        self.check_open()
+        self._gate.require()
+
+    async def start(self) -> None:
+        """Connect all servers, and begin the imports that the first turn needs."""
+        warm_up()
+        await self.view()
+
+    async def _ready(self) -> None:
+        await self.start()
+        if notebook_shell() is not None:
+            # Rather while servers start than in the cell of the first question.
+            await warmed_up()
+
+    async def connect(self, *, strict: bool, quiet: bool) -> Servers:
+        """Connect, and show progress, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
+        from casual_mcp_nb.notebook.live import ShownServers
+
+        with self.shown(quiet=quiet, table=True) as display:
+            await on_engine(lambda _: self._ready())
+        servers = self._servers()
+        if strict:
+            servers.raise_for_status()
+        in_cell = display is not None and display.in_notebook
+        return ShownServers(servers, notebook_shell()) if in_cell else servers
+
+    @contextmanager
+    def shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
+        """Show how servers start while the body runs, if any has to be started; ask the person first if they must accept it.
+
+        On the engine's own thread, which has no cell, it does nothing.
+
+        Args:
+            quiet: Show nothing.
+            table: Leave the servers in the cell as a table instead of a line.
+            handle: A display that the cell already has; it is used until the body stops this one.
+        """
+        if self.engine.inherited or self.engine.is_current:
+            yield None
+            return
+        if not self._gate.is_open:
+            self.check_open()
+            self._gate.ask()
+        waiting = self.chat.server_manager.waiting
+        if not waiting:
+            yield None
+            return
+        display = StartDisplay(announcement_of(waiting), quiet=quiet or self._quiet, handle=handle)
+        display.follow(self._servers)
+        try:
+            yield display
+        finally:
+            servers = self._servers()
+            display.finish(servers, servers if table else summary_of(servers))
+
+    async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the engine thread do work for which servers may have to start, which is shown; see `on_engine`."""
+        try:
+            with self.shown():
+                return await on_engine(lambda _: work)
+        except TrustRequiredError:
+            work.close()
+            raise
 
 
 def announcement_of(names: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.diagnosis import HostAudit, ServerTokens, ToolTokens
@@ -19,6 +20,7 @@ from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import turn_budget
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames
 from casual_mcp_nb.errors import UsageError, closest, shown
@@ -135,6 +137,13 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     for server in chat.selection.servers:
         if server not in chat.server_manager.names:
             yield f"The selection names server {shown(server)}, which no longer exists."
+
+
+def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
+    """Estimate the cost of turns with a view."""
+    instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
+    budget = turn_budget(view, estimate_tokens(chat.system or "") + instructions)
+    return replace(budget, instructions=instructions)
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
+from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import unloaded
-from casual_mcp_nb.conversation.audit import DirectCalls
+from casual_mcp_nb.conversation.audit import (
+    AuditRecord,
+    Caller,
+    DirectCall,
+    DirectCalls,
+    RecordedCalls,
+    size_of_arguments,
+    size_of_result,
+)
 from casual_mcp_nb.conversation.event import SYNTHETIC, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner
+from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.saving import save
-from casual_mcp_nb.notebook.status import manifest_of, tools_of
+from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.own_tools.fields import ToolFields
 from casual_mcp_nb.own_tools.toolbox import Mock
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 
 class SessionTools(Namespace, Sequence[ToolSpec]):
@@ -40,9 +59,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         config: Where toolsets are saved.
         engine: The thread of the engine.
         observers: Told of changes.
-        tools: Connects servers, and calls their tools.
+        starter: Connects the servers.
+        questions: What a tool asks when a person calls it.
         runner: The conversation, which has loaded some.
         run_function: Runs functions of the notebook.
+
+    Attributes:
+        recorded: The last calls of `call`.
     """
 
     def __init__(
@@ -51,7 +74,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         config: Config,
         engine: EngineThread,
         observers: Observers,
-        tools: ToolService,
+        starter: ServerStarter,
+        questions: Questions,
         runner: ConversationRunner,
         run_function: NotebookRunner,
     ) -> None:
@@ -59,7 +83,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._chat = chat
         self._config = config
         self._observers = observers
-        self._tools = tools
+        self.recorded = RecordedCalls()
+        self._starter = starter
+        self._questions = questions
         self._runner = runner
         self._run_function = run_function
         self._complete = True
@@ -67,7 +93,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     @property
     def now(self) -> Tools:
         """The tools that are known now, with the mode of each. Does not connect: `session.connect()` does."""
-        return tools_of(self._tools.current_view(), self._tools.waiting)
+        return tools_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @overload
     def __getitem__(self, key: int | str) -> ToolSpec: ...
@@ -101,14 +127,49 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (await self._tools.run_shown(self._tools.call(name, arguments))).call
+        return (await self._starter.run_shown(self.call_recorded(name, arguments))).call
 
     call_async = awaited(call)
+
+    async def call_recorded(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
+        """Call a tool, see `call`, and record it; a coroutine of the engine's loop."""
+        catalog = (await self._starter.view()).catalog
+
+        async def run(nested: NestedCall) -> ToolCall:
+            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run)).call
+
+        return await self._call(catalog.resolve(name), arguments, 0, run)
+
+    async def _call(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], depth: int, run: Callable[[NestedCall], Awaitable[ToolCall]]
+    ) -> DirectCall:
+        at, start = time.time(), time.monotonic()
+        call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
+        try:
+            async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
+                result = await self._chat.server_manager.call(tool, arguments)
+            call = replace(
+                call,
+                status="error" if result.is_error else "ok",
+                result=await result_text_async(result),
+                content=result.content,
+                structured=result.structured,
+                payload=result.payload,
+                previews=result.previews,
+                returned=result.returned,
+            )
+        except ServerError as error:
+            call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
+            raise
+        finally:
+            recorded = self.recorded.add(at, replace(call, seconds=time.monotonic() - start))
+            self._chat.audit.add(_audited(recorded, tool, "tool" if depth else "person"))
+        return recorded
 
     @property
     def calls(self) -> DirectCalls:
         """The last calls that you made yourself, here or in the explorer, the newest first."""
-        return self._tools.calls.list()
+        return self.recorded.list()
 
     @spelled_out(ToolFields)
     def add(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
@@ -129,9 +190,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UsageError: It cannot be a tool; the message says why.
         """
         self._run_function.note_home()
-        self._tools.check_open()
+        self._runner.check_open()
         spec = self._chat.add_tool(target, **options)
-        self._tools.tools_changed()
+        self._changed()
         return spec
 
     def remove(self, name: str) -> None:
@@ -144,7 +205,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
         """
         self._chat.remove_tool(name)
-        self._tools.tools_changed()
+        self._changed()
 
     def add_synthetic(self, tool: SyntheticTool) -> None:
         """Offer a tool that no server runs, with a definition that you write; it can load deferred tools.
@@ -159,7 +220,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         Raises:
             UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
         """
-        self._tools.check_open()
+        self._runner.check_open()
         self._chat.add_synthetic_tool(tool)
         self._observers.changes.notify()
 
@@ -190,7 +251,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         Raises:
             UnknownNameError: There is no such server or tool.
         """
-        self._tools.check_open()
+        self._runner.check_open()
         self._chat.names.check_stubs(stubs)
         return self._chat.mocks.add(stubs)
 
@@ -204,7 +265,17 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @context.setter
     def context(self, values: Mapping[str, Any] | None) -> None:
-        self._tools.use_context(TurnOptions(context=values).given.get("context") or {})
+        toolbox = self._chat.toolbox
+        before, self._chat.context = toolbox.tools_version, TurnOptions(context=values).given.get("context") or {}
+        if toolbox.tools_version != before:
+            self._changed()
+
+    def _changed(self) -> None:
+        """Take over that a tool of the notebook was added or removed."""
+        # A turn that runs takes it from there, and the next line of the cell may look at it.
+        future, _ = self.engine.submit(self._chat.tools.update_known())
+        if not self.engine.is_current:
+            future.result()
 
     def load(self, name: str) -> None:
         """Load a deferred tool from the next turn on, as if the model had found it; `unload` ends that.
@@ -284,7 +355,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     @property
     def manifest(self) -> Manifest:
         """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
-        return manifest_of(self._tools.current_view(), self._tools.waiting)
+        return manifest_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @property
     def budget(self) -> Budget:
@@ -292,12 +363,12 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         Counts the tools that are known now; does not connect.
         """
-        return self._tools.budget_in(self._tools.current_view())
+        return estimated_budget(self._chat, self._chat.current_view())
 
     @property
     def sets(self) -> ToolSets:
         """The toolsets of the config by name, with how many of the tools that are known now each includes."""
-        return self._tools.tool_sets_in(self._tools.current_view())
+        return tool_sets_of(self._chat, self._chat.current_view())
 
     def save_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
         """Save a toolset to the config file, leaving the rest of the file unchanged; the session can then use it.
@@ -329,3 +400,41 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
+
+    async def find(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
+        """Search the tools as the model does, see `Session.search`."""
+        if k is not None and k < 1:
+            raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more; None for the selection's limit.")
+        index = await self.searchable(all_tools)
+        results = index.find(query, self._chat.selection.max_search_results if k is None else k, server)
+        return replace(results, why_not=partial(_why_not, results, index, self._chat.current_view()))
+
+    async def searchable(self, whole: bool = True) -> ToolSearchIndex:
+        """Build the search index over the deferred tools, or over all that the selection includes.
+
+        Args:
+            whole: Over all of them; the same holds if none is deferred.
+
+        Raises:
+            UnknownNameError: The selection's toolset no longer exists.
+        """
+        view = await self._starter.view()
+        resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
+        return await view.searchable(whole=whole or not view.deferred)
+
+
+def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:
+    call = direct_call.call
+    permission = Permission("direct", definition=tool.digest)
+    sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
+    return AuditRecord(direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
+
+
+def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
+    """Explain the rank of any tool of the catalog, also of one that the search skipped."""
+    tool = view.catalog.resolve(name)
+    if tool.tool_name in {searched.tool_name for searched in index.tools}:
+        return results.why_not(str(tool.tool_name))
+    loaded = tool.wire_name in view.loaded_by_name
+    skipped = "Already loaded, so search skips it." if loaded else "The selection leaves it out, so search skips it."
+    return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

@@ -35,11 +35,9 @@ from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.notebook.starting import warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
-from casual_mcp_nb.notebook.tool_service import ToolService
-from casual_mcp_nb.providers.factory import unknown_model
-from casual_mcp_nb.providers.registry import window_of
+from casual_mcp_nb.notebook.tools import SessionTools
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -59,7 +57,8 @@ class TurnService:
         config: Has the models.
         engine: The thread of the engine.
         runner: Keeps the turns.
-        tools: Connects the servers, and shows them starting.
+        starter: Connects the servers, and shows them starting.
+        tools: What is known and called of them.
         resources: Reads what is attached to a message.
         questions: What turns ask the person.
         observers: Told of changes.
@@ -71,7 +70,8 @@ class TurnService:
         config: Config,
         engine: EngineThread,
         runner: ConversationRunner,
-        tools: ToolService,
+        starter: ServerStarter,
+        tools: SessionTools,
         resources: ResourceService,
         questions: Questions,
         observers: Observers,
@@ -79,26 +79,21 @@ class TurnService:
         self.runner = runner
         self._resources = resources
         self._chat = chat
-        self._models = config.models
+        self._config = config
         self._engine = engine
+        self._starter = starter
         self._tools = tools
         self._questions = questions
         self._observers = observers
-        self._model = next(iter(config.models), None)
-        runner.saver.head = lambda: self.head
-        chat.sampling.choose_model = lambda: self._model
-        chat.tools.window = lambda: _window_of(config, self._model)
 
     @property
     def model(self) -> str | None:
         """Name of the default model; None if the config has no models."""
-        return self._model
+        return self._chat.models.default
 
     @model.setter
     def model(self, name: str | None) -> None:
-        if name is not None and name not in self._models:
-            raise unknown_model(str(name), self._models)
-        self._model = name
+        self._chat.models.default = name
         self._observers.changes.notify()
 
     @property
@@ -169,7 +164,7 @@ class TurnService:
         """
         async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
             warm_up()
-            await self._tools.view()
+            await self._starter.view()
             await warmed_up()
             messages = await self._resources.with_attachments(as_messages(prompt), attach)
             await self._chat.run(messages, options, recorded=recorded, **within)
@@ -239,7 +234,7 @@ class TurnService:
             private: Whether it is not saved.
         """
         self._chat.consent.forget()
-        self._tools.use_context({})
+        self._tools.context = {}
         self.runner.clear(private=private)
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
@@ -260,11 +255,6 @@ class TurnService:
             count += len(turn.messages)
         if count < len(history):
             self.runner.add(history[count:])
-
-    @property
-    def head(self) -> ConversationHead:
-        """The settings of the conversation."""
-        return ConversationHead(self._model, self.system, self._chat.selection.model_dump(mode="json"))
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
         """Continue a saved conversation, see `Session.resume`.
@@ -324,10 +314,10 @@ class TurnService:
         return list(self._set_up(head))
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
-        if head.model in self._models:
+        if head.model in self._config.models:
             self.model = head.model
         elif head.model is not None:
-            yield f"There is no model {shown(head.model)} here: {self._model or 'none'} is used."
+            yield f"There is no model {shown(head.model)} here: {self.model or 'none'} is used."
         if head.selection:
             # One that was added from a file brings no set-up.
             self.system = head.system
@@ -364,13 +354,13 @@ class TurnService:
             options: As of the engine.
             history: The earlier messages.
         """
-        await self._tools.view()
+        await self._starter.view()
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
         """Plan the calls of the model, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
-        with self._tools.start_shown():
+        with self._starter.shown():
             turn, catalog = await on_engine(
                 self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns))
             )
@@ -403,7 +393,7 @@ class TurnService:
     async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> tuple[Turn, Catalog]:
         """Plan a turn, with the tools as they were in it."""
         warm_up()
-        await self._tools.view()
+        await self._starter.view()
         await warmed_up()
         messages = await self._resources.with_attachments(as_messages(prompt), attach)
         history = [message for turn in turns for message in turn.messages]
@@ -415,12 +405,12 @@ class TurnService:
         return turn, catalog
 
     async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions, step: int) -> list[ToolCall]:
-        await self._tools.view()
+        await self._starter.view()
         at = time.time()
         calls_run = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
         await self._chat.tools.update_known()
         for call in calls_run:
-            self._tools.calls.add(at, call)
+            self._tools.recorded.add(at, call)
         return calls_run
 
     def _asking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[bool], Coroutine[Any, Any, T]]:
@@ -449,7 +439,7 @@ class TurnService:
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
         """Show how servers start, in the display of the turn; yields the function that takes the turn's events."""
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
-        with self._tools.start_shown(quiet=quiet, handle=live.handle if live else None) as display:
+        with self._starter.shown(quiet=quiet, handle=live.handle if live else None) as display:
             if live is None or display is None:
                 yield live.on_event if live else None
                 return
@@ -483,10 +473,3 @@ def as_messages(prompt: Prompt) -> list[ChatMessage]:
     from casual_llm.messages import UserMessage
 
     return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
-
-
-def _window_of(config: Config, name: str | None) -> int | None:
-    if name is None:
-        return None
-    model = config.models[name]
-    return window_of(model, config.clients[model.client])

@@ -51,7 +51,7 @@ from casual_mcp_nb.display.view import (
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.servers.views import STATES, failures, manifest_view, server_table, tool_sets_view
 
-_FOUND: dict[Strategy, str] = {
+_STRATEGIES: dict[Strategy, str] = {
     "search": "the model searches deferred tools",
     "browse": "the model browses deferred tools by category",
 }
@@ -59,7 +59,7 @@ _FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse
 
 
 def _discovery_state(session: SessionStatus) -> str:
-    state = f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"
+    state = f"on: {_STRATEGIES[session.strategy]}" if session.discovery else "off: nothing is deferred"
     return state if session.auto is None else f"{state} ({auto_words(session.auto)})"
 
 

@@ -87,6 +87,7 @@ class ModelFactory:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._default = next(iter(config.models), None)
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
         self._bound: dict[str, ChatModel] = {}
@@ -117,6 +118,23 @@ class ModelFactory:
             watch_responses(self._clients[name])
         return self._clients[name]
 
+    @property
+    def default(self) -> str | None:
+        """The model that is used where none is named, at first the first one of the config; None if it has none."""
+        return self._default
+
+    @default.setter
+    def default(self, name: str | None) -> None:
+        if name is not None:
+            self.check(name)
+        self._default = name
+
+    @property
+    def window(self) -> int | None:
+        """The context window of the default model, in tokens; None if it is unknown."""
+        model = self._config.models.get(self.default or "")
+        return window_of(model, self._config.clients[model.client]) if model else None
+
     def check(self, name: str) -> None:
         """Raise an error if the config has no model of that name.
 
@@ -124,7 +142,7 @@ class ModelFactory:
             UnknownNameError: It has none.
         """
         if name not in self._config.models:
-            raise unknown_model(name, self._config.models)
+            raise unknown_model(str(name), self._config.models)
 
     def get_model(self, name: str) -> Model:
         """Get the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
@@ -143,8 +161,7 @@ class ModelFactory:
         """Get the model for the engine.
 
         Args:
-            name: A model of the config, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for the first
-                model of the config.
+            name: A model of the config, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for `default`.
 
         Raises:
             UsageError: The config has no model. Also raises the errors of `get_client`.
@@ -153,9 +170,9 @@ class ModelFactory:
             return name
         if name is not None and not isinstance(name, str):
             return self._own(name)
-        if name is None and not self._config.models:
+        name = self.default if name is None else name
+        if name is None:
             raise UsageError("The config has no model.", hint="Add one under 'models', or pass a casual_llm.Model.")
-        name = next(iter(self._config.models)) if name is None else name
         if name not in self._bound:
             self._bound[name] = self._bind(name)
         return self._bound[name]
@@ -179,8 +196,7 @@ class ModelFactory:
         The first model of a provider imports its SDK, which takes seconds.
         """
         if isinstance(name, str) or name is None:
-            key = name if name is not None else next(iter(self._config.models), "")
-            if key not in self._models:
+            if (name or self.default) not in self._models:
                 await asyncio.to_thread(self._first, name)
             return self.chat_model(name)
         model = self.chat_model(name)
@@ -197,9 +213,8 @@ class ModelFactory:
         if not tape.replays or (name is not None and not isinstance(name, str)):
             return (await self.ready(name)).taped(tape)
         await load("casual_llm")
-        name = name if name is not None else next(iter(self._config.models), "")
-        if name not in self._config.models:
-            raise unknown_model(name, self._config.models)
+        name = name if name is not None else self.default or ""
+        self.check(name)
         return self._bind(name, ReplayClient(tape)).taped(tape)
 
     def _first(self, name: str | None) -> None:

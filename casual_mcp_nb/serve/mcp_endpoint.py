@@ -16,8 +16,8 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.sync_and_async import on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval
@@ -32,7 +32,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 async def serve_stdio(
-    tools: ToolService,
+    starter: ServerStarter,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,
@@ -43,7 +43,7 @@ async def serve_stdio(
     """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output.
 
     Args:
-        tools: As of `ToolServer`, like the others.
+        starter: As of `ToolServer`, like the others.
         observers: Tell of changes.
         engine: The thread of the loop.
         options: Which tools are offered.
@@ -53,9 +53,9 @@ async def serve_stdio(
     from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
 
-    served = ToolServer(tools, observers, engine, options, approval, plain_names=plain_names, single=True)
+    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names, single=True)
     # The host goes on while the servers connect; the first list of tools waits for them.
-    starting = asyncio.create_task(tools.view())
+    starting = asyncio.create_task(starter.view())
     starting.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         async with stdio_server() as (received, sent):
@@ -71,7 +71,7 @@ async def serve_stdio(
 
 
 async def open_endpoint(
-    tools: ToolService,
+    starter: ServerStarter,
     observers: Observers,
     engine: EngineThread,
     options: TurnOptions,
@@ -89,7 +89,7 @@ async def open_endpoint(
     """Serve clients over streamable HTTP; a coroutine of the caller's side, see `on_engine`.
 
     Args:
-        tools: As of `ToolServer`, like the next four.
+        starter: As of `ToolServer`, like the next four.
         observers: Tell of changes.
         engine: The thread on which it runs.
         options: Which tools are offered.
@@ -111,8 +111,8 @@ async def open_endpoint(
         raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
     secret = checked_token(token, host)
     del token
-    await on_engine(lambda _: tools.view())
-    served = ToolServer(tools, observers, engine, options, approval, plain_names=plain_names)
+    await on_engine(lambda _: starter.view())
+    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names)
     try:
         endpoint = McpEndpoint(served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner)
         begin(endpoint)

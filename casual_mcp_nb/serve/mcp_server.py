@@ -34,6 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
+from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
@@ -41,7 +42,7 @@ from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import (
     Kind,
@@ -84,7 +85,7 @@ class ToolServer:
     """Serves the tools, resources and prompts of a session to clients of MCP; belongs to the engine's loop.
 
     Args:
-        tools: The tools.
+        starter: Connects the servers, and has their tools.
         observers: Tell of changes.
         engine: The thread of the loop.
         options: Which tools are offered, where they differ from the selection.
@@ -98,7 +99,7 @@ class ToolServer:
 
     def __init__(
         self,
-        tools: ToolService,
+        starter: ServerStarter,
         observers: Observers,
         engine: EngineThread,
         options: TurnOptions,
@@ -107,7 +108,8 @@ class ToolServer:
         plain_names: bool = False,
         single: bool = False,
     ) -> None:
-        self._tools = tools
+        self._starter = starter
+        self._chat = starter.chat
         self._engine = engine
         self._options = options
         self._approval: HostApproval = approval
@@ -126,8 +128,8 @@ class ToolServer:
         self._ending: set[asyncio.Task[None]] = set()
         self._ends: list[Callable[[], None]] = [
             observers.changes.add(self._changed),
-            tools.selection.watch(self._changed),
-            tools.server_logs.add(self._logged),
+            starter.chat.selection.watch(self._changed),
+            starter.chat.server_logs.add(self._logged),
         ]
         self.server: Server[Any] = _Server(
             NAME,
@@ -155,7 +157,7 @@ class ToolServer:
 
     def view(self) -> ToolView:
         """Compile the view that is offered from the tools that are known now, before anybody has searched."""
-        return self._tools.current_view(self._options.applied_to(self._tools.selection))
+        return self._chat.current_view(self._options.applied_to(self._chat.selection))
 
     def close(self) -> None:
         """Tell clients of no more changes; harmless if called twice."""
@@ -169,11 +171,11 @@ class ToolServer:
 
     def _offering(self) -> Mapping[str, ServerResources]:
         """List the servers whose resources and prompts are offered: those of which the selection includes something."""
-        selection = self._options.applied_to(self._tools.selection)
-        tool_set = self._tools.resolve_tool_set(selection.tool_set)
+        selection = self._options.applied_to(self._chat.selection)
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
         return {
             name: server
-            for name, server in self._tools.server_manager.resources.items()
+            for name, server in self._chat.server_manager.resources.items()
             if selection.servers.get(name) != "off" and (tool_set is None or tool_set.servers.get(name))
         }
 
@@ -184,7 +186,7 @@ class ToolServer:
         return await call_next(ctx)
 
     def _instructions(self, context: Context) -> str:
-        view = self._tools.current_view(self._options_for(context).applied_to(self._tools.selection))
+        view = self._chat.current_view(self._options_for(context).applied_to(self._chat.selection))
         how = ["The tools, resources and prompts of several MCP servers."]
         if not self._plain_names:
             how.append("Names of tools and prompts begin with their server's: server__tool.")
@@ -199,7 +201,7 @@ class ToolServer:
                 how.append(f"Call what you find through {CALL_TOOL}, with its name and its arguments.")
             else:
                 how.append("What you find joins the list of tools, and is called as those are.")
-        return with_instructions(" ".join(how), view, self._tools.server_manager)
+        return with_instructions(" ".join(how), view, self._chat.server_manager)
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self.view().catalog.get(name)
@@ -281,7 +283,7 @@ class ToolServer:
 
         async def find() -> _Source:
             server = await self._offers.owner(uri)
-            name = next(name for name, each in self._tools.server_manager.resources.items() if each is server)
+            name = next(name for name, each in self._chat.server_manager.resources.items() if each is server)
             return name, uri, partial(server.read, uri)
 
         return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
@@ -308,7 +310,7 @@ class ToolServer:
             try:
                 server, name, get = await find()
                 self._forward(call, server, name, params)
-                with self._tools.server_manager.running_calls.noted(server):
+                with self._chat.server_manager.running_calls.noted(server):
                     value = await get()
                 await reports.sent()
                 return _forwarded_question(call) or to_mcp(value)
@@ -342,7 +344,7 @@ class ToolServer:
     async def _set_level(self, context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
         self._host(context).level = params.level
         levels = [host.level for host in self._hosts]
-        await self._tools.server_manager.set_log_level(min(levels, key=_LEVELS.index))
+        await self._chat.server_manager.set_log_level(min(levels, key=_LEVELS.index))
         return mcp.EmptyResult()
 
     async def _listen(self, context: Context, params: mcp.SubscriptionsListenRequestParams) -> mcp.SubscriptionsListenResult:
@@ -376,7 +378,7 @@ class ToolServer:
 
     async def _admit(self) -> None:
         try:
-            await self._tools.admit()
+            await self._starter.admit()
         except CasualMcpError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
@@ -451,8 +453,10 @@ class ToolServer:
         return host
 
     def _new_host(self, connection: Connection | None, options: TurnOptions | None = None, remembers: bool = True) -> _Host:
-        client = self._tools.client(
+        client = ToolClient(
+            self._chat,
             options or self._options,
+            admit=self._starter.admit,
             approver=approve,
             can_ask=lambda: True,
             how_to_allow=allowed_by_host,
@@ -473,7 +477,7 @@ class ToolServer:
 
     def _logged(self, server: str, level: str, text: str) -> None:
         """Pass on a server's log message: to the client whose call it runs; to all that are connected, if it runs none."""
-        running = self._tools.server_manager.running_calls
+        running = self._chat.server_manager.running_calls
         try:
             asker = running.asker(server)
         except SeveralClients:
@@ -517,7 +521,7 @@ class ToolServer:
                         self._announced[kind] = now
                         await self._announce(kind)
             try:
-                await self._tools.relist()
+                await self._chat.tools.relist()
             except CasualMcpError:
                 return
             for host in tuple(self._hosts):

@@ -291,7 +291,7 @@ class Offers:
 
     def listed(self, kind: Kind) -> tuple[Any, ...]:
         """Collect the last lists of the servers. Asks no server."""
-        return tuple(item for server in self._servers().values() for item in server.known[kind == "prompts"])
+        return tuple(item for server in self._servers().values() for item in server.last_listed[kind == "prompts"])
 
     async def follow(self, uri: str, follower: object) -> None:
         """Have the owner of a resource report its changes, for as long as somebody follows it.
@@ -354,7 +354,7 @@ class Offers:
         listed: list[Any] = []
         for name, task in tasks.items():
             done = task.done() and not task.cancelled() and task.exception() is None
-            listed += task.result() if done else servers[name].known[kind == "prompts"]
+            listed += task.result() if done else servers[name].last_listed[kind == "prompts"]
         return listed
 
     def _begun(self, kind: Kind, name: str, server: ServerResources) -> asyncio.Task[Any]:

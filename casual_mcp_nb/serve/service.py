@@ -17,9 +17,8 @@ from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.starting import warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.serve.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Served:
         owner: The session, which is kept as long as it is served.
         config: Has the models.
         chat: Has the servers, the models and the toolsets.
-        tools: Connects the servers.
+        starter: Connects the servers.
         observers: Told of the events.
         engine: The thread on which everything runs.
         check_open: Raises an error if the session can no longer be used.
@@ -46,7 +45,7 @@ class Served:
     owner: object
     config: Config
     chat: McpToolChat
-    tools: ToolService
+    starter: ServerStarter
     observers: Observers
     engine: EngineThread
     check_open: Callable[[], None]
@@ -134,7 +133,7 @@ async def open_service(
         limits,
         overrides,
         served.config.secrets(),
-        admit=served.tools.admit,
+        admit=served.starter.admit,
         notify=served.observers.served.notify,
     )
     checked = served_api(turns, lambda: list(served.config.models), host=host, token=secret, hosts=hosts, origins=origins)
@@ -195,7 +194,7 @@ def settled_heap() -> Iterator[None]:
 
 
 async def _ready(served: Served) -> None:
-    await served.tools.view()
+    await served.starter.view()
     await warmed_up()
 
 

@@ -9,6 +9,7 @@ from casual_mcp_nb.base.config import Policies, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedAddresses, ServeLimits
 from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 
@@ -73,7 +74,7 @@ class SessionServe(Namespace):
         from casual_mcp_nb.serve.service import open_service
 
         token = await self._before_serving(host, port, token)
-        with self._served.tools.start_shown():
+        with self._served.starter.shown():
             return await open_service(
                 self._served,
                 host,
@@ -135,11 +136,11 @@ class SessionServe(Namespace):
         from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        self._served.tools.resolve_tool_set(tool_set)
+        resolve_tool_set(tool_set, self._served.chat.tool_sets)
         token = await self._before_serving(host, port, token)
-        with self._served.tools.start_shown():
+        with self._served.starter.shown():
             return await open_endpoint(
-                self._served.tools,
+                self._served.starter,
                 self._served.observers,
                 self.engine,
                 options,
@@ -186,9 +187,9 @@ class SessionServe(Namespace):
         from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        self._served.tools.resolve_tool_set(tool_set)
-        self._served.tools.require_trust()
-        parts = (self._served.tools, self._served.observers, self.engine, options, approval)
+        resolve_tool_set(tool_set, self._served.chat.tool_sets)
+        self._served.starter.require_trust()
+        parts = (self._served.starter, self._served.observers, self.engine, options, approval)
         await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
 
     stdio_async = awaited(stdio)

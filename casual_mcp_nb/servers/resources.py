@@ -231,7 +231,7 @@ class ServerResources:
         self._real_uris: dict[str, str] = {}
 
     @property
-    def known(self) -> tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]]:
+    def last_listed(self) -> tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]]:
         """The resources and the prompts as last listed."""
         return self._resources.items, self._prompts.items
 

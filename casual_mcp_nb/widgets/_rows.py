@@ -20,7 +20,7 @@ from casual_mcp_nb.display.view import pretty, type_words
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
-from casual_mcp_nb.notebook.status import manifest_of
+from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of
 from casual_mcp_nb.servers.views import caller_of, decided, tool_of
 from casual_mcp_nb.widgets.state import SessionParts, State
 
@@ -311,32 +311,32 @@ class ToolsState(State):
 
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
-        self._tools = session.tool_service
+        self._chat = session.starter.chat
         self._updating = False
         self._update_again = False
-        self.follow(self._tools.selection.watch(self.changed))
+        self.follow(self._chat.selection.watch(self.changed))
         self.follow(session.observers.changes.add(self._tools_changed))
         session.engine.submit(self._connect())
 
     @property
     def catalog(self) -> Catalog:
         """The tools that are known now."""
-        return self._tools.catalog
+        return self._chat.catalog
 
     @property
     def view(self) -> ToolView:
         """The model's view of them; without a toolset if the selection names one that does not exist."""
-        return self._compiled(self._tools.selection)[0]
+        return self._compiled(self._chat.selection)[0]
 
     @property
     def servers(self) -> Servers:
         """The servers as a noun."""
-        return self._tools.servers
+        return servers_of(self._chat)
 
     @property
     def tool_sets(self) -> ToolSets:
         """The toolsets as a noun."""
-        return self._tools.tool_sets_in(self.view)
+        return tool_sets_of(self._chat, self.view)
 
     @property
     def manifest(self) -> Manifest:
@@ -349,18 +349,18 @@ class ToolsState(State):
         view = self.view
         return ExplorerSnapshot(
             servers=self.servers,
-            selection=self._tools.selection.snapshot(),
+            selection=self._chat.selection.snapshot(),
             tool_sets=self.tool_sets,
             manifest=self.manifest,
             prices=budget_of(view)["servers"],
             offered=len(view.loaded),
             undeferred_tokens=view.undeferred_tokens,
-            budget=self._tools.budget_in(view),
+            budget=estimated_budget(self._chat, view),
         )
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
         """Compile the view under a selection, and describe the selection's error if it has one."""
-        view = self._tools.current_view(selection)
+        view = self._chat.current_view(selection)
         return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
@@ -380,7 +380,7 @@ class ToolsState(State):
         before = self.catalog
         try:
             with contextlib.suppress(UsageError):
-                await self._tools.update()
+                await self._chat.tools.update()
         finally:
             self._updating = False
         if self.catalog is not before:
@@ -391,5 +391,5 @@ class ToolsState(State):
     async def _connect(self) -> None:
         # A closed session still shows what was known.
         with contextlib.suppress(UsageError):
-            await self._tools.view()
+            await self.session.starter.view()
         self.changed()

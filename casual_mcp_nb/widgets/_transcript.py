@@ -33,7 +33,7 @@ from casual_mcp_nb.conversation.step import ToolCall, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.views import doing
 from casual_mcp_nb.display.view import pretty
-from casual_mcp_nb.display.words import first, one_line
+from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.images import image_content, with_images
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, Elicitation, FormQuestion, Question, StepQuestion, UrlElicitation
@@ -278,14 +278,11 @@ class Transcript:
         match event:
             case TurnStarted():
                 self.announcement = f"Turn {number} started."
-            case StepStarted():
-                self.doing = f"Step {event.step + 1}: waiting for the model …"
             case TextDelta():
                 self.doing = f"Step {event.step + 1}: the model is answering …"
-            case ToolStarted():
-                self.doing = f"Step {event.step + 1}: running {first(_tool(event), 60)} …"
-            case ToolFinished():
-                self.doing = f"Step {event.step + 1}: got a result …"
+            case StepStarted() | ToolStarted() | ToolFinished():
+                text = doing(turn, turn.steps[-1]).text
+                self.doing = f"Step {event.step + 1}: {text[0].lower()}{text[1:]}"
             case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered():
                 steps = turn.steps
                 self.doing = doing(turn, steps[-1] if steps else None).text
@@ -331,7 +328,3 @@ class Transcript:
         drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final)
         self._drawings[turn] = drawing
         return drawing
-
-
-def _tool(event: ToolStarted) -> str:
-    return event.name if event.tool.server in (SYNTHETIC, UNKNOWN) else str(event.tool)

@@ -191,7 +191,7 @@ class ConversationState(State):
         for cancel in (
             session.observers.events.add(self._on_event),
             session.observers.changes.add(self.changed),
-            session.tool_service.selection.watch(self.changed),
+            session.starter.chat.selection.watch(self.changed),
             self._redraw.end,
         ):
             self.follow(cancel)
@@ -202,7 +202,7 @@ class ConversationState(State):
         """Collect the whole state of the panel."""
         session, turns = self.session, self._turns.runner.turns
         rows = self._transcript.rows(turns)
-        tool_set, fixed = session.tool_service.selection.tool_set, self._options.get("model")
+        tool_set, fixed = session.starter.chat.selection.tool_set, self._options.get("model")
         name = fixed if isinstance(fixed, str | None) else fixed.name
         return {
             "turns": rows,
@@ -214,7 +214,7 @@ class ConversationState(State):
             "said": self._transcript.announcement,
             "models": [[name, name]] if name else self._models(),
             "model": name or self._turns.model,
-            "tool_sets": list(session.tool_service.tool_sets),
+            "tool_sets": list(session.starter.chat.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
             "step_mode": session.consent.step_mode,
@@ -249,7 +249,7 @@ class ConversationState(State):
     async def _connect(self) -> None:
         # Failures are shown where they matter: in the status of a server, or when a turn cannot start.
         with suppress(CasualMcpError):
-            await self.session.tool_service.start()
+            await self.session.starter.start()
 
     @command
     async def send(self, prompt: str, images: list[Attached] | None = None) -> None:
@@ -367,12 +367,12 @@ class ConversationState(State):
 
     def _differences(self, turn: Turn) -> dict[str, Any]:
         """Collect the options of a turn that the next `chat` would not have by itself."""
-        started, selection = turn.started, self.session.tool_service.selection
+        started, selection = turn.started, self.session.starter.chat.selection
         own = self._options if turn in self._own else {}
         options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
         if started.model in self.session.config.models and started.model != self._turns.model:
             options["model"] = started.model
-        if started.tool_set in self.session.tool_service.tool_sets and started.tool_set != selection.tool_set:
+        if started.tool_set in self.session.starter.chat.tool_sets and started.tool_set != selection.tool_set:
             options["tool_set"] = started.tool_set
         return options
 
@@ -428,7 +428,7 @@ class ConversationState(State):
     @command
     def set_tool_set(self, name: str | None = None) -> None:
         """Choose the toolset for the turns to come; None for all tools."""
-        self.session.tool_service.selection.tool_set = name
+        self.session.starter.chat.selection.tool_set = name
 
     @command
     def set_step_mode(self, on: bool) -> None:

@@ -16,7 +16,7 @@ from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.format import Cassette, scrubbed
-from casual_mcp_nb.conversation.codec import NumberedValues, read_message
+from casual_mcp_nb.conversation.codec import PLAYER, NumberedValues, read_message
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, HostedCall, ServerLog
 from casual_mcp_nb.conversation.step import Step, ToolCall, text_of
@@ -249,8 +249,6 @@ def _mark(status: Status) -> list[str]:
     return [clean(status.text), status.tone]
 
 
-FORMAT = "casual-mcp-nb player"
-VERSION = 1
 MAX_BYTES = 950_000
 """How large a page becomes."""
 MAX_DATA_BYTES = 600_000
@@ -300,7 +298,7 @@ def player_page(
     parts = {"script": script, "script_hash": _hash(script), "style": style, "style_hash": _hash(style)}
     element = cassette.to_element(secrets) if cassette else ""
     fits = len(element.encode()) <= MAX_BYTES - MAX_DATA_BYTES - len(script) - len(style)
-    fixed = {"format": FORMAT, "version": VERSION, "search": _search(view), "cassette": bool(element) and fits}
+    fixed = {**PLAYER.head, "search": _search(view), "cassette": bool(element) and fits}
     for limits in TIERS:
         document: dict[str, Any] = scrubbed({**fixed, **slides_of(conversation, limits)}, secrets)
         data = _embedded(document)

@@ -84,7 +84,7 @@ class SearchState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool.
         """
-        results = await self._tools.search(query[:MAX_QUERY], None, None, all_tools=whole)
+        results = await self.session.tools.find(query[:MAX_QUERY], None, None, all_tools=whole)
 
         def explained() -> dict[str, Any]:
             explanation = results.why_not(name)

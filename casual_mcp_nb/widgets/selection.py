@@ -19,6 +19,7 @@ from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.display.words import call_code, clean
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.notebook.status import estimated_budget
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import (
     Rows,
@@ -92,14 +93,14 @@ class SelectionState(ToolsState):
     def __init__(self, session: SessionParts, *, tools: bool = True) -> None:
         super().__init__(session)
         self._with_tools = tools
-        self._selection = self._tools.selection.snapshot()
+        self._selection = self._chat.selection.snapshot()
         self._before: Selection | None = None
         self._rows: tuple[Catalog | None, Rows] = (None, {})
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
         """Collect all of it as JSON; prices are estimated tokens."""
-        selection = self._tools.selection.snapshot()
+        selection = self._chat.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
         view, problem = self._compiled(selection)
@@ -119,7 +120,7 @@ class SelectionState(ToolsState):
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
             "unaccepted": unaccepted(self.session),
-            "calls": dict(Counter(direct_call.call.name for direct_call in self._tools.calls.list())),
+            "calls": dict(Counter(direct_call.call.name for direct_call in self.session.tools.recorded.list())),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
@@ -133,7 +134,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._tools.selection.servers[server] = mode
+        self._chat.selection.servers[server] = mode
 
     @command
     def set_tool(self, name: str, on: bool) -> None:
@@ -151,13 +152,13 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._tools.names.check_server(server)
+        self._chat.names.check_server(server)
         self._set_tools(list(self.catalog.by_server.get(server, ())), on)
 
     @command
     def set_discovery(self, on: Discovery) -> None:
         """Choose whether deferred tools are hidden behind the search tool."""
-        self._tools.selection.discovery = on
+        self._chat.selection.discovery = on
 
     @command
     def set_option(self, name: str, value: bool | int | str) -> None:
@@ -166,7 +167,7 @@ class SelectionState(ToolsState):
         Raises:
             UsageError: There is no such option, or the value is not one of its values.
         """
-        self._tools.selection.set_option(name, value)
+        self._chat.selection.set_option(name, value)
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
@@ -175,13 +176,13 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such toolset.
         """
-        self._tools.selection.tool_set = name
+        self._chat.selection.tool_set = name
 
     @command
     def draft(self) -> dict[str, Any]:
         """Combine toolset, servers and single tools into a toolset: `description` and `servers`."""
-        selection, catalog = self._tools.selection, self.catalog
-        tool_set = self._tools.resolve_tool_set(selection.tool_set)
+        selection, catalog = self._chat.selection, self.catalog
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
         return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
 
     @command
@@ -191,7 +192,7 @@ class SelectionState(ToolsState):
         Raises:
             ToolSetError: It is not valid, or names what does not exist; the message has the closest names.
         """
-        self._tools.selection.tool_set = self._resolved(servers, description)
+        self._chat.selection.tool_set = self._resolved(servers, description)
 
     @command
     async def save_tool_set(
@@ -210,7 +211,7 @@ class SelectionState(ToolsState):
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
         saved = await asyncio.to_thread(self.session.tools.save_set, name, tool_set, overwrite=overwrite)
-        self._tools.selection.tool_set = name
+        self._chat.selection.tool_set = name
         return {"saved": saved.name}
 
     @command
@@ -233,7 +234,7 @@ class SelectionState(ToolsState):
         try:
             await self.session.servers.reconnect_async(server)
         except ConnectError:
-            raise not_connected(self._tools.status_of(server)) from None
+            raise not_connected(self._chat.server_manager.status_of(server)) from None
         finally:
             self.changed()
 
@@ -274,7 +275,7 @@ class SelectionState(ToolsState):
         """
         tool = self.catalog.resolve(name)
         try:
-            direct_call = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
+            direct_call = await self.session.tools.call_recorded(tool.wire_name, arguments_of(tool, filled))
         finally:
             self.changed()
         return {"html": await asyncio.to_thread(_html, direct_call), "status": direct_call.call.status, "id": direct_call.id}
@@ -301,7 +302,7 @@ class SelectionState(ToolsState):
         """
         return [
             call_row(direct_call)
-            for direct_call in self._tools.calls.list(self.catalog.resolve(name).tool_name if name else None)
+            for direct_call in self.session.tools.recorded.list(self.catalog.resolve(name).tool_name if name else None)
         ]
 
     @command
@@ -311,7 +312,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: It is not recorded any more.
         """
-        return await asyncio.to_thread(_html, self._tools.calls.by_id(id))
+        return await asyncio.to_thread(_html, self.session.tools.recorded.by_id(id))
 
     @command
     async def add_server(self, text: str, name: str | None = None) -> dict[str, str]:
@@ -374,8 +375,8 @@ class SelectionState(ToolsState):
         return [asdict(message) for message in messages]
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
-        selection, catalog = self._tools.selection, self.catalog
-        tool_set = self._tools.resolve_tool_set(selection.tool_set)
+        selection, catalog = self._chat.selection, self.catalog
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
         names = {tool.tool_name for tool in tools}
         if on and tool_set is not None:
             missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
@@ -399,21 +400,21 @@ class SelectionState(ToolsState):
         return rows
 
     def _budget(self, view: ToolView) -> dict[str, Any]:
-        turns = self._tools.budget_in(view)
+        turns = estimated_budget(self._chat, view)
         budget = {
             "now": {**budget_of(view), **_turn_costs(turns.now)},
             "undeferred": {**undeferred_budget_of(view), **_turn_costs(turns.undeferred)},
         }
         if self._before is not None:
             before = self._compiled(self._before)[0]
-            budget["before"] = {**budget_of(before), **_turn_costs(self._tools.budget_in(before).now)}
+            budget["before"] = {**budget_of(before), **_turn_costs(estimated_budget(self._chat, before).now)}
         return budget
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
         path = self.session.config.path
         tool_sets = {
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
-            for name, tool_set in tuple(self._tools.tool_sets.items())
+            for name, tool_set in tuple(self._chat.tool_sets.items())
         }
         state: dict[str, Any] = {"order": list(tool_sets), "known": tool_sets, "file": path.name if path else ""}
         if isinstance(selection.tool_set, ToolSetConfig):

@@ -21,7 +21,7 @@ from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 
@@ -44,7 +44,7 @@ class SessionParts(Protocol):
     engine: EngineThread
     observers: Observers
     questions: Questions
-    tool_service: ToolService
+    starter: ServerStarter
     resource_service: ResourceService
     turn_service: TurnService
 
@@ -159,4 +159,4 @@ async def accept(session: SessionParts) -> None:
     report = session.consent.unaccepted
     if report is not None:
         await asyncio.to_thread(report.accept)
-        session.engine.submit(session.tool_service.start())
+        session.engine.submit(session.starter.start())

@@ -58,7 +58,7 @@ def tokens() -> None:
     """Draw what the first request of the demo costs with every tool loaded, and as the demo defers them."""
     with Session.demo() as session:
         session.connect()
-        view = session.tool_service.current_view()
+        view = session.starter.chat.current_view()
     loaded, everything = len(view.loaded), len(view.loaded) + len(view.deferred)
     rest = view.undeferred_tokens - view.loaded_tokens
     bars = [

@@ -56,7 +56,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             config = {"servers": {"asker": raw_config(calls={"a": plan}, config=fields, record=record)}}
             chat = await stack.enter_async_context(McpToolChat.from_config(config, **options))
             model = scripted_model(*answers, name="answerer")
-            chat.sampling.choose_model = lambda: model
+            chat.models._bound[model.name] = model
+            chat.models._default = model.name
             return chat, model
 
         yield open_chat

@@ -92,12 +92,6 @@ DROPPED_NAMES = frozenset(
 
 NAMES_THAT_STAY: dict[tuple[str, str], str] = {
     ("casual_mcp_nb/widgets/conversation.py", "found"): "a command that the front end calls",
-    ("casual_mcp_nb/servers/resources.py", "known"): "not renamed yet",
-    ("casual_mcp_nb/discovery/index.py", "_KNOWN"): "not renamed yet",
-    ("casual_mcp_nb/notebook/views.py", "_FOUND"): "not renamed yet",
-    ("casual_mcp_nb/experiments/evaluate.py", "found"): "not renamed yet",
-    ("casual_mcp_nb/magics/commands.py", "_LOOK"): "not renamed yet",
-    ("casual_mcp_nb/session.py", "_kept"): "not renamed yet",
 }
 """Dropped names that may stay, by path and name, each with the reason."""
 

@@ -20,12 +20,12 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.audit import MAX_CALLS, MAX_SIZE, RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ConfigError, ToolCallError, UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
-from casual_mcp_nb.notebook.tool_service import MAX_CALLS, MAX_SIZE, RecordedCalls
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 CONFIG: dict[str, Any] = {

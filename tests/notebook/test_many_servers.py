@@ -52,7 +52,7 @@ LOOKS: dict[str, Callable[[Session], object]] = {
     "servers": lambda session: session.servers,
     "selection": lambda session: setattr(session.selection, "servers", dict.fromkeys(session.selection.servers, "deferred")),
     "text": lambda session: str(session.status),
-    "check": lambda session: [session.tool_service.names.check_server(name) for name in session.selection.servers],
+    "check": lambda session: [session.starter.chat.names.check_server(name) for name in session.selection.servers],
 }
 
 

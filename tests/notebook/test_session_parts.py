@@ -18,14 +18,15 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
+from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -49,27 +50,28 @@ class Parts:
         self.engine, self.observers = engine_thread(), Observers()
         self.questions = Questions(self.engine, self.observers)
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
-        self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None))
+        self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None, self.chat))
         gate = TrustGate(config)
-        self.tools = ToolService(
-            self.chat,
-            config,
-            self.engine,
-            self.observers,
-            self.questions,
-            gate=gate,
-            check_open=self.runner.check_open,
+        self.starter = starter = ServerStarter(self.chat, self.engine, gate, self.runner.check_open)
+        self.tools = SessionTools(
+            self.chat, config, self.engine, self.observers, starter, self.questions, self.runner, NotebookRunner()
         )
         resources = ResourceService(
-            self.chat, self.tools, self.engine, self.questions, self.observers, lambda: self.runner.turns
+            self.chat,
+            starter,
+            self.tools.recorded,
+            self.engine,
+            self.questions,
+            self.observers,
+            lambda: self.runner.turns,
         )
         self.turns = TurnService(
-            self.chat, config, self.engine, self.runner, self.tools, resources, self.questions, self.observers
+            self.chat, config, self.engine, self.runner, starter, self.tools, resources, self.questions, self.observers
         )
-        models = SessionModels(self.chat, config, self.engine, self.tools, self.turns)
+        models = SessionModels(self.chat, config, self.engine, starter, self.turns)
         consent = SessionConsent(self.chat, gate, self.questions)
         self.servers = SessionServers(
-            self.chat, config, self.engine, self.observers, gate, self.tools, self.turns, models, consent
+            self.chat, config, self.engine, self.observers, gate, starter, self.turns, models, consent
         )
 
 
@@ -80,21 +82,21 @@ def parts() -> Iterator[Parts]:
     parts.engine.run(parts.chat.close())
 
 
-def test_the_tool_service_connects_searches_and_calls(parts: Parts) -> None:
+def test_the_tools_are_connected_searched_and_called(parts: Parts) -> None:
     tools, run = parts.tools, parts.engine.run
-    assert len(tools.catalog) == 0
-    view = run(tools.view())
+    assert len(tools) == 0
+    view = run(parts.starter.view())
     assert {tool.server for tool in view.loaded} == {"math"}
-    assert {hit.tool.server for hit in run(tools.search("the time in a city", 2, None, all_tools=False))} == {"time"}
-    assert run(tools.call("math:add", {"a": 1, "b": 2})).call.structured == {"result": 3}
+    assert {hit.tool.server for hit in run(tools.find("the time in a city", 2, None, all_tools=False))} == {"time"}
+    assert tools.call("math:add", a=1, b=2).structured == {"result": 3}
     assert parts.servers.reconnect("math").state == "ready"
-    tools.selection.tool_set = "numbers"
-    assert {tool.server for tool in tools.current_view().catalog} == {"math", "time"}
-    assert not tools.current_view().deferred
+    parts.chat.selection.tool_set = "numbers"
+    assert {tool.server for tool in tools} == {"math", "time"}
+    assert not tools.manifest.tools
 
 
-def test_the_tool_service_checks_names_where_the_selection_does(parts: Parts) -> None:
-    for check in (parts.tools.names.check_server, parts.tools.names.check_tool_set, parts.tools.resolve_tool_set):
+def test_names_are_checked_where_the_selection_does(parts: Parts) -> None:
+    for check in (parts.chat.names.check_server, parts.chat.names.check_tool_set):
         with pytest.raises(UnknownNameError):
             check("nothing like it")
 
@@ -112,7 +114,7 @@ def test_the_turn_service_runs_goes_back_and_ends(parts: Parts) -> None:
     with pytest.raises(ClosedError):
         turns.submit("again", {})
     with pytest.raises(ClosedError):
-        parts.engine.run(parts.tools.view())
+        parts.engine.run(parts.starter.view())
 
 
 def test_the_questions_keep_the_step_mode_and_check_it(parts: Parts) -> None:

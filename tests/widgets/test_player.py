@@ -200,7 +200,7 @@ def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> N
 
 def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_path: Path) -> None:
     page = Page(session.export(tmp_path / "search.html", player=True).read_text(encoding="utf-8"))
-    search, view = page.data["search"], session.tool_service.current_view()
+    search, view = page.data["search"], session.starter.chat.current_view()
     assert search["deferred"]
     assert search["cut"] == view.selection.max_search_results
     assert search["index"] == json.loads(json.dumps(view.index.to_plain()))
