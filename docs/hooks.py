@@ -1,15 +1,17 @@
-"""MkDocs hooks that generate pages from the code: a reference of every public name, all decisions, the keys of a config.
+"""MkDocs hooks: pages from the code (a reference of every public name, the keys of a config) and from the lessons; llms.txt.
 
-MkDocs calls the functions that begin with `on_`. A new name, decision or key needs no change here.
+MkDocs calls the functions that begin with `on_`. A new name, lesson, decision or key needs no change here.
 """
 
 from __future__ import annotations
 
 import ast
+import html
 import importlib
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,29 +78,115 @@ def path_of(title: str) -> str:
     return f"reference/{title.lower().replace(',', '').replace(' ', '-')}.md"
 
 
+LESSONS = Path(__file__).resolve().parents[1] / "notebooks"
+BOOSTS = {"index": 4.0, "guides": 4.0, "lessons": 2.0, "glossary": 2.0, "reference": 0.5, "decisions": 0.25}
+"""How much a page weighs in a search, by the first part of its path: a guide ranks above an attribute."""
+
+
+def lessons() -> list[Path]:
+    """Return the notebooks that are lessons, in order."""
+    return sorted(LESSONS.glob("[0-9]*.ipynb"))
+
+
+def lesson_markdown(path: Path) -> str:
+    """Return a lesson as Markdown, as it was committed: a code cell is followed by a `<div>` for each of its outputs."""
+    parts = []
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source))
+        else:
+            parts.append(f"```ipython\n{source}\n```")
+            parts += [f'<div data-output="{number}.{place}"></div>' for place in range(len(cell["outputs"]))]
+    parts.insert(1, f"*To run this lesson: `jupyter lab notebooks/{path.name}`.*")
+    return "\n\n".join(parts)
+
+
+def outputs(path: Path) -> Iterator[tuple[str, str]]:
+    """Return the HTML of each output of a lesson, by the name that its `<div>` has in the Markdown."""
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        for place, output in enumerate(cell.get("outputs", ())):
+            data = output.get("data", {})
+            text = html.escape("".join(output.get("text", data.get("text/plain", ""))))
+            # In a shadow root neither the styles of the page nor those of the output reach the other.
+            drawn = "".join(data.get("text/html", "")) or (text and f'<pre tabindex="0">{text}</pre>')
+            root = f'<template shadowrootmode="open">{drawn}</template>'
+            yield f"{number}.{place}", f'<div class="output" data-search-exclude>{root}</div>' if drawn else ""
+
+
 def on_config(config: Any) -> Any:
-    """Add the pages of Reference and Decisions to the navigation."""
-    decisions = ["README.md", *sorted(path.name for path in Path(config.docs_dir, "decisions").glob("[0-9]*.md"))]
-    pages = {
+    """Add the lessons and the pages of the reference to the navigation."""
+    more = {
+        "Learn": [f"lessons/{path.stem}.md" for path in lessons()],
         "Reference": [{title: path_of(title)} for title in reference()],
-        "Decisions": [f"decisions/{name}" for name in decisions],
     }
-    config.nav = [{title: pages.get(title, page) for title, page in entry.items()} for entry in config.nav]
+    config.nav = [
+        {title: [*page, *more[title]] if title in more else page for title, page in entry.items()} for entry in config.nav
+    ]
     return config
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the generated reference pages."""
+    """Add the lessons and the generated reference pages."""
     from mkdocs.structure.files import File
 
-    for title, text in reference().items():
-        files.append(File.generated(config, path_of(title), content=text))
+    pages = {path_of(title): text for title, text in reference().items()}
+    pages |= {f"lessons/{path.stem}.md": lesson_markdown(path) for path in lessons()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace each `<!-- keys: CLASS -->` by a table of keys."""
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Replace each `<!-- keys: CLASS -->` by a table of keys; set how much the page weighs in a search, and its description."""
+    page.meta.setdefault("search", {"boost": BOOSTS.get(page.file.src_uri.partition("/")[0].removesuffix(".md"), 1.0)})
+    if description := opening(markdown):
+        page.meta.setdefault("description", description)
     return re.sub(r"<!-- keys: (\w+) -->", lambda match: keys_of(match[1]), markdown)
+
+
+def on_page_content(content: str, *, page: Any, **_: Any) -> str:
+    """Put the outputs of a lesson in their places."""
+    if page.file.src_uri.startswith("lessons/"):
+        drawn = dict(outputs(LESSONS / f"{Path(page.file.src_uri).stem}.ipynb"))
+        content = re.sub(r'<div data-output="([\d.]+)"></div>', lambda match: drawn[match[1]], content)
+    return content
+
+
+def opening(markdown: str) -> str:
+    """Return the first sentence of a page as plain text; empty for a page that begins with something else than a paragraph."""
+    paragraphs = (" ".join(part.split()) for part in markdown.split("\n\n"))
+    text = next((part for part in paragraphs if re.match(r"[\w`*\[]", part) and not part.startswith("*To run")), "")
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
+    return re.split(r"(?<=[.?!])\s", re.sub(r"[`*]", "", text))[0]
+
+
+def on_env(env: Any, *, config: Any, files: Any) -> Any:
+    """Write `llms.txt` (https://llmstxt.org): each page of the menu with a sentence; guides and lessons as Markdown too."""
+    site, sections = Path(config.site_dir), []
+    pages = {file.src_uri: file.page for file in files.documentation_pages()}
+    for entry in config.nav:
+        for title, value in entry.items():
+            paths = [path for item in ([value] if isinstance(value, str) else value) for path in _paths(item)]
+            sections.append("\n".join([f"## {title}", "", *(_listed(pages[path], site) for path in paths)]))
+    site.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join([f"# {config.site_name}", f"> {config.site_description}", *sections])
+    (site / "llms.txt").write_text(f"{text}\n", encoding="utf-8")
+    return env
+
+
+def _paths(item: Any) -> list[str]:
+    return [item] if isinstance(item, str) else list(item.values())
+
+
+def _listed(page: Any, site: Path) -> str:
+    address = page.url or "index.html"
+    if page.file.src_uri.startswith(("guides/", "lessons/")):
+        address = f"{page.url}index.md"
+        (site / address).parent.mkdir(parents=True, exist_ok=True)
+        text = re.sub(r'<div data-output="[^"]*"></div>\n*', "", page.markdown)
+        (site / address).write_text(text, encoding="utf-8")
+    return f"- [{page.title}]({address})" + (f": {page.meta['description']}" if "description" in page.meta else "")
 
 
 def keys_of(name: str) -> str:
