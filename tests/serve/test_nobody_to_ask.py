@@ -24,14 +24,14 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "safety.md"
 ALLOWED = "allowed with"
 # The tool of the server `box` that a row is about.
 ROWS = {
-    "a tool that says it is destructive": "wipe",
-    "a tool that says nothing": "note",
-    "a tool that only reads": "read",
-    "a tool that says nothing, `destructive`": "set",
+    "a tool declared destructive": "wipe",
+    "a tool that declares nothing": "note",
+    "a read-only tool": "read",
+    "a tool that declares nothing, `destructive`": "set",
     "any tool, `always`": "held",
     "any tool, `never`": "free",
-    "a tool that says nothing, strict": "note",
-    "a tool that only reads, strict": "read",
+    "a tool that declares nothing, strict": "note",
+    "a read-only tool, strict": "read",
     "any tool, `never`, strict": "free",
 }
 TOOLS = [tool("wipe", DESTRUCTIVE), tool("note"), tool("read", READ_ONLY), tool("set"), tool("held", READ_ONLY)]
