@@ -213,10 +213,6 @@ _reported: set[str] = set()
 def view_of(value: Any, limits: DisplayLimits) -> View:
     """Show a value within `limits`; its texts are not cleaned yet, which `fit` does.
 
-    Args:
-        value: The value.
-        limits: How much is shown.
-
     Raises:
         TypeError: There is no display for it.
     """

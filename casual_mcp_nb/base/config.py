@@ -213,11 +213,7 @@ class ServerConfig(RemoteConfig):
         return self
 
     def offers(self, tool: str) -> bool:
-        """Check whether `include_tools` and `exclude_tools` allow a tool of this server.
-
-        Args:
-            tool: Its own name.
-        """
+        """Check whether `include_tools` and `exclude_tools` allow a tool of this server."""
         named = self.include_tools if self.include_tools is not None else ("*",)
         return _named(tool, named) and not _named(tool, self.exclude_tools)
 

@@ -41,12 +41,7 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 
 
 def bare_result(text: str, name: str) -> str:
-    """Remove the prefix of `format_result` from the text of a result.
-
-    Args:
-        text: The result's text in the conversation.
-        name: The tool's wire name.
-    """
+    """Remove the prefix of `format_result` from the text of a result."""
     return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", text, count=1, flags=re.DOTALL)
 
 

@@ -69,12 +69,7 @@ class MaskedError(Exception):
 
 
 def masked_error(error: E, secrets: Collection[str]) -> E:
-    """Mask secrets in an error's message and fields, as an error of the same kind; the error itself if it has none.
-
-    Args:
-        error: The error.
-        secrets: The values to mask.
-    """
+    """Mask secrets in an error's message and fields, as an error of the same kind; the error itself if it has none."""
     mask = mask_of(secrets)
     message, fields = mask(str(error)), {name: _masked(value, mask) for name, value in vars(error).items()}
     if message == str(error) and fields == vars(error):

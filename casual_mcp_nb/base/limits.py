@@ -34,12 +34,7 @@ _NESTED = (dict, list, tuple)
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself.
-
-    Args:
-        value: Any JSON value.
-        limit: Maximum number of levels.
-    """
+    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself."""
     # Depth-first, so that a value that contains itself several times does not grow without bound.
     waiting = [(value, 1)] if isinstance(value, _NESTED) else []
     while waiting:

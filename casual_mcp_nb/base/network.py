@@ -49,11 +49,7 @@ def is_public(address: str) -> bool:
 
 
 def is_this_computer(host: str) -> bool:
-    """Check whether a host is `localhost` or a loopback address, which no other computer can reach.
-
-    Args:
-        host: The name or the IP address.
-    """
+    """Check whether a host is `localhost` or a loopback address, which no other computer can reach."""
     try:
         parsed = _parsed(host)
     except ValueError:

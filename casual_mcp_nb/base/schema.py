@@ -182,11 +182,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Find the reason why a schema cannot be sent to a model, or None. References are never fetched.
-
-    Args:
-        schema: A JSON schema.
-    """
+    """Find the reason why a schema cannot be sent to a model, or None. References are never fetched."""
     names: set[str] = set()
     references: list[str] = []
     waiting: list[tuple[Any, int]] = [(schema, 0)]
@@ -214,9 +210,6 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Limit a tool's schema to the form sent to a model: an object with properties, of limited size.
-
-    Args:
-        schema: The server's schema.
 
     Returns:
         The schema, and a description of what was cut. If there are too many properties, required ones take precedence.
@@ -270,10 +263,6 @@ _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "exampl
 
 def fits_plainly(schema: Any, value: Any) -> bool:
     """Check whether a small value is known to match a schema of only types, properties, items and choices.
-
-    Args:
-        schema: The server's schema.
-        value: A JSON value.
 
     Returns:
         True if it matches; False is inconclusive, because most keywords are left to the library in the worker process.

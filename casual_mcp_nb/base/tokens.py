@@ -39,9 +39,6 @@ def estimate_tokens(text: str) -> int:
 
     A text of more than 200,000 characters is estimated from a sample, see `sampled`.
 
-    Args:
-        text: Any text.
-
     Returns:
         The estimated number of tokens, 0 for an empty text.
     """
@@ -62,10 +59,6 @@ def sampled(text: str, count: Callable[[str], int]) -> float:
     text that is alike throughout, or in stretches of a twentieth of it, the number is within 5% of a count of the whole. Of a
     text that was made to mislead it can be off by as much as the densest text (a token for each character) differs from the
     sparsest (one for eight).
-
-    Args:
-        text: Any text.
-        count: Counts the tokens of a text.
     """
     if len(text) <= _COUNTED_WHOLE:
         return count(text)
@@ -74,12 +67,7 @@ def sampled(text: str, count: Callable[[str], int]) -> float:
 
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
-    """Estimate the tokens of a message, including its calls and images.
-
-    Args:
-        message: The message.
-        count: Estimates the tokens of a text.
-    """
+    """Estimate the tokens of a message, including its calls and images."""
     content, images = message.content, len(getattr(message, "images", ()))
     if isinstance(content, list):
         texts = [part.text for part in content if part.type == "text"]
@@ -106,12 +94,7 @@ def definition_tokens(definition: Mapping[str, Any]) -> int:
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:
-    """Estimate the size of a request.
-
-    Args:
-        messages: All its messages.
-        tools: The tool definitions.
-    """
+    """Estimate the size of a request."""
     return sum(map(message_tokens, messages)) + sum(estimate_tokens(str(tool)) for tool in tools)
 
 

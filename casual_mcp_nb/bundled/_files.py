@@ -41,11 +41,6 @@ class Folder:
     def opened(cls, root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[Folder]:
         """Open a folder below `root` part by part, without following a link.
 
-        Args:
-            root: A real path.
-            parts: The names on the way.
-            create: Make the folders that are missing.
-
         Raises:
             OSError: One of them is missing, or is a link or something else that is not a folder.
         """
@@ -195,10 +190,6 @@ class Root:
     @contextmanager
     def folder_at(self, path: Path, *, create: bool = False) -> Iterator[Folder]:
         """Open a folder that `resolve` returned, without following links that may have been created since.
-
-        Args:
-            path: The folder.
-            create: Create it and its parents if they are missing.
 
         Raises:
             ToolError: It is not inside the root folder.

@@ -63,12 +63,7 @@ MAX_LINE = 120
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Mask the secrets in a JSON value, in keys and numbers too, and convert values that JSON lacks or nests too deep to text.
-
-    Args:
-        value: The value.
-        secrets: The values to mask.
-    """
+    """Mask the secrets in a JSON value, in keys and numbers too, and convert to text what JSON lacks or nests too deep."""
     return plain(value, PlainLimits(depth=MAX_DEPTH), secrets)
 
 

@@ -317,12 +317,7 @@ def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
 
 
 def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:
-    """Convert the person's request to plain values.
-
-    Args:
-        started: How the turn started.
-        system: The system prompt of this turn alone.
-    """
+    """Convert the person's request to plain values."""
     messages = [message.model_dump(mode="json", exclude_none=True) for message in started.messages]
     request: dict[str, Plain] = {"messages": messages, "model": started.model}
     if started.tool_set not in (None, "custom"):

@@ -106,11 +106,6 @@ class Replayer:
     async def play(self, kind: Kind, request: Mapping[str, Plain], on_event: Callable[[Plain], None] = lambda _: None) -> Any:
         """Answer a request, at the pace of the recording.
 
-        Args:
-            kind: Its kind.
-            request: The request.
-            on_event: Called with what happened before the answer.
-
         Returns:
             The answer, see `Interaction.answer`.
 

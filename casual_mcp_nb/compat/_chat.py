@@ -239,9 +239,6 @@ class GenerationError(Exception):
 
     Args:
         message: What happened.
-
-    Attributes:
-        message: As given.
     """
 
     def __init__(self, message: str) -> None:

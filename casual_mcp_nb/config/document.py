@@ -94,12 +94,7 @@ def _name(part: str) -> str:
 
 
 def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProblem]:
-    """Convert pydantic's validation errors to problems.
-
-    Args:
-        error: The error that pydantic raised.
-        within: The key path of the validated value in the config.
-    """
+    """Convert pydantic's validation errors to problems."""
     # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
     errors = [item for item in items if item["type"] != "unknown_reference"]
@@ -287,10 +282,6 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
     """Read a UTF-8 file, without its byte order mark.
-
-    Args:
-        path: The file.
-        error: The exception class to raise.
 
     Raises:
         ConfigError: It is missing, not a regular file, not readable or not UTF-8. The error contains none of its content.

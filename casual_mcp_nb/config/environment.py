@@ -99,11 +99,7 @@ class Inputs:
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
-        """Prompt once for each input that a text refers to, in order.
-
-        Args:
-            text: A config as JSON, or a part of it.
-        """
+        """Prompt once for each input that a text refers to, in order."""
         for name in dict.fromkeys(REFERENCE.findall(text)):
             self.answer(name)
 
@@ -404,10 +400,6 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
     """Read the variables in an env file, replacing each `${NAME}` from the environment and the entries above it.
-
-    Args:
-        path: The file.
-        environ: The environment.
 
     Raises:
         ConfigError: It cannot be read.

@@ -113,11 +113,7 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
-    """Collect the servers and tools that a file in its host's format disables.
-
-    Args:
-        data: The file as plain objects.
-    """
+    """Collect the servers and tools that a file in its host's format disables."""
     switches = Switches()
     mcp, permissions = _object(data, "mcp"), _object(data, "permissions")
     for names in (mcp.get("allowed"), data.get("allowMCPServers")):

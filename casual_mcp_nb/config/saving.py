@@ -213,11 +213,6 @@ class _FileText:
 def replace_text(path: Path, before: str, text: str) -> None:
     """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
 
-    Args:
-        path: The file.
-        before: Its current text.
-        text: Its new text.
-
     Raises:
         ConfigError: It cannot be written, or its text is no longer `before`; the file is unchanged.
     """

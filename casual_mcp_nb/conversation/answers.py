@@ -60,12 +60,7 @@ def unmarked(content: str) -> str:
 
 
 def unloaded(content: str, name: str) -> str:
-    """Mark a tool in an answer as unloaded by the person instead.
-
-    Args:
-        content: The answer.
-        name: The wire name of the tool.
-    """
+    """Mark a tool in an answer as unloaded by the person instead."""
     marker = re.compile(rf"(?<=\n\n)## {re.escape(name)}$", re.MULTILINE)
     return marker.sub(lambda match: f" {match[0]} (unloaded since by the person)", content)
 
@@ -76,12 +71,7 @@ def loaded_in(content: str) -> list[str]:
 
 
 def without_cards(content: str, names: Collection[str]) -> str:
-    """Cut these tools' cards in an answer to their marker lines: the definitions have the rest.
-
-    Args:
-        content: The answer.
-        names: The wire names of the tools.
-    """
+    """Cut these tools' cards in an answer to their marker lines: the definitions have the rest."""
     return _CARD.sub(lambda card: f"## {card[1]}" if card[1] in names else card[0], content)
 
 
@@ -100,12 +90,7 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Parse the call that a model meant, also one through `call_tool`; that itself where it names no tool.
-
-    Args:
-        name: The name in its answer.
-        text: The arguments as the model wrote them.
-    """
+    """Parse the call that a model meant, also one through `call_tool`; that itself where it names no tool."""
     arguments = parse_arguments(text)
     return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
 

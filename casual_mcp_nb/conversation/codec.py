@@ -182,12 +182,7 @@ class Format:
         return {"format": self.name, "version": self.version}
 
     def problem(self, name: str, version: Any) -> str:
-        """Describe why a file of a version cannot be read; empty if it can.
-
-        Args:
-            name: What the file is called.
-            version: Its version, as the file says.
-        """
+        """Describe why a file of a version cannot be read; empty if it can."""
         if type(version) is int and version <= self.version:
             return ""
         return f"{name} has version {shown(str(version))}, and this package reads versions up to {self.version}."
@@ -276,10 +271,6 @@ def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
     """Convert an event to plain values for a program that follows a turn, over HTTP or as JSON lines.
 
     They are the fields of its class, without those that such a program has already, must not see, or has no use for.
-
-    Args:
-        event: The event.
-        limits: How much of its values.
     """
     conversions = _FOLLOWED.get(type(event), {})
     fields: dict[str, Any] = {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
@@ -346,12 +337,7 @@ V = TypeVar("V")
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
-    """Format traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`.
-
-    Args:
-        traces: One for each turn.
-        more: Further fields of the document.
-    """
+    """Format traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`."""
     messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
     document = {**CONVERSATION.head, **(more or {}), "messages": messages.rows, "tools": tools.rows}
@@ -382,13 +368,7 @@ class EventWriter:
 
 
 def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
-    """Build the document of `dump_traces` from its parts as JSON.
-
-    Args:
-        messages: The messages.
-        tools: The definitions.
-        turns: The events of each turn, and its further fields.
-    """
+    """Build the document of `dump_traces` from its parts as JSON."""
     # "events" is the last field, and its list is still open.
     rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
     head = json.dumps(CONVERSATION.head)[1:-1]
@@ -397,10 +377,6 @@ def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[t
 
 def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
     """Load the traces written by `dump_traces`, and the document's other fields.
-
-    Args:
-        text: The document.
-        new_trace: Returns an empty trace.
 
     Raises:
         UsageError: It is not a saved conversation, or is damaged or from a later version.
@@ -539,12 +515,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def dump_value(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Convert the fields of a value that are not the default to plain values; bytes become base64.
-
-    Args:
-        value: The value.
-        without: The fields that are left out.
-    """
+    """Convert the fields of a value that are not the default to plain values; bytes become base64."""
     return _dumped(value, {0: set(without)}, exclude_defaults=True)
 
 

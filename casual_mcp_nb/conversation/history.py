@@ -187,9 +187,6 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
     Messages that the person added are repaired by `repaired`; a model's call without a result gets one in `Turn.messages`
     anyway.
 
-    Args:
-        traces: One for each turn.
-
     Returns:
         The traces, and one sentence for each kind of repair; none if everything was valid.
     """

@@ -54,15 +54,7 @@ class ToolOutcomeMessage(ToolResultMessage):
 def result_message(
     name: str, call_id: str, text: str, *, failed: bool = False, result: ToolResult | None = None
 ) -> ToolResultMessage:
-    """Build the message that gives a model the result of a call.
-
-    Args:
-        name: The tool's name as the model wrote it.
-        call_id: The call.
-        text: The result as the model reads it.
-        failed: Whether it is an error.
-        result: The tool's result, whose images are included.
-    """
+    """Build the message that gives a model the result of a call."""
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
     if not failed and not images:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)

@@ -69,11 +69,7 @@ class PersonWaits:
 
 
 def person_waits(events: Iterable[Event]) -> PersonWaits:
-    """Compute when a turn waited for the person.
-
-    Args:
-        events: Its events, in order.
-    """
+    """Compute when a turn waited for the person."""
     state = _State()
     for event in events:
         state.add(event)

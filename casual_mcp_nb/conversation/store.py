@@ -289,12 +289,7 @@ class SavedTurns:
         return True
 
     def _write_head(self, connection: sqlite3.Connection, summed: bool) -> int:
-        """Write the changes beside the turns, and count the writes.
-
-        Args:
-            connection: The connection.
-            summed: Whether sums of turns have changed.
-        """
+        """Write the changes beside the turns, and count the writes."""
         head = self.head()
         if head != self._head or summed:
             self._write_changed_head(connection, head)

@@ -158,12 +158,7 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
 
 
 def doing(turn: Turn, step: Step | None) -> Status:
-    """Describe the current activity of a running turn, or the event that it waits for.
-
-    Args:
-        turn: The turn.
-        step: Its last step, if there is one.
-    """
+    """Describe the current activity of a running turn, or the event that it waits for."""
     calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
     match next(iter(turn.person_waits.open_questions), None):
         case ApprovalAsked(call_id=call_id):

@@ -457,14 +457,7 @@ class Engine:
         return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
 
     def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
-        """Rank the best tools with their scores, best first.
-
-        Args:
-            query: The query.
-            server: Score only tools of this server.
-            count: The maximum number of tools.
-            only: Return only tools of this server.
-        """
+        """Rank the best tools with their scores, best first."""
         scored = self._score(query, server)
         scores = scored.scores if only is None or only == server else scored.scores * self._of(only)
         return [(self._tools[document], score) for document, score in self._ranking.ranked(scores, count, scored.called)]

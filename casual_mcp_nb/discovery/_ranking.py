@@ -174,13 +174,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """Split a sequence of pieces into terms, and count the terms of each piece.
-
-    Args:
-        terms: The terms of all distinct pieces, concatenated.
-        counts: The number of terms of each distinct piece.
-        pieces: The sequence, as indices of distinct pieces.
-    """
+    """Split a sequence of pieces into terms, and count the terms of each piece."""
     lengths = counts[pieces]
     shift = (np.cumsum(counts) - counts)[pieces] - (np.cumsum(lengths) - lengths)
     return terms[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths
@@ -339,11 +333,7 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """Compute the contribution of each tool's server, as a fraction of the tool's own score.
-
-        Args:
-            weights: The terms of the request.
-        """
+        """Compute the contribution of each tool's server, as a fraction of the tool's own score."""
         fit = added(((self._memory.of(term, self._entries), weight) for term, weight in weights.items()), self._count)
         best = float(fit.max())
         part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]

@@ -131,10 +131,6 @@ def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
 
     It is at most `max_tokens`. Beyond a few servers it grows with the square root of the tokens that the manifest replaces, so
     that deferring more saves relatively more.
-
-    Args:
-        definition_tokens: Tokens of the deferred tools' definitions.
-        max_tokens: Upper limit of the budget.
     """
     return min(max_tokens, max(_SMALL, int(_GROWTH * math.sqrt(definition_tokens))))
 

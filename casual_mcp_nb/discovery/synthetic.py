@@ -144,11 +144,6 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
-    """Write the message for a model that calls a tool it has not loaded.
-
-    Args:
-        name: The name as the model wrote it.
-        loader: Name of the tool that can load it.
-    """
+    """Write the message for a model that calls a tool it has not loaded."""
     way = "discover and load it first" if loader == SEARCH_TOOLS else "load it first"
     return f"Error: Tool '{name}' is not yet loaded. Use the '{loader}' tool to {way}, then call it again."

@@ -66,12 +66,7 @@ def check_tool_set(
 
 
 def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
-    """Find the servers that a toolset names and that do not exist, each with the closest names.
-
-    Args:
-        tool_set: The toolset.
-        servers: The names of all servers.
-    """
+    """Find the servers that a toolset names and that do not exist, each with the closest names."""
     return {server: did_you_mean(closest(server, servers), servers) for server in tool_set.servers if server not in servers}
 
 

@@ -140,12 +140,7 @@ def quoted(text: str) -> str:
 
 
 def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
-    """Write a tool call as Python code: `session.tools.call("math:add", a=1, b=2)`.
-
-    Args:
-        tool: The tool.
-        arguments: Its arguments, as JSON values.
-    """
+    """Write a tool call as Python code: `session.tools.call("math:add", a=1, b=2)`."""
     plain = {name: value for name, value in arguments.items() if _is_plain(name)}
     others = {name: value for name, value in arguments.items() if name not in plain}
     parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]

@@ -287,10 +287,5 @@ class CallNames:
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
-    """Convert a name to one that every provider accepts: itself, the name of the tool it means, or its allowed characters.
-
-    Args:
-        name: The name as a model wrote it.
-        wire_name: Returns the wire name of the tool that a name means; None where it means none.
-    """
+    """Convert a name to one that every provider accepts: itself, the name of the tool it means, or its allowed characters."""
     return name if _NAME.fullmatch(name) else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"

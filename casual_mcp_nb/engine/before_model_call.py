@@ -96,11 +96,6 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
 def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
     """Apply an edit of the tools to a view.
 
-    Args:
-        edit: The other tools.
-        view: What it sees now.
-        select: Returns the view under another selection.
-
     Raises:
         UnknownNameError: A tool to load is not there under the selection.
     """

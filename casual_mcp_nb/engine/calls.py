@@ -81,12 +81,6 @@ class Repeats:
     def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
         """Count a call that succeeded.
 
-        Args:
-            step: The step, from 0.
-            name: The tool.
-            arguments: The arguments.
-            text: What the model reads of the result.
-
         Returns:
             What to add to the result for the model, and the first time a notice for the person; else empty.
         """
@@ -114,12 +108,6 @@ class Repeats:
 
     def record(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> str:
         """Count a failed call.
-
-        Args:
-            step: The step, from 0.
-            name: The tool.
-            arguments: The arguments, or the text as it came.
-            text: What the model reads of the failure.
 
         Returns:
             A warning for the model, to add to the failure; empty for the first times.
@@ -368,14 +356,6 @@ class Calls:
         depth: int = 0,
     ) -> tuple[CallOutcome, CallOutcome]:
         """Run a call that has started, and emit its progress, its questions and its end.
-
-        Args:
-            step: The step.
-            call_id: The call's id.
-            tool: Which tool.
-            run: Runs it.
-            read: Returns what is read, for a text that is not too large and its outcome.
-            depth: How many calls are around it.
 
         Returns:
             The outcome, and the outcome as the model reads it.

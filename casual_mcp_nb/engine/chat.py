@@ -97,7 +97,6 @@ class McpToolChat:
 
     Attributes:
         state: What it has for this conversation only.
-        run_function: As given.
         server_logs: Called with server, level and text of each line that a server logs.
         tape: Records what models and servers answer, or answers in their place, see `use_tape`.
 

@@ -98,10 +98,6 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
     """Check policies given in Python, and return them by server.
 
-    Args:
-        approval: The policies; None for none.
-        servers: The names of the servers.
-
     Raises:
         ConfigError: A policy is not valid.
         UnknownNameError: There is no such server.
@@ -139,22 +135,13 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
 
 
 def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
-    """Check whether a tool sends something in the user's name, so that no policy or earlier answer lets it run.
-
-    Args:
-        tool: The tool.
-        config: The config of its server.
-    """
+    """Check whether a tool sends something in the user's name, so that no policy or earlier answer lets it run."""
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled is not None and tool.name in bundled.asks_each_time
 
 
 def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
     """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
-
-    Args:
-        arguments: The arguments as the model wrote them.
-        config: The config of the tool's server.
 
     Raises:
         ValueError: Nothing can be sent with them; the message says why, for the model.
@@ -226,13 +213,6 @@ class Consent:
         how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there; None for
             Python's way.
         runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
-
-    Attributes:
-        strict: As given.
-        approver: As given.
-        can_ask: As given.
-        how_to_allow: As given.
-        runs_nothing: As given.
     """
 
     def __init__(
@@ -304,11 +284,7 @@ class Consent:
         return self._overrides
 
     def set_overrides(self, overrides: Mapping[str, Policies]) -> None:
-        """Replace the policies of servers, whatever their configs say.
-
-        Args:
-            overrides: The policies by server.
-        """
+        """Replace the policies of servers, whatever their configs say."""
         self._overrides.update(overrides)
 
     def set_policies(self, server: str, policies: Policies) -> None:
@@ -377,13 +353,7 @@ class Consent:
     async def sampling(
         self, server: str, arguments: dict[str, Any], asking: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Permission:
-        """Ask the person whether the model may answer messages of a server; they are asked each time.
-
-        Args:
-            server: The server.
-            arguments: The complete messages, the model and the limit of tokens.
-            asking: Returns what is entered while the person is asked.
-        """
+        """Ask the person whether the model may answer messages of a server; they are asked each time."""
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:

@@ -46,12 +46,7 @@ TURNS = 10
 
 
 def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
-    """Estimate the cost of turns with a view, and the cost if every tool in it were loaded.
-
-    Args:
-        view: What the model sees.
-        system_tokens: Tokens of the system prompt.
-    """
+    """Estimate the cost of turns with a view, and the cost if every tool in it were loaded."""
     undeferred = _costs(system_tokens + view.undeferred_tokens)
     if not view.deferred:
         return Budget(undeferred, undeferred)
@@ -320,12 +315,7 @@ class TokenCalibration:
         self._ratio = 1.0
 
     def learn(self, estimated: int, usage: TokenUsage | None) -> None:
-        """Learn from the tokens that were reported for a request.
-
-        Args:
-            estimated: Its estimated size.
-            usage: The report; None for none.
-        """
+        """Learn from the tokens that were reported for a request."""
         if usage is None or not usage.prompt_tokens or usage.origin != "reported" or not estimated:
             return
         self.correct(estimated, usage.prompt_tokens)
@@ -457,10 +447,6 @@ class ContextWindow:
 
         Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a count of
         a few tokens excludes what the server had cached.
-
-        Args:
-            estimated: The estimated tokens of the request.
-            reported: The tokens that the server counted; None where it reported none.
         """
         if self.window is not None or reported is None or reported < _MIN_WINDOW:
             return ""

@@ -79,12 +79,7 @@ class NoticeHistory:
         self._missing: tuple[Notice, ...] = ()
 
     def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
-        """Filter out the texts that were given before, and remember the new ones.
-
-        Args:
-            texts: The notices.
-            first: Whether a conversation begins.
-        """
+        """Filter out the texts that were given before, and remember the new ones."""
         if first:
             self._texts = set()
         if not texts:
@@ -189,11 +184,7 @@ class LoopThrottle:
         self.calls = 0
 
     def request(self, immediately: bool = False) -> None:
-        """Request a call.
-
-        Args:
-            immediately: Do not wait for the interval.
-        """
+        """Request a call."""
         self._requested = True
         if immediately or self._loop.time() >= self._next:
             self.flush()

@@ -170,14 +170,7 @@ def mode_of(server: ServerConfig) -> Mode:
 
 
 def selection_without(selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog) -> Selection:
-    """Remove a server's entries from a selection; a toolset that names it becomes a custom one that does not.
-
-    Args:
-        selection: What the person chose.
-        server: The server.
-        tool_sets: The toolsets that the selection can name.
-        catalog: The tools that are known now.
-    """
+    """Remove a server's entries from a selection; a toolset that names it becomes a custom one that does not."""
     values = selection.model_dump()
     values["servers"].pop(server, None)
     values["always_loaded"] = tuple(name for name in selection.always_loaded if name.partition(":")[0] != server)

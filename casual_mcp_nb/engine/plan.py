@@ -44,14 +44,7 @@ _MAX_DIFF_LINES = 60
 
 
 def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
-    """List the calls of a turn's last answer that were not run.
-
-    Args:
-        turn: The turn.
-        catalog: All tools of servers.
-        own: The person's own synthetic tools.
-        worker: Checks their arguments.
-    """
+    """List the calls of a turn's last answer that were not run."""
     answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
     calls = (answers[-1].message.tool_calls or ()) if answers else ()
 
@@ -73,13 +66,6 @@ async def run_planned(
     chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, step: int, on_event: Callable[[Event], None]
 ) -> list[ToolCall]:
     """Run planned calls as those of one answer of a model.
-
-    Args:
-        chat: The chat.
-        calls: The calls as they are now.
-        options: The options of the turn that was planned.
-        step: The step that made the calls.
-        on_event: Called with each event.
 
     Returns:
         The calls with their results, in order.

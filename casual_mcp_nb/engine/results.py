@@ -113,12 +113,7 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
-    """Choose the larger part of a result; the other one comes second where text and structured content differ.
-
-    Args:
-        result: The result.
-        text: What `result_text` returns for it.
-    """
+    """Choose the larger part of a result; the other one comes second where text and structured content differ."""
     if result is not None and result.rows is not None:
         return result.rows.json, ""
     if result is None or result.structured is None:
@@ -231,14 +226,7 @@ class LargeResults:
         return limit or None
 
     async def keep(self, call_id: str, result: ToolResult | None, text: str, limit: int) -> tuple[str, LargeResult]:
-        """Keep a large result, and shorten it to the part that the model reads.
-
-        Args:
-            call_id: The call that it is the result of.
-            result: The result, if a tool ran.
-            text: Its text, encodable.
-            limit: How many tokens of a result the model reads.
-        """
+        """Keep a large result, and shorten it to the part that the model reads."""
         tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
         whole, other = await asyncio.to_thread(whole_of, result, text)
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
@@ -250,13 +238,7 @@ class LargeResults:
         return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
 
     async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep all rows of a table of which the model reads the first ones, and add a note on the others.
-
-        Args:
-            call_id: The call that returned it.
-            rows: The table.
-            text: The first rows.
-        """
+        """Keep all rows of a table of which the model reads the first ones, and add a note on the others."""
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
         source = self._added(handle, KeptText(rows.json))
         noted = f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT} {_means({'unit': 'rows'})}.]"
@@ -385,11 +367,7 @@ class ReadResultTool:
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Read a part of a result, search it or list its rows; errors are returned as sentences.
-
-        Args:
-            args: As the model sent them.
-        """
+        """Read a part of a result, search it or list its rows; errors are returned as sentences."""
         return SyntheticToolResult(await self._answer(args), [], None)
 
     async def _answer(self, args: Mapping[str, Any]) -> str:

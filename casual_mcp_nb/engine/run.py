@@ -160,12 +160,7 @@ class Run:
         self._offer_reader(self.messages)
 
     def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
-        """Record that the person is asked something; return the function that records the answer.
-
-        Args:
-            kind: What they are asked.
-            server: The server that asks, if any.
-        """
+        """Record that the person is asked something; return the function that records the answer."""
         self._questions += 1
         name = f"question-{self._questions}"
         self.emit(QuestionAsked(name, kind, server, self.now()))

@@ -19,9 +19,6 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
 
     `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
     has begun.
-
-    Args:
-        options: A TypedDict of the options.
     """
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:

@@ -333,11 +333,7 @@ class ChatTools:
             self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
 
     async def current_view(self, selection: Selection) -> ToolView:
-        """Compile the current view of a selection: connect the servers it needs, or wait a few seconds at most for new lists.
-
-        Args:
-            selection: The selection.
-        """
+        """Compile the current view of a selection: connect the servers it needs, or wait a few seconds for new lists."""
         self._enable(selection)
         if self._server_manager.waiting:
             return await self.connected_view(selection)

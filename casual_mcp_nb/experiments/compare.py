@@ -59,11 +59,6 @@ def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way,
 
     Without discovery nothing is found, so that strategies and deliveries make one way there.
 
-    Args:
-        chat: Knows the names.
-        ways: What differs.
-        options: The options that all ways share.
-
     Raises:
         UsageError: A name does not exist, or the ways do not differ.
     """
@@ -127,10 +122,6 @@ def prompts_of(prompt: str | Iterable[str]) -> tuple[str, ...]:
 
 def checks_of(check: Check | Sequence[Check | None] | None, prompts: Sequence[str]) -> dict[str, Check | None]:
     """Read the check of each prompt.
-
-    Args:
-        check: One for all prompts, or a list with one for each.
-        prompts: The prompts.
 
     Raises:
         UsageError: It is neither.

@@ -590,12 +590,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
 
 
 def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, str | None]:
-    """Compute the price of a way's run, and the currency, None for `weighted_tokens`: costs only if all ways have one.
-
-    Args:
-        result: The way.
-        results: All ways that it is compared with.
-    """
+    """Compute the price of a way's run, and the currency, None for `weighted_tokens`: costs only if all ways have one."""
     costs = [each.figure("cost") for each in results]
     cost = result.figure("cost")
     if cost is not None and None not in costs and len({each.currency for each in results}) == 1:

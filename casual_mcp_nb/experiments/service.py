@@ -51,9 +51,6 @@ class SessionExperiments(Namespace):
         starter: Connects the servers, and shows them starting.
         tools: Searches them.
         questions: What turns ask the person.
-
-    Attributes:
-        engine: As given.
     """
 
     def __init__(

@@ -223,12 +223,6 @@ def _value(text: str) -> Any:
 def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
     """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together.
 
-    Args:
-        command: The command.
-        line: The text after it.
-        kind: What the name is of, for the error.
-        example: A valid line, for the error.
-
     Raises:
         UsageError: There is no name, or a word is not an assignment.
     """
@@ -284,10 +278,6 @@ class CassetteArgs:
 
 def parse_cassette(command: str, line: str) -> CassetteArgs:
     """Read the file and the options of `%mcp cassette`, `replay` or `test`.
-
-    Args:
-        command: The command.
-        line: What follows it.
 
     Raises:
         UsageError: There are several files, or an option is not valid.

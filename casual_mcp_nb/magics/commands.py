@@ -84,12 +84,7 @@ def _prompts(session: Session) -> Prompts:
 
 
 def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
-    """Create the command that lists the items of all servers, or of one.
-
-    Args:
-        command: Its name.
-        read: Returns the list.
-    """
+    """Create the command that lists the items of all servers, or of one."""
 
     def show(session: Session, line: str) -> Any:
         everything = read(session)

@@ -50,11 +50,6 @@ class WrittenConfigs:
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
         """Write a config file completely or not at all.
 
-        Args:
-            path: The file.
-            text: The config.
-            overwrite: Replace whatever is there.
-
         Raises:
             UsageError: The file exists with other content and was not written here, or it cannot be written.
             ConfigError: It cannot be replaced; it is unchanged.

@@ -154,7 +154,6 @@ class SessionCassettes(Namespace):
         turns: Runs the turns that are replayed.
 
     Attributes:
-        engine: As given.
         current: The cassette that is recorded or replayed; None if none is.
         source: What answers in place of models and servers for as long as the session lives; None if they answer themselves.
     """

@@ -176,11 +176,7 @@ class ConversationRunner:
             self._running.cancel()
 
     def clear(self, *, private: bool = False) -> None:
-        """Start a conversation with no turns; the old turns stay intact for whoever holds them.
-
-        Args:
-            private: Whether it is not saved.
-        """
+        """Start a conversation with no turns; the old turns stay intact for whoever holds them."""
         self.saver.begin(private=private)
         self.turns = []
         self._observers.changes.notify()

@@ -377,9 +377,6 @@ def _version(name: str) -> str | None:
 def telling_line(stderr: str) -> str:
     """Find the line that explains why a process failed: npm's first, the last error of others, else the last line.
 
-    Args:
-        stderr: The end of its stderr.
-
     Returns:
         One line without npm's prefix; empty where there is none.
     """

@@ -64,10 +64,6 @@ def _content(image: Any) -> ImageContent:
 def image_content(data: bytes, name: str) -> ImageContent:
     """Convert the bytes of an image to a part of a message.
 
-    Args:
-        data: The bytes.
-        name: What errors call it.
-
     Raises:
         UsageError: It is not a PNG, JPEG, GIF or WebP image, or is too large.
     """

@@ -296,11 +296,7 @@ class Question(ABC):
 
     @abstractmethod
     def expire(self, why: str) -> None:
-        """Give the harmless answer, because nobody will answer.
-
-        Args:
-            why: Why nobody will answer.
-        """
+        """Give the harmless answer, because nobody will answer."""
 
     def no_one_to_ask(self) -> None:
         """Give the answer for when there is no one to ask."""
@@ -449,12 +445,7 @@ class ApprovalQuestion(Question):
         self._settle_with(NoOneToAsk())
 
     def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
-        """Approve the call too if the approval of another question covers it.
-
-        Args:
-            scope: What was approved there.
-            question: The other question.
-        """
+        """Approve the call too if the approval of another question covers it."""
         if ONE_BY_ONE & {self.reason, question.reason}:
             return
         same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.as_listed == question.tool.as_listed

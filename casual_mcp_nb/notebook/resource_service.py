@@ -112,11 +112,7 @@ class ResourceService:
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
-        """List the resources and prompts that are known, after giving the connected servers a moment to list them.
-
-        Args:
-            seconds: How long to wait at most.
-        """
+        """List the resources and prompts that are known, after giving the connected servers a moment to list them."""
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
                 self._engine.submit(self.list_connected())[0].result(seconds)

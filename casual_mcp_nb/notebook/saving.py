@@ -160,11 +160,7 @@ class ConversationSaver:
         return self.current.id if self.current else None
 
     def begin(self, *, private: bool = False) -> None:
-        """Begin another conversation.
-
-        Args:
-            private: Whether it is not saved.
-        """
+        """Begin another conversation."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
         self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None

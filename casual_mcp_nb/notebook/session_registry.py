@@ -40,12 +40,7 @@ _closing: set[Future[None]] = set()
 
 
 def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
-    """Start closing on the engine thread; the interpreter waits for it before it exits.
-
-    Args:
-        engine: The thread.
-        close: Does the closing.
-    """
+    """Start closing on the engine thread; the interpreter waits for it before it exits."""
     future, _ = engine.submit(close())
     _closing.add(future)
     future.add_done_callback(_closing.discard)

@@ -248,11 +248,6 @@ class ServerStarter:
         check_open: Raises if the session can no longer be used.
         quiet: Do not show how servers start.
         predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
-
-    Attributes:
-        chat: As given.
-        engine: As given.
-        check_open: As given.
     """
 
     def __init__(

@@ -43,12 +43,7 @@ def server_mode(selection: Selection, server: str) -> Mode:
 
 
 def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
-    """List all tools with their modes.
-
-    Args:
-        view: What the model sees.
-        unconnected: The servers whose tools are not known yet.
-    """
+    """List all tools with their modes."""
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
     by_tool = {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}
@@ -56,12 +51,7 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
-    """Build the manifest of the deferred tools.
-
-    Args:
-        view: What the model sees.
-        unconnected: The servers whose tools are not known yet.
-    """
+    """Build the manifest of the deferred tools."""
     tokens = view.undeferred_tokens - view.loaded_tokens
     return Manifest(view.manifest, len(view.deferred), tokens, view.search_tool_tokens, tuple(unconnected))
 

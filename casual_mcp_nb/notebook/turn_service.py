@@ -228,21 +228,13 @@ class TurnService:
             ended.wait(CLEAN_UP_SECONDS)
 
     def new_conversation(self, *, private: bool = False) -> None:
-        """Start a new conversation; the selection stays.
-
-        Args:
-            private: Whether it is not saved.
-        """
+        """Start a new conversation; the selection stays."""
         self._chat.consent.forget()
         self._tools.context = {}
         self.runner.clear(private=private)
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
-        """Restore the conversation to a length: without later turns, and with the messages that were added to it.
-
-        Args:
-            history: What came before the turn that is next.
-        """
+        """Restore the conversation to a length: without later turns, and with the messages that were added to it."""
         turns, count = self.runner.turns, 0
         if not history:
             if turns:
@@ -347,13 +339,7 @@ class TurnService:
         return await self._chat.ready_model(self.model if model is None else model)
 
     async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
-        """Run a turn on the engine's loop that does not become part of the conversation.
-
-        Args:
-            prompt: The text or messages.
-            options: As of the engine.
-            history: The earlier messages.
-        """
+        """Run a turn on the engine's loop that does not become part of the conversation."""
         await self._starter.view()
         return await self._chat.run(as_messages(prompt), options, history=history)
 

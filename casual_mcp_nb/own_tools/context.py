@@ -220,10 +220,6 @@ async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
     """Have another thread run a function. Where the wait is cancelled before, it is not run.
 
     An interrupt of the function passes, and is for that thread.
-
-    Args:
-        call: The function.
-        give: Hands a job to the thread.
     """
     # Without a future of concurrent.futures chained to it, a function that does little takes half as long.
     loop = asyncio.get_running_loop()

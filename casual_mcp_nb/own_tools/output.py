@@ -172,11 +172,6 @@ async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bo
     """Have a function run, and return its result; figures are drawn on the thread that ran it.
 
     Generators are read to their end, and what is to be awaited is awaited, also where a plain function returned it.
-
-    Args:
-        run: Runs it.
-        call: Calls it.
-        is_async: Whether it is an async function or an async generator.
     """
     outcome = await run(lambda: _awaited(call()) if is_async else _read(call()), is_async)
     if not isinstance(outcome, _Unread):

@@ -115,11 +115,7 @@ class Parameters:
         return {name for name, each in self.filled.items() if each.name in names}
 
     def schema_beside(self, context: Collection[str]) -> dict[str, Any]:
-        """Copy this schema without the parameters that the context of the conversation fills.
-
-        Args:
-            context: The names of its values.
-        """
+        """Copy this schema without the parameters that the context of the conversation fills."""
         hidden = self.named(context)
         filled = {name: each for name, each in self.filled.items() if name not in hidden}
         schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in filled.items()])
@@ -138,10 +134,6 @@ class Parameters:
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
         """Check a call's arguments and convert them to the types of the parameters.
-
-        Args:
-            arguments: What the model wrote.
-            context: For the parameters that get it.
 
         Returns:
             The values to pass by position, and those to pass by name.

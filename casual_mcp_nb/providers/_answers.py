@@ -32,10 +32,6 @@ def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list
     """Find for each message those of these tools that it is the first to load; for most, none.
 
     Only results of the search and of `load_tools` count: any other text could name tools, too.
-
-    Args:
-        messages: The conversation.
-        names: The wire names of the tools that are found and still there.
     """
     waiting = set(names)
     first_by_message: list[list[str]] = []
@@ -49,12 +45,7 @@ def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list
 
 
 def refuses_deferral(status: int | None, text: str) -> bool:
-    """Check whether a provider refuses the fields with which it would load deferred tools.
-
-    Args:
-        status: The HTTP status of the refusal.
-        text: The provider's message.
-    """
+    """Check whether a provider refuses the fields with which it would load deferred tools."""
     return status in _REFUSALS and _FIELDS.search(text) is not None
 
 
@@ -114,14 +105,7 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
 
 
 def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:
-    """Build the record of a call.
-
-    Args:
-        name: The tool.
-        arguments: What the model requested.
-        result: What the provider reports of the result.
-        failed: Whether it reports an error.
-    """
+    """Build the record of a call."""
     return HostedCall(name[:80], _text(arguments), _text(result), failed)
 
 
@@ -357,15 +341,7 @@ async def read_stream(
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], _Answer],
 ) -> _Answer:
-    """Read the response from an SDK's stream, even if the server answers in one piece.
-
-    Args:
-        events: The SDK's stream.
-        on_text: Called with the text as it arrives.
-        parts: Collects the events.
-        construct: Builds the SDK's complete response from its fields.
-        read: Parses a complete response.
-    """
+    """Read the response from an SDK's stream, even if the server answers in one piece."""
     async with events:
         whole = await _whole_body(events.response)
         if whole is not None:

@@ -61,13 +61,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
 
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
-    """Build the parts of an answer whose provider added extra fields to it and its calls.
-
-    Args:
-        text: Its text.
-        fields: Those of the message.
-        of_calls: Those of each of its calls.
-    """
+    """Build the parts of an answer whose provider added extra fields to it and its calls."""
     parts: list[Part] = [{"type": "text", "text": text}] if text else []
     calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
     first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
@@ -353,10 +347,6 @@ def images(message: ChatMessage) -> tuple[ImageContent, ...]:
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
     """Check that every image of the person is included: URLs are never fetched from here.
-
-    Args:
-        messages: The conversation.
-        why: Why a URL cannot be sent.
 
     Raises:
         UsageError: One is a URL.

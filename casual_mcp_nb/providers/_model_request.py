@@ -86,11 +86,6 @@ class _Finding:
 def explained(error: Exception, model: BoundModel, request: RequestContext) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours.
 
-    Args:
-        error: What the SDK raised.
-        model: The model.
-        request: The request.
-
     Returns:
         The error to raise, and its cause: the SDK's error, with a masked substitute for one that would leak a key or fill a
         page; None if it says no more than ours.

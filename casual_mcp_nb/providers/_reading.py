@@ -39,9 +39,6 @@ def watch_responses(client: object) -> None:
     """Note the headers of responses, and make a client's SDK read only the beginning of error bodies.
 
     A client without an SDK is unchanged.
-
-    Args:
-        client: A client of casual-llm.
     """
     http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
     if http is not None and hasattr(http, "event_hooks"):

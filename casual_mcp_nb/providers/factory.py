@@ -264,12 +264,7 @@ class ModelFactory:
 
 
 def unknown_model(name: str, models: Iterable[str]) -> UnknownModelError:
-    """Build the error for a model that the config does not have, with the way to start another one.
-
-    Args:
-        name: The name as it was given.
-        models: The names of the config's models.
-    """
+    """Build the error for a model that the config does not have, with the way to start another one."""
     error = UnknownModelError("model", name, models)
     if error.matches:
         return error
@@ -291,11 +286,7 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
 
 @contextmanager
 def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
-    """Mask secrets in the log while a client is created.
-
-    Args:
-        secrets: The values to mask.
-    """
+    """Mask secrets in the log while a client is created."""
 
     def mask(record: logging.LogRecord) -> bool:
         record.msg, record.args = redacted(record.getMessage(), secrets), ()

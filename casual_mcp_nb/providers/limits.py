@@ -170,12 +170,7 @@ class ClientLimits:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     async def turn(self, tokens: int, on_wait: Callable[[RateLimitWait], None]) -> TokenReservation:
-        """Wait until a request may be made. If it is cancelled, nothing is charged.
-
-        Args:
-            tokens: Its estimated tokens.
-            on_wait: Called with each noticeable wait.
-        """
+        """Wait until a request may be made. If it is cancelled, nothing is charged."""
         ticket = object()
         self._line.append(ticket)
         try:
@@ -224,12 +219,7 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
-    """Get the limits of a client, shared by every session of this process with the same client.
-
-    Args:
-        name: Its name in the config.
-        config: The client.
-    """
+    """Get the limits of a client, shared by every session of this process with the same client."""
     key = (name, config.provider, config.base_url, config.api_key, config.requests_per_minute, config.tokens_per_minute)
     limits = _shared.get(key)
     if limits is None:

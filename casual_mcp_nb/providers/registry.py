@@ -274,9 +274,6 @@ def client_variable(client: str) -> str:
 
     It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9: `STRASSE_API_KEY` for
     `straße`.
-
-    Args:
-        client: The client's name in the config.
     """
     return f"{re.sub(r'[^A-Z0-9]', '_', client.upper())}_API_KEY"
 
@@ -285,10 +282,6 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
     """List the environment variables for a client's key; the first one that is set wins.
 
     The key is sent to the client's configured URL, even if it is from the provider's own variable.
-
-    Args:
-        client: The client's name in the config.
-        provider: Its provider.
     """
     own = spec_of(provider).key_variable
     return tuple(dict.fromkeys([client_variable(client), *([own] if own else [])]))
@@ -335,13 +328,7 @@ def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
-    """List the options not sent to this model, judging by its provider and name, each with the reason.
-
-    Args:
-        provider: The provider, as in the config.
-        model: The provider's name of the model.
-        options: The requested options.
-    """
+    """List the options not sent to this model, judging by its provider and name, each with the reason."""
     spec = spec_of(provider)
     given = options.given()
     if spec.offers_none and options.tool_choice in ("auto", "none"):

@@ -22,9 +22,6 @@ class Endpoint(Displayable, ABC):
         path: The path for clients; empty for the root.
 
     Attributes:
-        engine: As given.
-        host: As given.
-        port: As given.
         url: The address for clients on this computer.
     """
 

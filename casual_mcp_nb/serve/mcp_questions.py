@@ -226,13 +226,7 @@ class Rounds:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, call: HostCall, request: tuple[str, str], work: Coroutine[Any, Any, T]) -> T | mcp.InputRequiredResult:
-        """Run a request until it has ended or asks something.
-
-        Args:
-            call: The call.
-            request: Its method and name.
-            work: What is done.
-        """
+        """Run a request until it has ended or asks something."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

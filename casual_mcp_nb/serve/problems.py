@@ -96,12 +96,7 @@ class ProblemError(Exception):
 
 
 def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
-    """Convert an error to the problem a client reads; for one that is not of this package, only that it happened.
-
-    Args:
-        error: The error.
-        secrets: Values to mask.
-    """
+    """Convert an error to the problem a client reads; for one that is not of this package, only that it happened."""
     if isinstance(error, ProblemError):
         return error
     if not isinstance(error, CasualMcpError):
@@ -138,10 +133,6 @@ T = TypeVar("T")
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do some work as long as the client is connected; then it is cancelled.
-
-    Args:
-        receive: Reports when the client has gone.
-        work: What the client waits for.
 
     Raises:
         ProblemError: The client has gone; nobody will read it.

@@ -193,10 +193,6 @@ ENDED = "it ended unexpectedly"
 def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     """Describe the root cause of a failure.
 
-    Args:
-        exc: The failure.
-        redact: Hides secrets in a text.
-
     Returns:
         One line, without the input that a validation error quotes.
     """

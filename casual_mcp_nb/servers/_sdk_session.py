@@ -208,9 +208,6 @@ class _TolerantSession(ClientSession):
         """List one page of tools as the SDK does, but validate them slice by slice.
 
         A long list does not hold the event loop, and an invalid tool does not invalidate the others.
-
-        Args:
-            params: The cursor of the page.
         """
         if params is None or params.cursor is None:
             self.left_out = {}

@@ -73,9 +73,6 @@ class ToolCache:
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
         """List the tools, again only if the cache has expired. Concurrent callers share one listing.
 
-        Args:
-            force_refresh: List them even if the cache is fresh.
-
         Raises:
             Exception: The listing failed, and there is no older one; it is tried again after the TTL or
                 30 seconds, whichever is shorter.
@@ -359,9 +356,6 @@ class Connection:
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
         """List the tools of a server that is ready, if the cache is stale.
-
-        Args:
-            force: List them even if the cache is fresh.
 
         Returns:
             The tools; the last known ones if the server is not ready.

@@ -107,20 +107,12 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
     """Convert a listing, in order.
 
     A tool that cannot be used, or is listed a second time, is left out with a logged warning.
-
-    Args:
-        tools: The SDK's tools.
-        server: Name of their server in the config.
     """
     return read_listing(tools, server)[0]
 
 
 def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
     """Convert a listing as `tools_from_mcp` does.
-
-    Args:
-        tools: The SDK's tools.
-        server: Name of their server in the config.
 
     Returns:
         The tools, and why others were left out, by name; of very many only the first.

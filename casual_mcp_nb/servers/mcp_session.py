@@ -228,11 +228,7 @@ class McpSession:
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
-        """End the session because it is broken, although its stream is still open.
-
-        Args:
-            reason: What is broken.
-        """
+        """End the session because it is broken, although its stream is still open."""
         self.broken_reason = self.broken_reason or reason
         if not self._opened.done():
             self._owner.cancel()

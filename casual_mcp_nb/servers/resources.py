@@ -63,13 +63,7 @@ class ResourceSubscriptions:
         return tuple(self._by_uri.values())
 
     async def add(self, session: McpSession, uri: str, name: str) -> None:
-        """Subscribe; a second time it does nothing.
-
-        Args:
-            session: The server's session.
-            uri: The resource.
-            name: The URI as it is shown.
-        """
+        """Subscribe; a second time it does nothing."""
         existing = self._by_uri.get(uri)
         if existing is not None and not existing.problem:
             return
@@ -254,11 +248,7 @@ class ServerResources:
         return await self._prompts.get()
 
     async def read(self, uri: str) -> ResourceContents:
-        """Read a resource.
-
-        Args:
-            uri: Its URI, which the server need not have listed.
-        """
+        """Read a resource."""
         exact = _Exact(self._real_uris.get(uri, uri))
 
         async def read(session: McpSession) -> Any:
@@ -274,12 +264,7 @@ class ServerResources:
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Fetch the messages of a prompt.
-
-        Args:
-            name: The prompt's own name.
-            arguments: Its arguments.
-        """
+        """Fetch the messages of a prompt."""
 
         async def get(session: McpSession) -> Any:
             forwarded = forwarded_to(self._server, name) if session.modern else None
@@ -299,14 +284,7 @@ class ServerResources:
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
     ) -> Completions:
-        """Fetch the server's suggestions for an argument, if it has any.
-
-        Args:
-            offer: The prompt, or the resource template.
-            argument: The argument.
-            text: What it begins with.
-            others: The values of other arguments.
-        """
+        """Fetch the server's suggestions for an argument, if it has any."""
         from mcp_types import PromptReference, ResourceTemplateReference
 
         if not await self._has("completions"):

@@ -190,12 +190,7 @@ class ServerManager:
             self._put(server)
 
     def substitute(self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()) -> None:
-        """Use other servers in place of the connections, also of those that are added later, until `restore`.
-
-        Args:
-            replace: Returns what is used in place of a connection, or the connection itself.
-            others: Servers to use in addition.
-        """
+        """Use other servers in place of the connections, also of those that are added later, until `restore`."""
         self.restore()
         self._originals, self._substitute = self._connections, replace
         self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}

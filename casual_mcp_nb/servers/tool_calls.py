@@ -56,10 +56,6 @@ class OutputCheck:
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
         """Describe the mismatch between a value and the schema, for the model and the person.
 
-        Args:
-            schema: The server's output schema.
-            value: The structured content.
-
         Returns:
             A message, empty if the value matches, and whether it is invalid; a message for a valid one says why it was not
             checked.
@@ -129,13 +125,6 @@ class ServerCalls:
         again: bool = False,
     ) -> ToolResult:
         """Call a tool once, see `Connection.call`.
-
-        Args:
-            name: The tool's own name.
-            arguments: Its arguments.
-            on_progress: Called with each report of progress.
-            meta: Metadata for the server.
-            again: Whether this repeats a call, and so is not repeated.
 
         Raises:
             CallRepeatable: It failed in a way after which it may be called again, now.

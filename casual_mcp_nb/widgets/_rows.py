@@ -151,13 +151,7 @@ def _row(tool: ToolSpec) -> list[Any]:
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
-    """Build a letter for each tool of each server, in the order of the rows.
-
-    Args:
-        view: What the selection makes of the catalog.
-        modes: The mode of each server.
-        off: The tools that were excluded one by one.
-    """
+    """Build a letter for each tool of each server, in the order of the rows."""
     loaded, deferred = view.loaded_by_name, view.deferred_by_name
 
     def status(tool: ToolSpec) -> str:

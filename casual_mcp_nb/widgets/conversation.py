@@ -305,10 +305,6 @@ class ConversationState(State):
     async def request(self, turn: str, step: int) -> str:
         """Render a step's exact request to the model as HTML. In Python: `session.turns[i].steps[j].request`.
 
-        Args:
-            turn: The turn's key in the transcript.
-            step: The step, from 1.
-
         Raises:
             UsageError: There is no such turn or step.
         """
@@ -320,9 +316,6 @@ class ConversationState(State):
     @command
     async def coming_request(self, question: str) -> str:
         """Render the coming step's exact request as HTML. In Python: `session.questions[0].request`.
-
-        Args:
-            question: The id of the question of a paused step.
 
         Raises:
             UsageError: It is no longer open.
@@ -353,11 +346,6 @@ class ConversationState(State):
     @command
     def copy(self, turn: str, what: Copied, call: str | None = None) -> str:
         """Extract a text of a turn to be copied.
-
-        Args:
-            turn: The turn's key in the transcript.
-            what: Which text.
-            call: The id of the call whose text it is, where it is one.
 
         Raises:
             UsageError: There is no such text.

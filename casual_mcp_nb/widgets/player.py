@@ -79,10 +79,6 @@ TIERS = (
 def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
     """Convert a conversation to plain values for the player, without values that stay in the kernel.
 
-    Args:
-        conversation: The conversation.
-        limits: How much of it.
-
     Returns:
         `title`, `began`, `model`; `parts`, the names of the parts of a request; `turns`; `slides`, in order; and what is in
         several places: `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are

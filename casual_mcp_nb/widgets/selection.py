@@ -62,14 +62,7 @@ def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Ca
 def toolset_from_selection(
     selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
 ) -> ToolSetConfig:
-    """Combine the toolset, the servers and the single tools of a selection into one toolset.
-
-    Args:
-        selection: What the person chose.
-        tool_set: The toolset in use.
-        catalog: All tools.
-        off: The tools that were excluded one by one.
-    """
+    """Combine the toolset, the servers and the single tools of a selection into one toolset."""
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
     in_use = {server: tools for server, tools in catalog.by_server.items() if selection.servers.get(server) != "off"}
     rules = {server: rule_for(tools, included) for server, tools in in_use.items()}
@@ -261,10 +254,6 @@ class SelectionState(ToolsState):
     @command
     async def try_tool(self, name: str, filled: dict[str, str]) -> dict[str, str]:
         """Call a tool with the values of a form.
-
-        Args:
-            name: The tool.
-            filled: The text in each field.
 
         Returns:
             `html`: the call as it is displayed; `status`: how it ended; `id`: its id in `calls`.

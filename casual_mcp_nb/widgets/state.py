@@ -97,9 +97,6 @@ class State:
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Have a function called after each change, on the thread that made it.
 
-        Args:
-            listener: The function.
-
         Returns:
             A function that ends the subscription.
         """

@@ -363,11 +363,6 @@ _READING = Reading(WIRE, unknown_fields, unknown_fields)
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
     """Parse the response in a completion.
 
-    Args:
-        response: The completion.
-        model: The model.
-        reading: Which parts to keep for its provider.
-
     Raises:
         InvalidResponse: It contains no choice.
     """

@@ -81,9 +81,6 @@ class _NotStrict(Exception):
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Convert a schema to its strict form, or None if there is none: open maps, unsupported keywords.
 
-    Args:
-        schema: The schema of an object.
-
     Returns:
         A schema shared with other callers, which must not be modified.
     """
