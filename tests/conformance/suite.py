@@ -234,10 +234,10 @@ def _server_page(rows: Sequence[ServerRow]) -> Iterator[str]:
         for counts in ([row.direct for row in rows], [row.through for row in rows])
     )
     yield f"\n{_SERVERS} (`serve mcp`): {through} checks pass, {direct} directly\n"
-    yield "The server scenarios, against a server that has what they ask for (`tests/conformance/everything.py`), directly and"
-    yield "through `serve mcp --plain-names` with that server behind it, which is spoken to in the same version. The tests run"
-    yield "them, and fail if a check fails only through `serve mcp`. What fails directly is what that server leaves out: it"
-    yield "keeps no events for a client that lost its connection. The scenarios of extensions (skills, tasks) are not run.\n"
+    yield "The server scenarios run against a server that supports them (`tests/conformance/everything.py`), directly and"
+    yield "through `serve mcp --plain-names` in front of it, in the same protocol version. The tests fail if a check fails only"
+    yield "through `serve mcp`. The direct failures have one cause: that server keeps no events for a client that disconnected."
+    yield "The scenarios of extensions (skills, tasks) are not run.\n"
     yield "| Scenario | Protocol | Directly | Through `serve mcp` |"
     yield "|---|---|---|---|"
     yield from map(str, rows)
@@ -247,16 +247,17 @@ def _page(rows: Sequence[Row]) -> Iterator[str]:
     head = ["| Scenario | Protocol | Result | Checks passed |", "|---|---|---|---|"]
     core, sign_in = [row for row in rows if not row.sign_in], [row for row in rows if row.sign_in]
     yield "# Conformance\n"
-    yield "The client scenarios of the official conformance suite (npm `@modelcontextprotocol/conformance`), each run through a"
-    yield "`Session` in ordinary use: `tests/conformance/client.py`. The page is written by"
-    yield "`python tests/conformance/suite.py --write`, and the tests run every scenario and compare it with its row.\n"
+    yield "This page has the results of the official conformance suite (npm `@modelcontextprotocol/conformance`).\n"
+    yield "Each client scenario uses an ordinary `Session`, in `tests/conformance/client.py`."
+    yield "`python tests/conformance/suite.py --write` writes this page. The tests run every scenario and compare it with its"
+    yield "row.\n"
     yield f"Suite: {suite_version()}\n"
     yield f"## Outside sign-in: {_total(core)}\n"
-    yield "`not used`: the scenario is about an extension that this client does not use, and so nothing was checked.\n"
+    yield "`not used`: the scenario tests an extension that this client does not use, so nothing was checked.\n"
     yield from [*head, *map(str, core)]
     yield f"\n## Sign-in (`auth: oauth`): {_total(sign_in)}\n"
-    yield "Sign-in is fastmcp's. What fails is mostly what no setting gives it: a client that was registered before,"
-    yield "a client id that is an address, and ways without a person (client credentials, DPoP, workload identity).\n"
+    yield "Sign-in is fastmcp's. Most failures concern features that it does not support: a client that is already registered,"
+    yield "a client id that is an address, and sign-in without a person (client credentials, DPoP, workload identity).\n"
     yield from [*head, *map(str, sign_in)]
 
 
