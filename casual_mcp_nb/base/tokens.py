@@ -207,14 +207,24 @@ class TurnCosts:
     """Estimated input tokens.
 
     Args:
-        first_request: System prompt, definitions and manifest, before the first message.
+        definitions: The tool definitions with which a conversation starts, the search tool and the manifest included.
+        first_request: These and the system prompt, before the first message.
         turn: A turn with one call, preceded by a search if tools are deferred; all its requests together.
-        ten_turns: Ten such turns of one conversation.
+        ten_turns: Ten turns with one call each, of which `SEARCHING_TURNS` search: most need tools that were found before.
+        ten_turns_new: The part of these that the request before did not have; a provider's cache can hold the rest.
+        ten_turns_worst: Ten turns that each search for other tools.
     """
 
+    definitions: int
     first_request: int
     turn: int
     ten_turns: int
+    ten_turns_new: int
+    ten_turns_worst: int
+
+
+SEARCHING_TURNS = 3
+"""How many of ten turns search for tools in a typical conversation; the others need what was found before."""
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,11 @@ _STATUS: dict[CallStatus, Status] = {
 _WAITING = Status("… waiting for you", "busy")
 _MAX_ADDRESS = 200
 _MAX_ID = 200
-_ARGUMENTS = 80
+_ARGUMENTS = 160
 _RESULT = 70
 _VALUE = 40
 _SERVERS = 3
-_PAIRS = 4
+_PAIRS = 8
 _SENTENCE = 3
 _NESTED = 20
 

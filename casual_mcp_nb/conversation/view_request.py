@@ -95,7 +95,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     return (
         ("Input", words.tokens(sent, stats.parts.origin)),
-        ("If every tool were loaded", words.tokens(without, "estimated")),
+        ("With every tool loaded", words.tokens(without, "estimated")),
         *saving_row(sent, without),
     )
 
@@ -116,10 +116,11 @@ def change_table(before: TokenParts, after: TokenParts) -> Table:
         for (name, old), new in pairs
         if old != new
     ]
-    total = stack(after, max(before.total, after.total), words.about(after.total, after.origin))
-    whole = (words.about(before.total, before.origin), total, words.change(after.total - before.total))
-    rows.append(("Total", *whole))
-    return Table(columns("Part", "Before #", "Now #", "Change #"), tuple(rows))
+    whole = (words.about(before.total, before.origin), words.about(after.total, after.origin))
+    bar = stack(after, max(before.total, after.total), "")
+    rows = [(*row, "") for row in rows]
+    rows.append(("Total", *whole, words.change(after.total - before.total), bar))
+    return Table(columns("Part", "Before #", "Now #", "Change #", "Now"), tuple(rows))
 
 
 _FIRST_MESSAGES = 2

@@ -116,7 +116,9 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Show a line for each step; of many steps the first ones and the last ones."""
+    """Show a line for each step, below the headings of their figures; of many steps the first ones and the last ones."""
+    if not steps:
+        return []
     visible = steps
     if len(steps) > limits.rows:
         visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
@@ -140,7 +142,7 @@ def step_sections(
         share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
     )
     shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
-    first_call, sections = 0, []
+    first_call, sections = 0, [Section("Steps", (), figures=("Tokens in", "Time"), look="steps")]
     for step in steps:
         if step.index in shown:
             more: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
@@ -148,7 +150,7 @@ def step_sections(
             sections.append(_section(step, blocks, timeline))
         first_call += len(step.tool_calls)
     if len(visible) < len(steps):
-        sections.insert(_FIRST_STEPS, Section(f"{len(steps) - len(visible):,} more steps", ()))
+        sections.insert(1 + _FIRST_STEPS, Section(f"{len(steps) - len(visible):,} more steps", ()))
     return sections
 
 
@@ -204,7 +206,7 @@ def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
         tuple(blocks),
         mark=_mark(step, timeline.remarks.get(step.index, [])),
         fold="open" if current else "closed",
-        figures=(f"{words.tokens(parts.total, parts.origin)} in", words.seconds(seconds)),
+        figures=(words.about(parts.total, parts.origin), words.seconds(seconds)),
         look="step",
         data=(("key", f"step-{title}"), ("step", title)),
     )

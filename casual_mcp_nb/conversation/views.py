@@ -267,13 +267,14 @@ _MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Show tokens with their breakdown, the saving by deferring, tokens of each step, searches, calls by tool and by server."""
+    """Show what was used and saved and its breakdown; folded, the tokens of each step, searches, calls by tool and server."""
+    by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
     blocks: list[Block] = [
-        Section("Tokens", (KeyValues(_token_facts(stats)),)),
+        KeyValues((*_token_facts(stats), *_discovery_facts(stats))),
         *_make_up(stats, limits),
-        Section("Discovery", _discovery(stats, limits)),
+        *_search_outcomes(stats.discovery, limits),
         _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
-        _calls("Calls by server", "Server", {_server(name): count for name, count in stats.tool_calls.by_server.items()}),
+        _calls("Calls by server", "Server", by_server),
     ]
     if stats.tool_calls.hosted:
         blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
@@ -336,28 +337,24 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
     note = words.tokens(stats.sent_tokens, stats.parts.origin)
     return (
         Section("Tokens by part", (make_up_table(stats.parts),), note=note),
-        Section("Tokens by step", (step_table(stats.steps, limits),), fold="open"),
+        Section(
+            "Tokens by step", (step_table(stats.steps, limits),), note=words.count(len(stats.steps), "step"), fold="closed"
+        ),
     )
 
 
-def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
-    if stats.discovery is None and not stats.llm_calls:
-        return (TextBlock("No turns yet."),)
-    if stats.discovery is None:
-        return (KeyValues((("Searches", "discovery was off"),)),)
-    counts = KeyValues(
-        (
-            ("Searches", words.number(stats.discovery.search_calls)),
-            ("Tools discovered", words.number(stats.discovery.tools_discovered)),
-        )
-    )
-    savings = (KeyValues(deferral_rows(stats)),) if stats.steps else ()
-    return (counts, *savings, *_search_outcomes(stats.discovery, limits))
+def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+    discovery = stats.discovery
+    if discovery is None:
+        return (("Searches", "discovery was off" if stats.llm_calls else "no turns yet"),)
+    tools = f", {words.count(discovery.tools_discovered, 'tool')} found" if discovery.search_calls else ""
+    searches = ("Searches", f"{words.number(discovery.search_calls)}{tools}")
+    return (searches, *(deferral_rows(stats)[1:] if stats.steps else ()))
 
 
-def _search_outcomes(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
+def _search_outcomes(discovery: DiscoveryStats | None, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show how often each tool that searches returned was found and called; those that were never called come last."""
-    if not discovery.found:
+    if discovery is None or not discovery.found:
         return ()
     called = discovery.called
     ranked = sorted(discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0]))
@@ -385,8 +382,12 @@ def _server(name: str) -> str:
 def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
     most = max(counts.values(), default=0)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    rows = tuple((Name(name), Bar(words.number(number), fraction(number, most))) for name, number in ranked)
-    return Section(title, (Table(columns(heading, "Calls"), rows) if rows else TextBlock("None."),))
+    # Bars of one length compare nothing.
+    differ = len(set(counts.values())) > 1
+    rows = tuple((Name(name), Bar(words.number(number), fraction(number, most) if differ else None)) for name, number in ranked)
+    table = Table(columns(heading, "Calls", shares=(40, 60)), rows)
+    note = words.count(sum(counts.values()), "call")
+    return Section(title, (table if rows else TextBlock("None."),), note=note, fold="closed")
 
 
 _EMPTY = "No turns yet."

@@ -58,9 +58,9 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
         Section(f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}", _reasons(reason), fold="closed", brief=True)
         for reason in reasons
     ]
-    return View(
-        "search", "Search", (TextBlock(_count(results)), Table(titles, rows, len(results) - len(rows)), *folds), note=note
-    )
+    why = (Section("Why this order", tuple(folds), fold="closed", brief=True),) if folds else ()
+    table = Table(titles, rows, len(results) - len(rows))
+    return View("search", "Search", (TextBlock(_count(results)), table, *why), note=note)
 
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:

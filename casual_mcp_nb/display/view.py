@@ -6,8 +6,9 @@ that has not passed `fit`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -134,10 +135,11 @@ Cell = str | Status | Tags | Bar | StackedBar | Name | Phrase
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table."""
+    """A column of a table; `share` is its part of the full width in percent, so that tables below each other line up."""
 
     title: str
     numeric: bool = False
+    share: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +252,10 @@ class View:
     note: str = ""
 
 
-def columns(*titles: str) -> tuple[Column, ...]:
-    """Create columns by title; a title that ends in ` #` is a column of numbers."""
-    return tuple(Column(title.removesuffix(" #"), title.endswith(" #")) for title in titles)
+def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
+    """Create columns by title; a title that ends in ` #` is a column of numbers. For `shares` see `Column`."""
+    each = itertools.zip_longest(titles, shares[: len(titles)], fillvalue=0)
+    return tuple(Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share)) for title, share in each)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:

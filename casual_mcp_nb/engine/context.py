@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.model_options import Delivery, DeliverySetting
-from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
+from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
 from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import (
     FINDING,
@@ -47,7 +47,7 @@ TURNS = 10
 
 def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     """Estimate the cost of turns with a view, and the cost if every tool in it were loaded."""
-    undeferred = _costs(system_tokens + view.undeferred_tokens)
+    undeferred = _costs(system_tokens, view.undeferred_tokens)
     if not view.deferred:
         return Budget(undeferred, undeferred)
     count = len(view.deferred)
@@ -60,38 +60,66 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     per_search = min(selection.max_search_results, most)
     if selection.strategy == "search":
         per_search = min(per_search, max(1, int(selection.max_search_tokens / max(each, 1))))
-    card = _CARDS.get(selection.delivery, CARD)
-    return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most, card), undeferred)
+    search = _SearchCost(each, per_search, most, _CARDS.get(selection.delivery, CARD), selection.delivery in _CARDS)
+    return Budget(_costs(system_tokens, view.first_call_tokens, search), undeferred)
 
 
-def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int = 0, card: int = CARD) -> TurnCosts:
-    """Add up turns with one call each, which a search comes before where it finds something.
+@dataclass(frozen=True)
+class _SearchCost:
+    """What a search adds.
+
+    Args:
+        definition: Tokens of a deferred tool's definition.
+        per_search: How many tools each search adds; each finds others.
+        most: How many can be loaded.
+        card: Tokens of a tool in the result of a search.
+        at_the_end: Whether definitions come after all that was said, so that what comes before them stays in a cache.
+    """
+
+    definition: float
+    per_search: int
+    most: int
+    card: int
+    at_the_end: bool
+
+
+def _costs(system: int, definitions: int, search: _SearchCost | None = None) -> TurnCosts:
+    turn, _ = _requests(system, definitions, search, 1, range(1))
+    typical, new = _requests(system, definitions, search, TURNS, range(0, TURNS, -(-TURNS // SEARCHING_TURNS)))
+    worst, _ = _requests(system, definitions, search, TURNS, range(TURNS))
+    return TurnCosts(definitions, system + definitions, *map(round, (turn, typical, new, worst)))
+
+
+def _requests(system: int, definitions: int, search: _SearchCost | None, turns: int, searching: range) -> tuple[float, float]:
+    """Add up the requests of turns with one call each; a search comes before it in those that are `searching`.
 
     Each request sends everything again: what the first one had, the definitions that searches have added, and all that was
     said. Only what is sent is counted, not what the model writes.
 
-    Args:
-        first: Tokens of the system prompt, the definitions and the manifest.
-        definition: Tokens of a deferred tool's definition.
-        per_search: How many tools each search adds; each turn searches for others.
-        most: How many can be loaded.
-        card: Tokens of a tool in the result of a search.
+    Returns:
+        All tokens, and those that the request before did not begin with.
     """
-    total = turn = 0.0
-    history = active = 0
-    for number in range(TURNS):
+    sent = new = reused = history = 0.0
+    tools = float(definitions)
+    active = 0
+    for turn in range(turns):
         history += QUESTION
-        if per_search:
-            total += first + active * definition + history
-            active = min(active + per_search, most)
-            history += CALL + per_search * card
-        total += first + active * definition + history
-        history += CALL + RESULT
-        total += first + active * definition + history
-        history += ANSWER
-        if number == 0:
-            turn = total
-    return TurnCosts(first, round(turn), round(total))
+        for request in range(3 if search and turn in searching else 2):
+            size = tools + system + history
+            sent += size
+            new += size - reused
+            reused = size
+            if search and turn in searching and request == 0:
+                added = min(search.per_search, search.most - active)
+                active += added
+                reused = size if search.at_the_end or not added else tools
+                tools += added * search.definition
+                history += CALL + search.per_search * search.card
+            elif request == (2 if search and turn in searching else 1):
+                history += ANSWER
+            else:
+                history += CALL + RESULT
+    return sent, new
 
 
 class Deliveries:

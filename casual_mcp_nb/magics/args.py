@@ -30,7 +30,7 @@ CELL_OPTIONS = {
     "--plan": Flag("show what the model would call, without running it", value=True),
     "--echo": Flag("what the cell shows: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
     "--var": Flag("replace {{ NAME }} in the text by the variable NAME; can be repeated", "NAME"),
-    "-o": Flag("store the turn, or the plan, in the variable NAME; also for `%mcp`", "NAME"),
+    "-o": Flag("store the turn, or the plan, in the variable NAME; also for %mcp", "NAME"),
 }
 """The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
 
@@ -198,9 +198,9 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     """
     name, _, text = line.partition(" ")
     if not name:
-        raise UsageError("Which tool?", hint='For example: %mcp call math__add {"a": 1, "b": 2}')
+        raise UsageError("Which tool?", hint='For example: %mcp call math:add {"a": 1, "b": 2}')
     if re.match(r"\s*[^\W\d]\w*=", text):
-        name, values = parse_assignments("call", line, "tool", "math__add a=1 b=2")
+        name, values = parse_assignments("call", line, "tool", "math:add a=1 b=2")
         return name, {key: _value(value) for key, value in values.items()}
     try:
         arguments = json.loads(text) if text.strip() else {}

@@ -378,7 +378,7 @@ def _reconnect(session: Session, line: str) -> Any:
 
 
 def _tool(session: Session, line: str) -> Any:
-    return connected(session).tools[one_word("tool", line, "tool", "math__add")]
+    return connected(session).tools[one_word("tool", line, "tool", "math:add")]
 
 
 def _server(session: Session, line: str) -> Any:
@@ -496,13 +496,13 @@ COMMANDS: dict[str, Command] = {
         "%mcp trust --accept",
         run=trust,
     ),
-    "status": Command(_OVERVIEW, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
+    "status": Command(_OVERVIEW, "the session at a glance (also %mcp alone)", run=lambda session, _: session.status),
     "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=_servers),
     "server": Command(_OVERVIEW, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(
         _OVERVIEW, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
     ),
-    "tool": Command(_OVERVIEW, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
+    "tool": Command(_OVERVIEW, "one tool: parameters, schema", "TOOL", "%mcp tool math:add", "tools", _tool),
     "manifest": Command(
         _OVERVIEW, "what the model reads about deferred tools", run=lambda session, _: connected(session).tools.manifest
     ),
@@ -550,7 +550,7 @@ COMMANDS: dict[str, Command] = {
         _TRY,
         "call a tool yourself",
         'TOOL {"argument": value} | TOOL argument=value …',
-        '%mcp call math__add {"a": 1, "b": 2}',
+        '%mcp call math:add {"a": 1, "b": 2}',
         "tools",
         call,
     ),
@@ -588,7 +588,7 @@ COMMANDS: dict[str, Command] = {
         _TRY, "measure how well test cases find tools", "FILE [K] [--new]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
     ),
     "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=_lint),
-    "ask": Command(_TALK, "ask the model on one line; `%%mcp` takes more", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
+    "ask": Command(_TALK, "ask the model on one line; %%mcp takes more", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
@@ -618,7 +618,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "cassette": Command(
         _TALK,
-        "record what models and servers answer, or replay it; `off` ends that",
+        "record what models and servers answer, or replay it; off ends that",
         "[FILE [--mode once|none|all] [--pace FACTOR] | off]",
         "%mcp cassette lesson.json",
         run=cassette,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from casual_mcp_nb.base.config import ClientConfig, Config
 from casual_mcp_nb.base.diagnosis import Check, CheckStatus, Diagnosis
+from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import price_of
 from casual_mcp_nb.base.status import Servers, ServerStatus
 from casual_mcp_nb.base.tokens import Budget
@@ -194,7 +195,9 @@ def _commands(config: Config) -> Iterator[Check]:
 
 def _config(config: Config) -> Iterator[Check]:
     where = config.path.name if config.path else "made in Python"
-    yield Check("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
+    yield Check(
+        "Config", "source", "ok", f"{where}: {count(len(config.servers), 'server')}, {count(len(config.models), 'model')}"
+    )
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
     if not config.models:

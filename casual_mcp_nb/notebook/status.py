@@ -18,6 +18,7 @@ from casual_mcp_nb.base.status import (
 )
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
+from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import turn_budget
 from casual_mcp_nb.engine.instructions import with_instructions
@@ -130,9 +131,11 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 
 
 def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
-    """Estimate the cost of turns with a view."""
+    """Estimate the cost of turns with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
-    budget = turn_budget(view, estimate_tokens(chat.system or "") + instructions)
+    # The default template is our own, and what a turn renders is cached.
+    system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered) if chat.system is None else chat.system
+    budget = turn_budget(view, estimate_tokens(system) + instructions)
     return replace(budget, instructions=instructions)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.diagnosis import (
@@ -49,7 +49,7 @@ from casual_mcp_nb.display.view import (
     pretty,
 )
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.servers.views import STATES, failures, manifest_view, server_table, tool_sets_view
+from casual_mcp_nb.servers.views import STATES, budget_blocks, failures, manifest_view, server_table, tool_sets_view
 
 _STRATEGIES: dict[Strategy, str] = {
     "search": "the model searches deferred tools",
@@ -69,25 +69,30 @@ def auto_words(threshold: float) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Show the servers, the model, and the cost of the first request with and without deferring."""
+    """Show what the model is sent in a sentence and a bar; folded, the servers, the choices and the cost."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
+    model = ("Model", model_words(session.model, session.provider))
     about = (
-        ("Model", model_words(session.model, session.provider)),
         ("Toolset", tool_set_words(session.tool_set)),
         ("Discovery", _discovery_state(session)),
         ("Conversation", words.count(session.turns, "turn")),
     )
     if session.closed:
         advice = TextBlock(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
-        return View("session", "Session", (KeyValues(about), advice), mark=Status("closed", "quiet"))
+        return View("session", "Session", (KeyValues((model, *about)), advice), mark=Status("closed", "quiet"))
+    finders = offered_words(session.offered, session.deferred, session.strategy)
+    sent = f"{words.count(session.offered + session.deferred, 'tool')}; sent with every request: {finders}"
+    price = _definition_words(session.tokens, session.undeferred_tokens)
+    part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
+    hint = "" if session.turns else in_words_of("Ask with %%mcp, or look around with %mcp explore.")
     blocks: list[Block] = [
-        KeyValues(about),
-        Section(
-            "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
-        ),
-        Section("Tool definitions in the first request", (KeyValues(_session_price(session)),)),
-        *turn_section(session.budget),
+        KeyValues((("Tools", sent), *((("Tool definitions", Bar(price, part)),) if session.tokens else ()), model)),
+        *([Line(None, (hint,))] if hint else []),
+        *failures(servers, limits),
+        Section("Servers", (server_table(servers, limits),), note=f"{ready} of {len(servers)} ready", fold="closed"),
+        Section("Choices", (KeyValues(about),), note=_discovery_state(session), fold="closed"),
+        *budget_section(session.budget),
     ]
     if session.notes:
         blocks.append(Section("Notes", (TextBlock("\n".join(session.notes[: limits.rows])),)))
@@ -100,29 +105,22 @@ def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
     return f"{words.count(offered, 'tool')}{finder}"
 
 
-def _session_price(session: SessionStatus) -> tuple[tuple[str, Cell], ...]:
-    return (
-        ("Sent with every request", offered_words(session.offered, session.deferred, session.strategy)),
-        *((("Searchable", words.count(session.deferred, "tool")),) if session.deferred else ()),
-        ("Tokens", words.tokens(session.tokens, "estimated")),
-        ("If every tool were loaded", words.tokens(session.undeferred_tokens, "estimated")),
-    )
+def _definition_words(now: int, undeferred: int) -> str:
+    whole = words.tokens(undeferred, "estimated")
+    return whole if now == undeferred else f"{words.about(now, 'estimated')} of {undeferred:,} tokens"
 
 
-def turn_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show the cost of a whole turn and the saving by deferring; nothing where no tool is deferred.
+def budget_section(budget: Budget | None) -> tuple[Section, ...]:
+    """Show the cost of requests and turns, folded, with the saving by deferring; nothing where no tool is deferred.
 
-    A saving in one request would be larger than any that a person gets: a search is one more request.
+    The saving is that of a whole turn: in one request it would be larger than any that a person gets, since a search is one
+    more request.
     """
     if budget is None or budget.saved is None:
         return ()
-    now, without = budget.now.turn, budget.undeferred.turn
-    rows = (
-        ("Tokens", words.tokens(now, "estimated")),
-        ("If every tool were loaded", words.tokens(without, "estimated")),
-        *saving_row(now, without),
-    )
-    return (Section("A turn with one search and one call", (KeyValues(rows),), note="all its requests together"),)
+    saving = words.difference(budget.now.turn, budget.undeferred.turn)
+    note = f"a turn takes {saving} than with every tool loaded" if saving else ""
+    return (Section("Cost", budget_blocks(budget), note=note, fold="closed"),)
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
@@ -285,13 +283,17 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show the commands of each group."""
-    return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
+    """Show the commands of each group; of several groups the first is open."""
+    (title, rows), *others = text.groups
+    sections = [Section(title, (_commands(rows),))]
+    for title, rows in others:
+        sections.append(Section(title, (_commands(rows),), note=words.count(len(rows), "command"), fold="closed"))
+    return View("help", text.title, tuple(sections))
 
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:
     cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
-    return Table(columns("Command", "What it does", "Example"), tuple(cells))
+    return Table(columns("Command", "What it does", "Example", shares=(36, 34, 30)), tuple(cells))
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
@@ -299,19 +301,20 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
     mark = Status("✗ problems found", "bad") if bad else Status("✓ everything needed works", "good")
-    blocks: list[Block] = [
-        Section(part, (_findings(list(findings), limits),))
-        for part, findings in groupby(diagnosis, lambda finding: finding.part)
-    ]
+    problems = [finding for finding in diagnosis if finding.verdict != "ok"]
+    passed = [finding for finding in diagnosis if finding.verdict == "ok"]
+    well = Section(f"✓ {words.count(len(passed), 'check')} passed", (_findings(passed, limits),), fold="closed")
+    blocks: list[Block] = [*([_findings(problems, limits)] if problems else []), *([well] if passed else [])]
     note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
     return View("diagnosis", "Doctor", tuple(blocks) or (TextBlock("No checks were made."),), mark=mark, note=note)
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
-    rows = tuple(
-        (Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice) for finding in findings[: limits.rows]
-    )
-    return Table(columns("Check", "Result", "Details", "What to do"), rows, len(findings) - len(rows))
+    shown, rows, part = findings[: limits.rows], [], ""
+    for finding in shown:
+        group, part = "" if finding.part == part else finding.part, finding.part
+        rows.append((group, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice))
+    return Table(columns("Part", "Check", "Result", "Details", "What to do"), tuple(rows), len(findings) - len(rows))
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
@@ -372,7 +375,13 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
         text = f"It may start. {trust.why}"
     if len(trust.text) > _MAX_WHOLE:
         text += in_words_of(" It is long, and may be cut here; whole: print(session.consent.trust().text)")
-    sections = tuple(_trust_section(entry, limits) for entry in trust.entries)
+    pending = [entry for entry in trust.entries if entry.state in ("new", "changed")]
+    well = [_trust_section(entry, limits) for entry in trust.entries if entry not in pending]
+    sections = [_trust_section(entry, limits) for entry in pending]
+    if well:
+        kinds = Counter(entry.kind for entry in trust.entries if entry not in pending)
+        note = ", ".join(words.count(number, kind) for kind, number in kinds.items())
+        sections.append(Section("✓ Nothing to accept", tuple(well), note=note, fold="closed"))
     title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
     return View("trust", title, (TextBlock(text), *sections))
 
@@ -415,7 +424,7 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     if tools:
         blocks.append(KeyValues(_audit_price(audit)))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []
-    blocks += turn_section(audit.budget)
+    blocks += budget_section(audit.budget)
     blocks += [_trouble(server) for server in audit.failed[: limits.rows]]
     each = max(2, limits.rows // max(len(audit.servers), 1))
     blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
@@ -471,8 +480,7 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
-        ("Tool definitions in the first request", words.tokens(exploration.tokens, "estimated")),
-        ("If every tool were loaded", words.tokens(exploration.undeferred_tokens, "estimated")),
+        ("Tool definitions", _definition_words(exploration.tokens, exploration.undeferred_tokens)),
         ("Toolset", tool_set_words(tool_set)),
         ("Discovery", _discovery_rules(selection)),
     ]
@@ -480,7 +488,7 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
         facts.append(("Tools turned off", ", ".join(off[: limits.rows])))
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
-        *turn_section(exploration.budget),
+        *budget_section(exploration.budget),
         Section("Servers", (_explored_servers(exploration, limits), *failures(exploration.servers, limits))),
     ]
     if manifest.text:
@@ -506,7 +514,7 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> T
         (*row, _price_bar(exploration.prices.get(name, 0), most))
         for row, name in zip(table.rows, exploration.servers, strict=False)
     )
-    return Table((*table.columns, Column("Tokens in the first request")), rows, table.hidden)
+    return Table((*table.columns, Column("Tool definitions")), rows, table.hidden)
 
 
 def _price_bar(tokens: int, most: int) -> Bar:

@@ -26,7 +26,7 @@ from casual_mcp_nb.base.mcp import (
     is_json,
 )
 from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
-from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
@@ -418,25 +418,31 @@ _COSTS_MORE = (
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
-    """Show the cost of turns now, and if every tool were loaded."""
-    now, undeferred = budget.now, budget.undeferred
-    rows = (
-        ("First request, without a template's system prompt", *_pair(now.first_request, undeferred.first_request)),
-        *([("Servers' instructions in it", *_pair(budget.instructions, budget.instructions))] if budget.instructions else []),
-        ("A turn with one call", *_pair(now.turn, undeferred.turn)),
+    """Show the cost of turns now, and if every tool were loaded: the typical case, and the worst."""
+    return View("budget", "Budget", budget_blocks(budget), note="tokens in, estimated")
+
+
+def budget_blocks(budget: Budget) -> tuple[Block, ...]:
+    """Show the same without a heading."""
+    now, undeferred, searches = budget.now, budget.undeferred, budget.saved is not None
+    rows = [
+        ("Tool definitions", now.definitions, undeferred.definitions),
+        ("First request: system prompt and tool definitions", now.first_request, undeferred.first_request),
+        ("A turn with one search and one call" if searches else "A turn with one call", now.turn, undeferred.turn),
         (
-            "Ten such turns, each searching for other tools" if budget.saved is not None else "Ten such turns",
-            *_pair(now.ten_turns, undeferred.ten_turns),
+            f"Ten turns, {SEARCHING_TURNS} of them with a search" if searches else "Ten turns",
+            now.ten_turns,
+            undeferred.ten_turns,
         ),
-    )
-    more = now.ten_turns > undeferred.ten_turns
-    note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
-    table = Table(columns("", "Now #", "If every tool were loaded #"), rows)
-    return View("budget", "Budget", (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ())), note=note)
-
-
-def _pair(now: int, undeferred: int) -> tuple[str, str]:
-    return f"≈ {now:,}", f"≈ {undeferred:,}"
+        ("New in these; a provider's cache can hold the rest", now.ten_turns_new, undeferred.ten_turns_new),
+    ]
+    if searches:
+        rows.append(("At worst: each of the ten searches for other tools", now.ten_turns_worst, undeferred.ten_turns_worst))
+    cells = tuple((label, *(f"≈ {cost:,}" for cost in costs), words.difference(*costs)) for label, *costs in rows)
+    titles = ("", "Now #", "Every tool loaded #", *(["Difference #"] if searches else []))
+    table = Table(columns(*titles), tuple(row[: len(titles)] for row in cells))
+    more = searches and now.ten_turns > undeferred.ten_turns
+    return (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ()))
 
 
 def _clock(at: float) -> str:

@@ -66,7 +66,7 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"
     "5d0000000049454e44ae426082"
 )
-BUDGET = Budget(TurnCosts(410, 2_000, 30_000), TurnCosts(1_890, 5_000, 60_000))
+BUDGET = Budget(TurnCosts(380, 410, 2_000, 20_000, 9_000, 30_000), TurnCosts(1_860, 1_890, 5_000, 60_000, 12_000, 60_000))
 MODES = {"weather": "deferred", "files": "loaded", "mail": "off"}
 
 

@@ -161,19 +161,36 @@ def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None
 
 def test_a_session_shows_the_saving_in_a_whole_turn(make: Any) -> None:
     text = plain(make("session"))
-    assert "≈ 410 tokens" in text
-    assert "≈ 1,890 tokens" in text
-    assert re.search(r"Saved by deferring +60%", text)
+    assert re.search(r"A turn with one search and one call +≈ 2,000 +≈ 5,000 +60% less", text)
+    assert "a turn takes 60% less than with every tool loaded" in text
+
+
+def test_each_number_of_a_budget_has_one_name(make: Any) -> None:
+    names = ["Tool definitions", "First request", "A turn with one search and one call", "Ten turns, 3 of them with a search"]
+    text = plain(make("session").budget)
+    assert [len(re.findall(rf"^ *{name}", text, re.M)) for name in names] == [1] * len(names)
+    for value in (make("session"), make("exploration")):
+        assert re.search(rf"Tool definitions +≈ {value.tokens:,} of {value.undeferred_tokens:,} tokens", plain(value))
+        assert "first request" not in plain(value).casefold().replace("first request: system prompt", "")
+
+
+def test_a_budget_shows_the_typical_ten_turns_before_the_worst(make: Any) -> None:
+    budget = make("session").budget
+    rows = [line for line in plain(budget).splitlines() if "≈" in line]
+    counts = [int(re.findall(r"≈ ([\d,]+)", line)[0].replace(",", "")) for line in rows]
+    assert counts[-3:] == [budget.now.ten_turns, budget.now.ten_turns_new, budget.now.ten_turns_worst]
 
 
 def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
-    costs = Budget(TurnCosts(100, 300, 3_000), TurnCosts(150, 200, 2_000))
+    undeferred = TurnCosts(130, 150, 200, 2_000, 900, 2_000)
+    costs = Budget(TurnCosts(80, 100, 300, 3_000, 900, 4_000), undeferred)
     for value in (make("session"), make("exploration")):
-        assert re.search(r"Deferring costs +50% more", plain(dataclasses.replace(value, budget=costs)))
+        assert "50% more" in plain(dataclasses.replace(value, budget=costs))
         assert "session.tools.load(" in plain(costs)
-        assert "session.tools.load(" not in plain(Budget(TurnCosts(100, 150, 1_500), costs.undeferred))
+        assert "session.tools.load(" not in plain(Budget(TurnCosts(80, 100, 150, 1_500, 900, 4_000), undeferred))
         nothing_deferred = dataclasses.replace(value, budget=Budget(costs.now, costs.now))
-        assert "eferring" not in plain(dataclasses.replace(nothing_deferred, budget=None)) + plain(nothing_deferred)
+        for same in (nothing_deferred, dataclasses.replace(nothing_deferred, budget=None)):
+            assert "than with every tool loaded" not in plain(same)
 
 
 def test_a_session_without_anything_is_shown(make: Any) -> None:
@@ -310,9 +327,10 @@ def test_an_explanation_names_cut_and_missing_words(make: Any) -> None:
 
 def test_each_step_of_a_turn_is_a_line_with_its_tokens_and_its_time(make: Any) -> None:
     text = plain(make("turn"))
-    assert "1 Searched tools for “weather”, loaded 1 from weather · 210 tokens in · 0.81 s" in text
-    assert "2 weather:get_forecast city “Oslo” → no such city. · ✗ error · ≈ 335 tokens in · 0.77 s" in text
-    assert "3 Answered · 455 tokens in · 0.40 s" in text
+    assert "Steps · Tokens in · Time" in text
+    assert "1 Searched tools for “weather”, loaded 1 from weather · 210 · 0.81 s" in text
+    assert "2 weather:get_forecast city “Oslo” → no such city. · ✗ error · ≈ 335 · 0.77 s" in text
+    assert "3 Answered · 455 · 0.40 s" in text
     assert re.search(r"weather:get_forecast +1\.5", text)
     assert re.search(r"mail:send +named by the model · already loaded", text)
     assert "5 tools loaded (4 at start, 1 found by search)" in text

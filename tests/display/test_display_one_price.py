@@ -26,7 +26,7 @@ def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> No
 @pytest.mark.parametrize(("deferred", "finder"), [(0, False), (3, True)])
 def test_a_first_call_names_the_search_tool_that_its_request_counts(deferred: int, finder: bool) -> None:
     text = mimebundle(SessionStatus(Servers({}, {}), offered=6, deferred=deferred))["text/plain"]
-    sent = re.search(r"Sent with every request +(.*)", text)
+    sent = re.search(r"sent with every request: (.*)", text)
     assert sent
     assert sent[1].startswith("6 tools")
     assert ("search_tools" in sent[1]) is finder

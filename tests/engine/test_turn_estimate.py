@@ -49,10 +49,10 @@ def test_ten_turns_send_the_history_again_and_load_no_more_tools_than_there_are(
     few, many = view(5), view(500)
     again = sum(tool.tokens for tool in few.deferred)
     now = turn_budget(few).now
-    assert now.ten_turns == 10 * now.turn + 9 * again + 3 * (each_turn + CALL + 5 * CARD) * sum(range(10))
+    assert now.ten_turns_worst == 10 * now.turn + 9 * again + 3 * (each_turn + CALL + 5 * CARD) * sum(range(10))
     browsed = view(500, strategy="browse", max_active_tools=5)
-    assert turn_budget(browsed).now.ten_turns - 30 * browsed.first_call_tokens < (
-        turn_budget(many).now.ten_turns - 30 * many.first_call_tokens
+    assert turn_budget(browsed).now.ten_turns_worst - 30 * browsed.first_call_tokens < (
+        turn_budget(many).now.ten_turns_worst - 30 * many.first_call_tokens
     )
 
 
@@ -72,3 +72,23 @@ def test_what_is_not_said_twice_is_not_counted_twice() -> None:
     assert extra > 0
     assert costs["definitions"].turn - costs["native"].turn == 2 * 5 * (CARD - 10)
     assert costs["bridge"].turn - costs["native"].turn == 3 * extra + 2 * 5 * 10
+
+
+def test_ten_typical_turns_cost_less_than_the_worst_and_a_cache_holds_most_of_them() -> None:
+    definitions, native = (turn_budget(view(40, delivery=way), 100).now for way in ("definitions", "native"))
+    for now in (definitions, native):
+        assert now.first_request == now.definitions + 100
+        assert now.turn < now.ten_turns_new < now.ten_turns < now.ten_turns_worst
+    # What is added in front of the messages makes a provider read all of them again.
+    assert native.ten_turns_new < definitions.ten_turns_new
+    plain = turn_budget(view(0), 100).now
+    assert plain.ten_turns == plain.ten_turns_worst
+    assert plain.ten_turns_new == plain.first_request + 10 * (QUESTION + CALL + RESULT) + 9 * ANSWER
+
+
+def test_the_budget_of_a_session_is_near_its_first_real_request() -> None:
+    with Session.demo() as session:
+        turn = session.chat("Hello", model=scripted_model("Hello."), echo="none")
+        sent = turn.steps[0].request.tokens
+        assert session.tools.budget.now.definitions == sent.definitions == session.status.tokens
+        assert session.tools.budget.now.first_request == pytest.approx(sent.total - sent.history, abs=3)
