@@ -250,7 +250,7 @@ def test_the_list_is_filtered_and_sorted(page: Any) -> None:
 
 
 @pytest.mark.defect("G12")
-def test_tools_that_the_filter_finds_are_drawn_in_the_elements_of_those_that_were_there(page: Any) -> None:
+def test_tools_that_the_filter_finds_are_drawn_in_elements_that_were_there(page: Any) -> None:
     page.evaluate(TYPE, ["math", ""])
     rows = page.locator("[data-testid=tools] [role=row]").count()
     sync_api.expect(page.get_by_test_id("server-math").locator("[value=deferred]")).to_be_checked()
@@ -671,23 +671,28 @@ def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
     reads(page, "resources-found", "no resources and no prompts")
 
 
-def test_a_change_from_code_shows_at_once_also_while_a_cell_sleeps(page: Any) -> None:
+def test_a_change_from_code_shows_at_once_also_while_a_cell_runs(page: Any, lab: Lab) -> None:
     execute(page, "session.selection.servers['units'] = 'off'")
     expect(page, at(page, "server-units"), data_mode="off")
+    # To open a pipe waits until somebody opens its other end.
+    change, end = lab.folder / "change", lab.folder / "end"
+    os.mkfifo(change)
+    os.mkfifo(end)
     code = """
-import threading, time
+import threading
 def later():
-    time.sleep(0.3)
+    open("change").close()
     session.selection.servers['units'] = 'deferred'
 threading.Thread(target=later).start()
-time.sleep(5)
-slept = True
+open("end").close()
 """
-    execute(page, "slept = False")
     execute(page, code, wait=False)
-    expect(page, at(page, "server-units"), data_mode="deferred")
     busy = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
+    page.wait_for_function(f"() => {busy} === 'busy'")
+    change.open("w").close()
+    expect(page, at(page, "server-units"), data_mode="deferred")
     assert page.evaluate(f"() => {busy}") == "busy"
+    end.open("w").close()
     page.wait_for_function(f"() => {busy} === 'idle'")
 
 

@@ -57,7 +57,7 @@ def answer(page: Any, cell: int, text: str) -> str:
 
 
 @pytest.mark.defect("A2", "A3", "A4")
-def test_a_notebook_survives_servers_that_flip_their_claims_and_send_patterns_without_end(page: Any, lab: Lab) -> None:
+def test_a_notebook_survives_servers_with_flipping_claims_and_slow_patterns(page: Any, lab: Lab) -> None:
     written(lab, "hostile.ipynb", CELLS)
     opened(page, lab, "hostile.ipynb")
     execute(page, SETUP)

@@ -177,7 +177,7 @@ def test_a_message_is_written_and_sent_by_keyboard_and_its_turn_shows(page: Any)
     focuses(page, "message")
 
 
-def test_an_empty_message_is_not_sent_and_what_keeps_a_turn_from_beginning_stands_in_the_alert_line(page: Any) -> None:
+def test_an_empty_message_is_not_sent_and_the_alert_says_why_a_turn_cannot_begin(page: Any) -> None:
     at(page, "send").click()
     gone(page, "turn-1")
     execute(page, "session.selection.tool_set = 'numbers'; numbers = session._chat.tool_sets.pop('numbers')")

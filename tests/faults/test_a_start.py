@@ -50,9 +50,7 @@ async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_
 
 
 @pytest.mark.fault(2)
-async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr_cleaned_and_masked(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_a_server_that_exits_at_once_fails_with_its_stderr_cleaned_and_masked(opened: Opened, raw: Raw) -> None:
     stderr = "loading\n\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n"
     broken = raw({"env": {"KEY": "s3cret-key"}}, stderr=stderr, exit=1)
     chat = await opened(beside(raw, broken))
@@ -142,7 +140,7 @@ async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened:
     [("error", "the index is broken"), ("silent", "no answer in 1 s (if it needs longer, raise servers.broken.init_timeout)")],
     ids=["fails", "never answers"],
 )
-async def test_a_listing_that_fails_or_never_answers_leaves_the_server_unlisted_and_the_chat_starts_without_its_tools(
+async def test_a_chat_starts_without_the_tools_of_a_server_whose_listing_fails_or_hangs(
     opened: Opened, raw: Raw, listing: str, reason: str
 ) -> None:
     chat = await opened(beside(raw, raw({"init_timeout": 1.0}, listing=listing)))
@@ -154,9 +152,7 @@ async def test_a_listing_that_fails_or_never_answers_leaves_the_server_unlisted_
 
 
 @pytest.mark.fault(9)
-async def test_when_all_servers_fail_one_error_lists_each_reason_and_a_chat_without_tools_is_possible(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_when_all_servers_fail_one_error_lists_the_reasons_and_a_chat_still_works(opened: Opened, raw: Raw) -> None:
     servers = {
         "gone": {"command": "/no/such/server"},
         "leaver": raw(stderr="out of licences\n", exit=1),
@@ -273,7 +269,7 @@ ASKED = {
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("method", ASKED)
-async def test_a_request_without_a_handler_is_refused_at_once_and_the_turn_says_which_server_asked_for_what(
+async def test_a_request_without_a_handler_is_refused_and_the_turn_says_who_asked(
     opened: Opened, raw: Raw, tmp_path: Path, method: str
 ) -> None:
     record = tmp_path / "record"

@@ -42,7 +42,7 @@ def outcomes(turn: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.fault(17)
-async def test_a_death_in_a_call_costs_that_call_and_the_server_is_started_again_at_its_next_use(
+async def test_a_death_in_a_call_costs_that_call_and_the_next_one_restarts_the_server(
     opened: Opened, raw: Raw, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -103,7 +103,7 @@ async def test_a_server_that_has_just_died_is_noticed_before_a_call_is_given_to_
 
 
 @pytest.mark.fault(19)
-async def test_a_call_that_never_returns_ends_at_its_limit_the_server_is_told_and_the_sibling_keeps_its_result(
+async def test_a_call_that_never_returns_is_cancelled_at_its_limit_and_its_sibling_is_kept(
     opened: Opened, raw: Raw, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -129,7 +129,7 @@ async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(ope
 
 
 @pytest.mark.fault(22)
-async def test_a_reply_that_the_parser_refuses_fails_that_call_at_once_and_the_next_one_works(opened: Opened, raw: Raw) -> None:
+async def test_a_reply_that_the_parser_refuses_fails_only_that_call(opened: Opened, raw: Raw) -> None:
     reply = REPLY.replace('"first"', "[" * 5000)
     chat = await opened({"garbled": raw({"call_timeout": 600.0}, calls={"garbled": {"raw": reply}, "fine": OK})})
     turn = await ask(chat, call("garbled__garbled"), call("garbled__fine"), "done")
@@ -154,9 +154,7 @@ LONE = '"half \\ud83d pair, whole \\uD83D\\uDE00, text \\\\ud83d"'
 
 @pytest.mark.fault(22)
 @pytest.mark.parametrize("way", ["stdio", "json", "event stream", "sse"])
-async def test_half_a_surrogate_pair_becomes_a_mark_in_results_and_listings_over_every_transport(
-    opened: Opened, raw: Raw, way: str
-) -> None:
+async def test_half_a_surrogate_pair_becomes_a_mark_over_every_transport(opened: Opened, raw: Raw, way: str) -> None:
     said, read = json.loads(LONE), "half \ufffd pair, whole \U0001f600, text \\ud83d"
     tools = [{"name": name, "description": said, "inputSchema": {"type": "object"}} for name in ("a", "b")]
     result = {"content": [{"type": "text", "text": said}], "structuredContent": {said: said}}
@@ -187,9 +185,7 @@ async def test_bytes_that_are_not_utf_8_become_marks_in_a_result_over_http(opene
 
 
 @pytest.mark.fault(31)
-async def test_a_foreign_id_is_ignored_a_second_reply_counts_once_and_half_a_message_is_a_death(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_foreign_ids_second_replies_and_half_messages_break_nothing_else(opened: Opened, raw: Raw) -> None:
     plan = {
         "foreign": {"raw": REPLY.replace("ID", "99999")},
         "twice": {"raw": REPLY + REPLY.replace("first", "second")},
@@ -206,7 +202,7 @@ async def test_a_foreign_id_is_ignored_a_second_reply_counts_once_and_half_a_mes
 
 @pytest.mark.fault(37)
 @pytest.mark.timeout(60)
-async def test_a_hundred_and_four_calls_of_one_turn_run_eight_at_once_and_all_have_a_result_in_order(
+async def test_104_calls_of_one_turn_run_eight_at_once_with_results_in_order(
     opened: Opened, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_MAX_CALLS_PER_STEP", "104")

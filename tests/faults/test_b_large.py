@@ -48,7 +48,7 @@ def serving(way: str, raw: Raw, size: int) -> Iterator[dict[str, Any]]:
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [5 * MB, 15 * MB], ids=["5 MB", "15 MB"])
-async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model_and_the_loop_goes_on(
+async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model(
     opened: Opened, raw: Raw, way: str, size: int
 ) -> None:
     with serving(way, raw, size) as config:
@@ -108,9 +108,7 @@ NOTICE = {"method": "notifications/message", "params": {"level": "info", "data":
 
 
 @pytest.mark.fault(32)
-async def test_noise_on_stdout_a_flood_on_stderr_and_20_000_notices_neither_stop_the_call_nor_the_loop(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_noise_a_flood_on_stderr_and_20_000_notices_do_not_stop_a_call(opened: Opened, raw: Raw) -> None:
     noise = "Loading model ...\n\n{not json}\n[]\n" * 200
     plan = OK | {"stdout": noise, "stderr_flood": 4 * MB, "notify": NOTICE, "notify_count": 20_000}
     chat = await opened({"loud": raw(calls={"a": plan, "b": OK})})

@@ -95,7 +95,7 @@ async def test_a_message_of_too_many_values_fails_that_call_and_everything_else_
 
 
 @pytest.mark.defect("B3")
-async def test_a_large_table_within_the_limit_is_read_masked_and_converted_without_holding_the_loop(
+async def test_a_large_table_within_the_limit_is_converted_without_holding_the_loop(
     opened: Opened, raw: Raw, watch: LoopGuard
 ) -> None:
     secrets = [planted(str(number)) for number in range(20)]

@@ -35,7 +35,7 @@ def asking(raw: Raw, params: dict[str, Any], **plan: Any) -> dict[str, Any]:
 @pytest.mark.fault(38)
 @pytest.mark.parametrize("mode", ["form", "url"])
 @pytest.mark.parametrize("answer", ["decline", "cancel"])
-async def test_what_a_server_asks_comes_with_its_name_and_is_declined_or_cancelled_without_a_word_of_the_person(
+async def test_a_servers_question_names_the_server_and_a_refusal_tells_it_nothing(
     opened: Opened, raw: Raw, mode: str, answer: Any
 ) -> None:
     seen: list[Any] = []

@@ -34,7 +34,7 @@ REFUSED = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "x
         pytest.param("http", Reply(200, b"{half"), "cannot be read", id="http broken json"),
     ],
 )
-async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works_on_the_same_chat(
+async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works(
     opened: Opened, servers: int, transport: str, fault: Reply, reason: str
 ) -> None:
     with ExitStack() as stack:
@@ -53,9 +53,7 @@ async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works_on_th
 
 @pytest.mark.fault(33)
 @pytest.mark.parametrize("fault", [Reply(500), Reply(reset=True), Reply(cut=5), Reply(200, b"{half")], ids=str)
-async def test_a_fault_of_one_call_does_not_touch_a_call_of_the_same_server_that_is_under_way(
-    opened: Opened, fault: Reply
-) -> None:
+async def test_a_fault_of_one_call_does_not_touch_another_call_to_the_same_server(opened: Opened, fault: Reply) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
         server.script("tools/call", Reply(delay=0.3), fault)
@@ -70,9 +68,7 @@ async def test_a_fault_of_one_call_does_not_touch_a_call_of_the_same_server_that
 @pytest.mark.parametrize(
     "body", ["session not found", {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no session"}}]
 )
-async def test_a_session_that_the_server_forgot_is_made_anew_once_and_the_call_is_sent_once_more(
-    opened: Opened, body: Any
-) -> None:
+async def test_a_session_that_the_server_forgot_is_renewed_and_the_call_sent_again_once(opened: Opened, body: Any) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
         first = await ask(chat, call("remote__a"), "done")
@@ -117,7 +113,7 @@ async def test_a_failure_after_which_the_server_may_have_run_the_call_is_not_rep
 @pytest.mark.fault(35)
 @TRANSPORTS
 @pytest.mark.parametrize(("status", "words"), [(401, "the credentials were not accepted"), (403, "access was refused")])
-async def test_credentials_that_are_refused_in_a_session_are_said_and_the_call_is_not_repeated(
+async def test_credentials_refused_in_a_session_are_reported_and_the_call_not_repeated(
     opened: Opened, transport: str, status: int, words: str
 ) -> None:
     with McpHttp(transport=transport) as server:
@@ -141,7 +137,7 @@ async def test_credentials_that_are_refused_in_a_session_are_said_and_the_call_i
         pytest.param("sse", None, "the connection was closed", id="sse"),
     ],
 )
-async def test_an_event_stream_that_is_cut_before_the_answer_fails_that_call_and_the_next_one_works(
+async def test_an_event_stream_cut_before_the_answer_fails_only_that_call(
     opened: Opened, transport: str, fault: bytes | None, reason: str
 ) -> None:
     with McpHttp(transport=transport) as server:

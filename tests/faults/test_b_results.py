@@ -79,9 +79,7 @@ async def test_structured_content_is_given_as_json_alone_and_after_a_text_that_l
 
 
 @pytest.mark.fault(28)
-async def test_structured_content_that_breaks_the_tools_schema_names_the_field_and_keeps_the_text(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_structured_content_that_breaks_its_schema_names_the_field_and_keeps_text(opened: Opened, raw: Raw) -> None:
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}}
     tools = [{"name": "ask", "inputSchema": {"type": "object"}, "outputSchema": schema}]
     result = {"content": [text("forty-two")], "structuredContent": {"answer": "forty-two"}}
@@ -100,9 +98,7 @@ LINK = "https://host.test/report.pdf"
 
 
 @pytest.mark.fault(29)
-async def test_images_audio_resources_and_links_are_shown_with_type_size_and_address_and_never_as_a_repr(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_images_audio_resources_and_links_are_shown_with_type_size_and_address(opened: Opened, raw: Raw) -> None:
     blob = base64.b64encode(b"0123456789").decode()
     content = [
         {"type": "image", "data": PNG, "mimeType": "image/png"},
@@ -138,9 +134,7 @@ async def test_images_audio_resources_and_links_are_shown_with_type_size_and_add
 
 
 @pytest.mark.fault(30)
-async def test_an_unknown_kind_of_content_or_a_malformed_result_fails_that_call_and_keeps_what_is_known(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_unknown_content_or_a_malformed_result_fails_that_call_and_keeps_the_rest(opened: Opened, raw: Raw) -> None:
     plan = {
         "future": {"result": {"content": [text("seen"), {"type": "hologram", "cube": 1}]}},
         "broken": {"result": {"content": "text"}},

@@ -90,7 +90,7 @@ ODD_NAMES = (
 
 @pytest.mark.fault(45)
 @pytest.mark.parametrize("server", ["plain", "my server", "сервер", "s" * 80, "a.b/c"])
-async def test_names_of_all_kinds_are_sent_in_a_form_that_providers_take_and_reach_the_right_tool(
+async def test_names_of_all_kinds_are_sent_as_providers_take_them_and_reach_their_tool(
     raw: Raw, server: str, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
@@ -114,7 +114,7 @@ async def test_names_of_all_kinds_are_sent_in_a_form_that_providers_take_and_rea
 
 
 @pytest.mark.fault(46)
-async def test_a_listing_without_end_stops_with_a_warning_and_the_chat_goes_on_with_what_came(
+async def test_an_endless_listing_stops_with_a_warning_and_the_chat_uses_what_came(
     opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat = await opened({"endless": raw(listing="endless", calls={"a": says("A")}), "sound": raw(calls={"b": says("B")})})
@@ -153,9 +153,7 @@ async def test_what_is_outside_the_toolset_or_not_loaded_does_not_reach_its_serv
 
 
 @pytest.mark.fault(48)
-async def test_unknown_names_in_a_toolset_are_refused_with_close_matches_before_the_model_is_asked(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_unknown_names_in_a_toolset_are_refused_with_close_matches(opened: Opened, raw: Raw) -> None:
     chat = await opened({"weather": raw(calls={"forecast": says("sunny")})})
     model = scripted_model("never")
     for servers, said in (({"wether": True}, "'weather'"), ({"weather": ("forcast",)}, "'forecast'")):

@@ -163,7 +163,7 @@ async def test_a_tool_without_a_description_is_offered_and_called(opened: Opened
 
 
 @pytest.mark.fault(42)
-async def test_a_description_of_a_megabyte_and_ten_thousand_parameters_are_cut_with_a_warning(raw: Raw, tmp_path: Path) -> None:
+async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_warning(raw: Raw, tmp_path: Path) -> None:
     many = {f"p{number}": {"type": "string"} for number in range(10_000)}
     tools = [
         tool("long", {"type": "object", "properties": {"x": {"description": "y" * 1_000_000}}})
@@ -191,7 +191,7 @@ async def test_a_description_of_a_megabyte_and_ten_thousand_parameters_are_cut_w
 
 
 @pytest.mark.fault(42)
-async def test_ten_thousand_tools_are_listed_searched_and_called_and_the_loop_is_never_held(raw: Raw) -> None:
+async def test_ten_thousand_tools_never_hold_the_loop(raw: Raw) -> None:
     servers = {f"s{number}": raw({"init_timeout": 20.0, "defer_loading": True}, tool_count=1_000) for number in range(10)}
     config = {"servers": servers, "tool_discovery": {"enabled": True}}
     async with McpToolChat.from_config(config) as chat:

@@ -65,7 +65,7 @@ async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(raw: Raw
 
 
 @pytest.mark.fault(52)
-async def test_a_tool_found_in_an_earlier_chat_is_callable_in_the_next_one_on_that_conversation(raw: Raw) -> None:
+async def test_a_tool_found_in_one_chat_is_callable_in_the_next_of_that_conversation(raw: Raw) -> None:
     servers = {"weather": raw({"defer_loading": True}, tools=TOOLS, calls={"forecast": OK})}
     async with McpToolChat.from_config({"servers": servers, "tool_discovery": {"enabled": True}}) as chat:
         conversation: list[Any] = [UserMessage(content="Find it")]

@@ -86,7 +86,7 @@ BROKEN = {"cut": '{"a": 1', "list": "[1, 2]", "text": '"a"', "number": "7", "no 
 
 @pytest.mark.fault(53)
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_broken_arguments_are_an_error_that_says_so_the_others_run_and_all_can_be_replayed(
+async def test_broken_arguments_are_an_error_the_other_calls_run_and_all_can_be_replayed(
     opened: Opened, raw: Raw, provider: str
 ) -> None:
     server = raw(calls={"a": OK})

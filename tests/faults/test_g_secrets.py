@@ -248,7 +248,7 @@ def test_the_finest_logs_of_a_full_chat_hold_no_secret_and_no_whole_result(
 
 
 @pytest.mark.fault(84)
-def test_the_log_of_a_library_keeps_its_level_and_goes_to_handlers_of_others_in_short() -> None:
+def test_a_librarys_log_keeps_its_level_and_reaches_other_handlers_shortened() -> None:
     secret = planted("line")
     keep_out_of_log([secret])
     route_library_logs(loggers())

@@ -206,6 +206,20 @@ def test_no_name_is_one_of_the_dropped_ones() -> None:
     assert not problems, "Name the value by what it is:\n" + "\n".join(problems)
 
 
+LONGEST_NAME = 80
+"""Of a test; a longer one is a sentence with too many parts."""
+
+
+def test_the_name_of_a_test_is_short_enough_to_read() -> None:
+    names = [
+        f"{path.relative_to(ROOT).as_posix()}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"\bdef (test_\w+)", path.read_text(encoding="utf-8"))
+        if len(name) > LONGEST_NAME
+    ]
+    assert names == []
+
+
 def test_every_name_that_stays_is_still_used() -> None:
     for file, name in NAMES_THAT_STAY:
         assert name in [each.text for each in dropped_names(ROOT / file)], (

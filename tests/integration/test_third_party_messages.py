@@ -73,7 +73,7 @@ def test_a_log_message_is_seen_in_the_turn(session: Session) -> None:
     assert log.level in ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
-async def test_what_nobody_handles_is_not_declared_so_the_server_offers_no_tool_that_would_ask(
+async def test_what_nobody_handles_is_not_declared_so_the_server_offers_no_such_tool(
     servers: dict[str, Any],
 ) -> None:
     async with connected(servers["everything"]) as connection:
@@ -106,9 +106,7 @@ async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_
     assert "a sample for everything" in sampled.content[0].text
 
 
-async def test_the_change_of_tools_that_a_server_announces_at_its_start_is_part_of_the_listing(
-    servers: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_a_change_of_tools_announced_at_the_start_is_part_of_the_listing(servers: dict[str, Any], tmp_path: Path) -> None:
     sent = tmp_path / "sent.jsonl"
     program = servers["everything"]["args"][0]
     recorded = {"command": "sh", "args": ["-c", 'node "$1" | tee "$2"', "sh", program, str(sent)]}

@@ -48,7 +48,7 @@ def test_all_list_their_tools_at_the_same_time_in_two_protocol_eras(session: Ses
     assert {versions[name] for name in ("everything", "filesystem", "memory", "thinking", "database")} == {"2025-11-25"}
 
 
-def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_schema(session: Session) -> None:
+def test_every_tool_is_offered_with_its_schema_under_a_name_providers_accept(session: Session) -> None:
     turn = session.chat("go", model=scripted_model("done"))
     offered = {tool["name"]: tool["parameters"] for tool in turn.trace.of(StepStarted)[0].request.tools}
     assert [name for name in offered if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)] == []
@@ -59,7 +59,7 @@ def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_s
 
 
 @pytest.mark.fault(2)
-def test_a_server_that_dies_at_its_start_has_its_reason_while_the_others_work_in_the_same_turn(session: Session) -> None:
+def test_a_server_that_dies_at_its_start_says_why_while_the_others_work(session: Session) -> None:
     status = session.servers["sqlite"]
     assert status.state == "failed"
     assert status.error == "the process exited during startup"

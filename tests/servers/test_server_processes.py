@@ -152,7 +152,7 @@ def test_a_server_whose_parent_ended_during_its_start_ends_too(tmp_path: Path) -
 
 
 @pytest.mark.defect("G9")
-def test_the_demo_starts_no_process_and_a_bundled_server_of_a_config_is_a_child_that_ends_with_its_session() -> None:
+def test_the_demo_starts_no_process_and_a_bundled_server_ends_with_its_session() -> None:
     before = set(psutil.Process().children(recursive=True))
     with Session.demo() as demo:
         assert {server.transport for server in demo.connect(quiet=True).values()} == {"in-process"}
