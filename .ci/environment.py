@@ -58,7 +58,7 @@ def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
         venv.create(FOLDER, with_pip=True, clear=True)
         subprocess.run([*_pip(), "uv"])
     else:
-        subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "venv", "--clear", "--without-pip", folder], check=True)
     if not (folder == FOLDER and _sync()):
         # Not by name: pip knows dependency groups only since 25.1, which is newer than the pip of Python 3.11 and 3.12.
         tools = [requirement for group in groups for requirement in tomllib.loads(project)["dependency-groups"][group]]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
+from kit.marks import one_case
 
 # Python is slower by far where each line is traced, as for its coverage.
 GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
@@ -60,9 +61,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="store_true", help="ask the real providers whose keys are set; costs cents")
+    parser.addoption("--one-case", action="store_true", help="run one case of each test for each provider and transport")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--one-case"):
+        chosen = one_case(items)
+        config.hook.pytest_deselected(items=list(set(items).difference(chosen)))
+        items[:] = chosen
     if config.getoption("--live") or os.environ.get("MCP_LIVE_TESTS") == "1":
         return
     for item in items:

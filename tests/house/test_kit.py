@@ -304,3 +304,12 @@ def test_work_that_grows_with_the_square_of_the_length_is_noticed() -> None:
     assert_growth(lambda: compare(1_200 // PART), lambda: compare(1_200), power=2)
     with pytest.raises(AssertionError, match="times as much work"):
         assert_growth(lambda: compare(1_200 // PART), lambda: compare(1_200))
+
+
+@pytest.mark.parametrize("case", ["first", "second"])
+@pytest.mark.parametrize("provider", ["ollama", "openai"])
+def test_one_case_of_a_test_is_chosen_for_each_provider(request: pytest.FixtureRequest, provider: str, case: str) -> None:
+    cases = [item for item in request.session.items if item.nodeid.partition("[")[0] == request.node.nodeid.partition("[")[0]]
+    chosen = marks.one_case(cases)
+    providers = [item.callspec.params["provider"] for item in chosen if isinstance(item, pytest.Function)]
+    assert len(providers) == len(set(providers)) == min(len(cases), 2)

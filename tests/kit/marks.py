@@ -1,4 +1,4 @@
-"""The tests by their marks: `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`."""
+"""The tests by their marks, `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`, and by their cases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
+LIBRARIES = ("provider", "sdk", "transport")
+"""Parameters of tests that decide which libraries run."""
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -60,3 +64,13 @@ def listed(parts: Mapping[str, Sequence[object]], tests: Mapping[object, Sequenc
             names = [name.replace("_", " ") for name in dict.fromkeys(tests.get(number, ()))]
             lines += [f"{number!s:>4}  {name}" for name in names] or [f"{number!s:>4}  no test"]
     return "\n".join(lines)
+
+
+def one_case(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Choose the first case of each test with each library."""
+    chosen: dict[tuple[str, ...], pytest.Item] = {}
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        name = item.nodeid.partition("[")[0]
+        chosen.setdefault((name, *(str(parameters.get(library)) for library in LIBRARIES)), item)
+    return list(chosen.values())
