@@ -1,13 +1,15 @@
-"""Make the pictures of the README: `.venv/bin/python docs/images/make.py [tokens]`.
+"""Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings]`.
 
-Those of a real JupyterLab need chromium; `tokens` makes only the one that does not.
+All of them show real sessions. The screenshots, light and dark, need chromium; `drawings` makes only what does not.
 """
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import tempfile
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +17,78 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from kit.lab import started_lab  # noqa: E402
-from kit.pages import execute, opened, run_cell, written  # noqa: E402
-from playwright.sync_api import sync_playwright  # noqa: E402
+from kit.pages import LOOKS, execute, look, opened, run_cell, written  # noqa: E402
 
-from casual_mcp_nb import Session  # noqa: E402
+from casual_mcp_nb import Session, Turn  # noqa: E402
 
-DEMO = "from casual_mcp_nb import Session\nsession = Session.demo()\nsession.connect();"
-CHOSEN = "session.selection.servers['math'] = 'loaded'"
-SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 780 176" width="780" height="176" role="img">
-<title>Tokens of tool definitions in the first request, with the demo's servers</title>
-<style>
+QUESTION = "What time is it in Tokyo when it is 14:30 in Oslo?"
+SETUP = "%load_ext casual_mcp_nb\n%mcp demo"
+CHOSEN = "session.new_conversation()\nsession.selection.servers['math'] = 'loaded'"
+COMPARISON = f"""\
+session.experiments.compare(
+    ["{QUESTION}", "What is 17 * 23?"],
+    discovery=[False, True],
+    check=["22:30", "391"],
+)"""
+CELLS = [f"%%mcp\n{QUESTION}", "session.explore()", "session.panel()", COMPARISON]
+COLORS = 64
+WIDTH = 780
+
+STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .number { font-weight: 600 } .quiet { font-size: 12px; fill: #57606a }
+.code { font: 13px ui-monospace, monospace } .answer { font-size: 16px } .ok { fill: #1a7f37 } .end { text-anchor: end }
 .tools { fill: #0969da } .more { fill: #9ec5f4 } .search { fill: #1a7f37 } .manifest { fill: #bf8700 }
+.page { fill: #ffffff; stroke: #d8dee4 } .cell { fill: #f6f8fa } .line { stroke: #d8dee4 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 } .quiet { fill: #9198a1 } .tools { fill: #4493f8 } .more { fill: #1f3d66 }
-.search { fill: #3fb950 } .manifest { fill: #d29922 }
+.search, .ok { fill: #3fb950 } .manifest { fill: #d29922 }
+.page { fill: #0d1117; stroke: #3d444d } .cell { fill: #161b22 } .line { stroke: #3d444d }
 }
-</style>
-ROWS
-</svg>
 """
-QUESTION = "What time is it in Tokyo when it is 14:30 in Oslo?"
 
 
 def main() -> None:
-    """Write `tokens.svg`, `explorer.png` and `panel.png` beside this file; with `tokens` only the first."""
-    tokens()
-    if "tokens" in sys.argv:
-        return
-    with tempfile.TemporaryDirectory() as home, started_lab(Path(home)) as lab, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1440, "height": 1500})
-        written(lab, "pictures.ipynb", [DEMO, "session.explore()", "session.panel()"])
-        opened(page, lab, "pictures.ipynb")
-        execute(page, DEMO)
-        explorer(page)
-        panel(page)
-        browser.close()
-
-
-def tokens() -> None:
-    """Draw what the first request of the demo costs with every tool loaded, and as the demo defers them."""
+    """Write the drawings and the screenshots beside this file; with `drawings` only the first."""
     with Session.demo() as session:
         session.connect()
-        view = session.starter.chat.current_view()
-    loaded, everything = len(view.loaded), len(view.loaded) + len(view.deferred)
-    rest = view.undeferred_tokens - view.loaded_tokens
+        (HERE / "tokens.svg").write_text(tokens(session), encoding="utf-8")
+        turn = session.chat(QUESTION, echo="none")
+        (HERE / "turn.svg").write_text(film(turn), encoding="utf-8")
+        if "drawings" in sys.argv:
+            return
+        with tempfile.TemporaryDirectory() as home:
+            screenshots(Path(home), session.export(Path(home) / "player.html", player=True))
+
+
+def svg(title: str, height: int, style: str, rows: list[str]) -> str:
+    """Put the rows of a drawing into an SVG with a title, in light and dark colours."""
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<title>{escape(title)}</title>'
+    return "\n".join([head, f"<style>{STYLE}{style}</style>", *rows, "</svg>\n"])
+
+
+def tokens(session: Session) -> str:
+    """Draw what the first request of the demo costs with every tool loaded, and as the demo defers them."""
+    status, manifest = session.status, session.tools.manifest
+    loaded = status.tokens - manifest.tokens - manifest.finder_tokens
+    tools = sum(server.tools for server in session.servers.values())
+    all_tools = [("tools", loaded), ("more", status.undeferred_tokens - loaded)]
     bars = [
-        (f"Every tool loaded ({everything} tools)", view.undeferred_tokens, [("tools", view.loaded_tokens), ("more", rest)]),
+        (f"Every tool loaded ({tools} tools)", status.undeferred_tokens, all_tools),
         (
-            f"{len(view.deferred)} of them deferred",
-            view.first_call_tokens,
-            [("tools", view.loaded_tokens), ("search", view.search_tool_tokens), ("manifest", view.manifest_tokens)],
+            f"{manifest.tools} of them deferred",
+            status.tokens,
+            [("tools", loaded), ("search", manifest.finder_tokens), ("manifest", manifest.tokens)],
         ),
     ]
-    legend = {"tools": f"{loaded} loaded tools", "more": f"{len(view.deferred)} more", "search": "search_tools"}
+    legend = {"tools": f"{tools - manifest.tools} loaded tools", "more": f"{manifest.tools} more", "search": "search_tools"}
     legend["manifest"] = "manifest: a short list of what can be found"
     rows = []
     for place, (title, total, parts) in enumerate(bars):
         y, x = 34 + 62 * place, 16.0
         rows.append(f'<text x="16" y="{y}">{title}</text>')
         for kind, count in parts:
-            width = 600 * count / view.undeferred_tokens
+            width = 600 * count / status.undeferred_tokens
             rows.append(f'<rect class="{kind}" x="{x:.1f}" y="{y + 8}" width="{width:.1f}" height="20"/>')
             x += width
         rows.append(f'<text class="number" x="{x + 10:.0f}" y="{y + 23}">≈ {total:,} tokens</text>')
@@ -84,29 +96,122 @@ def tokens() -> None:
         x = 16 + 160 * place
         rows.append(f'<rect class="{kind}" x="{x}" y="150" width="11" height="11"/>')
         rows.append(f'<text class="quiet" x="{x + 17}" y="160">{title}</text>')
-    (HERE / "tokens.svg").write_text(SVG.replace("ROWS", "\n".join(rows)), encoding="utf-8")
+    return svg("Tokens of tool definitions in the first request, with the demo's servers", 176, "", rows)
 
 
-def explorer(page: Any) -> None:
-    run_cell(page, 1)
-    widget = page.get_by_test_id("explorer")
-    widget.wait_for()
-    execute(page, CHOSEN)
-    widget.get_by_test_id("tab-search").click()
-    widget.get_by_test_id("query").fill("how long until a date")
-    widget.get_by_test_id("hits").locator("text=date_difference").first.wait_for()
-    widget.screenshot(path=HERE / "explorer.png")
+def film(turn: Turn) -> str:
+    """Draw a turn as a film of 12 seconds: question, search, call, answer; without motion, its end."""
+    search, stats = turn.searches[0], turn.stats
+    sizes = [step.request.tokens.total for step in turn.steps if step.request and step.request.tokens]
+    best = max(hit.score for hit in search.rows)
+    hits = []
+    for y, hit in enumerate(search.rows):
+        width = 200 * hit.score / best
+        hits.append(
+            f'<text class="code" x="44" y="{168 + 20 * y}">{escape(str(hit.tool))}</text>'
+            f'<rect class="tools" x="260" y="{159 + 20 * y}" width="{width:.0f}" height="8"/>'
+            f'<text class="quiet" x="{268 + width:.0f}" y="{168 + 20 * y}">{hit.score:.1f}</text>'
+        )
+    y = 176 + 20 * len(hits)
+    scenes = [
+        f'<text class="code" x="24" y="62">{escape(turn.prompt)}</text>',
+        _step(1, 146, sizes[0], f"Searched tools for “{escape(search.query)}”"),
+        "".join(hits),
+    ]
+    for number, call in enumerate((call for call in turn.tool_calls if not call.search), 2):
+        arguments = escape(", ".join(f"{name}={value!r}" for name, value in call.arguments.items()), quote=False)
+        text = f'<tspan class="code">{call.tool}</tspan><tspan class="quiet" dx="10">{arguments}</tspan>'
+        scenes.append(_step(number, y, sizes[number - 1], text))
+        y += 24
+    saved = f", {1 - stats.sent_tokens / stats.undeferred_tokens:.0%} less than with every tool loaded"
+    figures = f"{len(turn.steps)} steps · ≈ {stats.sent_tokens:,} tokens in{saved}"
+    scenes.append(
+        f"{_step(len(turn.steps), y, sizes[-1], 'Answered')}"
+        f'<text class="answer" x="24" y="98">{escape(turn.answer.partition(" (from")[0])}</text>'
+        f'<text class="quiet" x="24" y="120"><tspan class="ok">✓ done</tspan> · {figures}</text>'
+    )
+    style = ["@media (prefers-reduced-motion: no-preference) {"]
+    for place in range(len(scenes)):
+        shown = 4 + 54 * place // (len(scenes) - 1)
+        frames = f"0%, {shown}% {{ opacity: 0 }} {shown + 4}%, 96% {{ opacity: 1 }} 100% {{ opacity: 0 }}"
+        style.append(f".s{place} {{ animation: s{place} 12s infinite }} @keyframes s{place} {{ {frames} }}")
+    rows = [
+        f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{y + 23}" rx="8"/>',
+        '<rect class="cell" x="12" y="12" width="756" height="62" rx="4"/><text class="code" x="24" y="38">%%mcp</text>',
+        *(f'<g class="s{place}">{scene}</g>' for place, scene in enumerate(scenes)),
+    ]
+    title = f"{turn.prompt} The model searches the tools, calls one, and answers: {turn.answer}"
+    return svg(title, y + 24, "\n".join([*style, "}\n"]), rows)
 
 
-def panel(page: Any) -> None:
-    run_cell(page, 2)
-    widget = page.get_by_test_id("chat-panel")
-    widget.get_by_test_id("message").fill(QUESTION)
-    page.keyboard.press("Enter")
-    widget.locator("p", has_text="22:30 in Asia/Tokyo").wait_for()
-    widget.get_by_test_id("undo").and_(page.locator(":enabled")).wait_for()
-    page.mouse.move(0, 0)
-    widget.screenshot(path=HERE / "panel.png")
+def _step(number: int, y: int, tokens: int, text: str) -> str:
+    return (
+        f'<text class="quiet" x="24" y="{y}">{number}</text><text x="44" y="{y}">{text}</text>'
+        f'<text class="quiet end" x="756" y="{y}">≈ {tokens:,} tokens in</text>'
+    )
+
+
+def screenshots(home: Path, player: Path) -> None:
+    """Show a turn, a comparison, the explorer and the panel in JupyterLab, and a player alone: each in light and dark."""
+    from playwright.sync_api import sync_playwright
+
+    with started_lab(home) as lab, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5)
+        page.set_default_timeout(120_000)
+        written(lab, "pictures.ipynb", CELLS)
+        opened(page, lab, "pictures.ipynb")
+        page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+        execute(page, SETUP)
+        cells = page.locator(".jp-CodeCell")
+        run_cell(page, 0)
+        cells.nth(0).get_by_text("✓ done").wait_for()
+        cells.nth(0).locator(".cmn-step > summary").first.click()
+        execute(page, CHOSEN)
+        run_cell(page, 1)
+        explorer = page.get_by_test_id("explorer")
+        explorer.get_by_test_id("tab-search").click()
+        explorer.get_by_test_id("query").fill("how long until a date")
+        explorer.get_by_test_id("hits").get_by_text("date_difference").first.wait_for()
+        run_cell(page, 2)
+        panel = page.get_by_test_id("chat-panel")
+        panel.get_by_test_id("message").fill(QUESTION)
+        page.keyboard.press("Enter")
+        panel.get_by_text("22:30 in Asia/Tokyo").first.wait_for()
+        panel.get_by_test_id("undo").and_(page.locator(":enabled")).wait_for()
+        panel.locator("summary").first.click()
+        panel.evaluate("element => element.style.height = '700px'")
+        shots(page, {"turn": (cells.nth(0), 1000), "explorer": (explorer, 1200), "panel": (panel, 1000)})
+        execute(page, "session.selection.servers['math'] = 'deferred'")
+        run_cell(page, 3)
+        page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
+        cells.nth(3).get_by_role("table").first.wait_for()
+        shots(page, {"comparison": (cells.nth(3), 1150)})
+        for scheme, light in (("light", "true"), ("dark", "false")):
+            alone = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme)
+            alone.goto(player.as_uri())
+            for _ in range(3):
+                alone.keyboard.press("ArrowRight")
+            shot(alone, "player", light)
+        browser.close()
+
+
+def shots(page: Any, faces: dict[str, tuple[Any, int]]) -> None:
+    """Write a screenshot of each face in JupyterLab, light and dark, with its width of the page."""
+    for theme, light in LOOKS:
+        look(page, theme, light)
+        for name, (face, width) in faces.items():
+            page.set_viewport_size({"width": width, "height": 1500})
+            page.mouse.move(0, 0)
+            shot(face, name, light)
+
+
+def shot(face: Any, name: str, light: str) -> None:
+    """Write a screenshot with few colours: a third of the size, and no difference that anybody sees."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(face.screenshot())).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    image.save(HERE / f"{name}{'' if light == 'true' else '-dark'}.png", optimize=True)
 
 
 if __name__ == "__main__":
