@@ -137,7 +137,7 @@ def _tell(turns: Any, has_token: bool) -> None:
     if not has_token:
         logger.info("Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.", TOKEN_VARIABLE)
     for denial in turns.denials():
-        logger.info("Calls of %s are denied, since nobody can be asked. %s %s", denial.tool, denial.reason, denial.option)
+        logger.info("Calls of %s are denied, because no one can be asked. %s %s", denial.tool, denial.reason, denial.option)
 
 
 def _require_trust(config: Config) -> None:
@@ -146,7 +146,7 @@ def _require_trust(config: Config) -> None:
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
         raise TrustRequiredError(
             f"Nothing was started: you have not accepted the servers and keys of {shown(config.path.name)}.",
-            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked; or set {TRUST_VARIABLE}=1.",
+            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked, or set {TRUST_VARIABLE}=1.",
         )
 
 
@@ -185,9 +185,7 @@ def _listed(variables: Mapping[str, str], name: str) -> list[str]:
 
 def _allowed_by_variable(tool: ToolSpec) -> str:
     """Format a hint on how to allow calls of a tool where an ASGI server runs this."""
-    return (
-        f'Whoever runs this can allow it with {ALLOW_VARIABLE}={tool.server}, or with "approval" of this server in the config.'
-    )
+    return f'To allow it, set {ALLOW_VARIABLE}={tool.server}, or "approval" of this server in the config.'
 
 
 app = Application()

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cassette-mode",
         choices=("none", "once", "all"),
         default="none",
-        help="none: only replay cassettes (the default); once: record those that do not exist; all: record all again",
+        help="none: only replay cassettes (the default), once: record the missing ones, all: record all again",
     )
 
 

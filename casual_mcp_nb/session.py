@@ -503,7 +503,7 @@ class Session(Checked, Displayable):
 
         raise UsageError(
             "A session cannot be pickled or copied: it belongs to the process that opened it.",
-            hint="Open one where it is used, from the same config: Session.from_config(…).",
+            hint="Open one there, from the same config: Session.from_config(…).",
         )
 
     def __enter__(self) -> Self:

@@ -136,7 +136,7 @@ MIN_RESULT_TOKENS = 100
 
 def _enough_for_a_head(tokens: int) -> int:
     if 0 < tokens < MIN_RESULT_TOKENS:
-        raise ValueError(f"must be {MIN_RESULT_TOKENS} or more; 0 for no limit")
+        raise ValueError(f"must be {MIN_RESULT_TOKENS} or more, or 0 for no limit")
     return tokens
 
 

@@ -31,7 +31,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
 
 _MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
-IS_MASK = "is the mask of a secret, not the secret; write ${NAME} to refer to an environment variable"
+IS_MASK = "is the mask of a secret, not the secret. Write ${NAME} to refer to an environment variable"
 
 FieldPath = tuple[str | int, ...]
 """Where a value is in a section of a config: the names and indices that lead to it."""

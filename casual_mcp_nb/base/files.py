@@ -129,15 +129,15 @@ def why_not_private(
     for folder in top.resolve().parents:
         mode = folder.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return f"others can replace what is in {shown(folder)}; run: chmod o-w {folder}"
+            return f"others can replace the files in {shown(folder)}. Run: chmod o-w {folder}"
     return _problem(path, status or path.lstat(), stat.S_ISREG, 0o077 if secret else 0o022, "600")
 
 
 def _problem(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], others: int, repair: str) -> str | None:
     if stat.S_ISLNK(status.st_mode):
-        return f"{shown(path)} is a symbolic link, which is not followed here; put the file itself there"
+        return f"{shown(path)} is a symbolic link, which is not followed here. Put the file itself there"
     if not is_kind(status.st_mode) or status.st_uid != os.geteuid():
-        return f"{shown(path)} does not belong to this user, or is something else than a file in a folder; delete it"
+        return f"{shown(path)} does not belong to this user, or is not a regular file. Delete it"
     if (mode := stat.S_IMODE(status.st_mode)) & others:
-        return f"others can use {shown(path)} (its mode is {mode:04o}); run: chmod {repair} {path}"
+        return f"others can use {shown(path)} (its mode is {mode:04o}). Run: chmod {repair} {path}"
     return None

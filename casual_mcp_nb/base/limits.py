@@ -103,7 +103,7 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
         plain = message.role == "user" and isinstance(message.content, str)
         if not plain and (parts := parts_in(message)) > MAX_PARTS:
             raise UsageError(
-                f"Message {number} has {parts:,} parts and tool calls; a message may have {MAX_PARTS:,}.",
+                f"Message {number} has {parts:,} parts and tool calls. A message may have {MAX_PARTS:,}.",
                 hint="Join texts, or attach a file in fewer pieces.",
             )
 
@@ -170,7 +170,7 @@ class AnswerLimits:
     @property
     def nobody_answered(self) -> str:
         """The message when the time is over."""
-        return f"Nobody answered within {_in_words(self.seconds or 0)}."
+        return f"No one answered within {_in_words(self.seconds or 0)}."
 
 
 def _in_words(seconds: float) -> str:

@@ -16,7 +16,7 @@ class TermScore:
 
     Args:
         term: The indexed term; for other parts, a label: `words of the name`, `clause "…"`, `exact name`,
-            `what its server is about`, `meaning`, `says the same as a better hit` (which is negative).
+            `the server's topic`, `meaning`, `same description as a better hit` (which is negative).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
         frequency: How often it occurs there.
         idf: How rare it is over all tools; 0 for parts that are not terms.

@@ -80,7 +80,7 @@ class Servers(DisplayableMapping[ServerStatus]):
     def __setitem__(self, name: str, value: object) -> Never:
         raise UsageError(
             "This lists the servers and changes nothing.",
-            hint="To choose what the model sees: session.selection.servers[name] = 'loaded', 'deferred' or 'off'.",
+            hint="To change the model's tools: session.selection.servers[name] = 'loaded', 'deferred' or 'off'.",
         )
 
     def raise_for_status(self) -> None:

@@ -374,7 +374,7 @@ class Catalog(Sequence[ToolSpec]):
         tools = self._by_alias.get(str(name), ())
         if tools:
             owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
-            raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Name the server too: {owners}.")
+            raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Add the server's name: {owners}.")
         raise UnknownNameError(
             "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=self._suggestion(str(name))
         )

@@ -59,7 +59,7 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
         return {**details, "next_offset": next_offset, "text": text[offset : offset + limit]}
     encoding = detect_encoding(stream.read(_SAMPLE_BYTES))
     if encoding is None:
-        note = f"A binary file of {size} bytes; its content is not shown."
+        note = f"A binary file of {size} bytes. Its content is not shown."
         return {"kind": "binary", "size": size, "note": note, "next_offset": None, "text": ""}
     stream.seek(offset)
     # A character has up to four bytes; with fewer, a part could be empty.

@@ -183,7 +183,7 @@ class Root:
             ToolError: As in `resolve`; also for the root folder itself and for a link that leads outside.
         """
         if self.resolve(path) == self.folder:
-            raise ToolError("The root folder itself cannot be changed; name something inside it.")
+            raise ToolError("The root folder itself cannot be changed. Name something inside it.")
         target = self._inside(path)
         return self._real(target.parent) / target.name
 
@@ -222,7 +222,7 @@ def short_errors(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise ToolError(f"Cannot {action} {path!r}: it does not exist. list_directory shows what does.") from error
+        raise ToolError(f"Cannot {action} {path!r}: it does not exist. list_directory shows the existing names.") from error
     except OSError as error:
         raise ToolError(f"Cannot {action} {path!r}: {error.strerror or 'the system refused'}.") from error
 
@@ -257,7 +257,7 @@ class Writer:
         except UnicodeEncodeError as error:
             raise ToolError("The content has characters that UTF-8 cannot hold (lone surrogates).") from error
         if len(data) > MAX_BYTES:
-            raise ToolError(f"The content has {len(data)} bytes; at most {MAX_BYTES} are written.")
+            raise ToolError(f"The content has {len(data)} bytes, and at most {MAX_BYTES} are written.")
         return self._put(target, name, overwrite, lambda file: file.write(data), create_folders)
 
     def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
@@ -291,7 +291,7 @@ class Writer:
             except (FileNotFoundError, NotADirectoryError) as error:
                 if create:
                     raise ToolError(f"The folder of {name!r} cannot be created: part of its path is not a folder.") from error
-                raise ToolError(f"The folder of {name!r} does not exist; create_directory makes it.") from error
+                raise ToolError(f"The folder of {name!r} does not exist. create_directory makes it.") from error
             yield folder
 
     def _put(
@@ -325,7 +325,7 @@ def _check_free(folder: Folder, entry: str, name: str, overwrite: bool) -> bool:
     if not folder.has(entry):
         return True
     if stat.S_ISDIR(folder.stat(entry).st_mode):
-        raise ToolError(f"{name!r} is a folder; name a file.")
+        raise ToolError(f"{name!r} is a folder. Name a file.")
     if not overwrite:
         raise ToolError(f"{name!r} exists already. Set overwrite to true to replace it.")
     return False

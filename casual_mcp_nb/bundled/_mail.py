@@ -316,7 +316,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     subject, text = arguments.get("subject"), arguments.get("text")
     listed = all(isinstance(each, list | tuple) and all(isinstance(one, str) for one in each) for each in given.values())
     if not (listed and isinstance(subject, str) and isinstance(text, str)):
-        raise ValueError("to, cc and bcc are lists of addresses; subject and text are text.")
+        raise ValueError("to, cc and bcc are lists of addresses, and subject and text are text.")
     mail = compose(given, subject, text)
     return {
         **arguments,

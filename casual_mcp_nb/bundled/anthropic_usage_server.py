@@ -53,7 +53,7 @@ def save_key(key: str) -> None:
         ValueError: It is not an admin key; the message does not contain it.
     """
     if not re.fullmatch(r"sk-ant-admin[\w-]{10,200}", key.strip(), re.ASCII):
-        raise ValueError("An admin key begins with sk-ant-admin; other keys cannot read reports.")
+        raise ValueError("An admin key begins with sk-ant-admin. Other keys cannot read reports.")
     write_private(key_file(), key.strip())
 
 
@@ -80,7 +80,7 @@ def _key() -> SecretStr:
     except (OSError, ValueError):
         raise ValueError(f"there is no admin key that can be read in {VARIABLE} or {key_file()}") from None
     if not re.fullmatch(r"[\w-]{1,300}", key.get_secret_value(), re.ASCII):
-        raise ValueError("what is set as the admin key is not a key")
+        raise ValueError("the value that is set is not an admin key")
     return key
 
 

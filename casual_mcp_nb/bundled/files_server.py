@@ -179,7 +179,7 @@ class Files:
     def _folder(self, path: str) -> Path:
         target = self._root.resolve(path)
         if not stat.S_ISDIR(self._status(path, target, "search").st_mode):
-            raise ToolError(f"{path!r} is not a folder. list_directory shows what there is.")
+            raise ToolError(f"{path!r} is not a folder. list_directory shows the existing names.")
         return target
 
     def _status(self, path: str, target: Path, action: str) -> os.stat_result:

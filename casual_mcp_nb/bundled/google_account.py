@@ -204,7 +204,9 @@ class SignIn:
                 "Google gave no lasting access. Remove the app at https://myaccount.google.com/connections first."
             )
         if not grants:
-            raise SignInError("Nothing was granted, so nothing was saved. Tick what the servers may do, on Google's page.")
+            raise SignInError(
+                "Nothing was granted, so nothing was saved. Tick the permissions for the servers on Google's page."
+            )
         signed_in = Account(_email(token.get("id_token")), grants)
         saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
         try:
@@ -227,7 +229,7 @@ def sign_out() -> bool:
     import requests
 
     if account() is None and not _tokens().exists():
-        raise SignInError("Nobody is signed in to Google.")
+        raise SignInError("No one is signed in to Google.")
     try:
         tokens = _read(_tokens())
         with _nothing_logged():
@@ -375,8 +377,8 @@ def _advice(status: int, reason: str) -> str:
         case 404 | 410:
             return f"There is nothing with this id, or it was deleted ({status}).{detail}"
         case 429:
-            return f"Too many requests (429), also after {RETRIES} more attempts. Wait a minute.{detail}"
+            return f"Too many requests (429), even after {RETRIES} more attempts. Wait a minute.{detail}"
         case _ if status >= 500:
-            return f"Google has a problem ({status}), also after {RETRIES} more attempts. Try again later.{detail}"
+            return f"Google has a problem ({status}), even after {RETRIES} more attempts. Try again later.{detail}"
         case _:
             return f"Google refused the request ({status}).{detail}"

@@ -88,7 +88,7 @@ def evaluate(expression: str) -> Number:
         ToolError: The expression is not valid, leaves the limits, or has no real result.
     """
     if len(expression) > MAX_CHARACTERS:
-        raise ToolError(f"The expression has {len(expression)} characters; at most {MAX_CHARACTERS} are accepted.")
+        raise ToolError(f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are accepted.")
     try:
         result = _value(ast.parse(expression.strip(), mode="eval").body)
         return checked(result)
@@ -113,7 +113,7 @@ def checked(value: Any) -> Number:
     if isinstance(value, complex):
         raise ToolError("The result is not a real number.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ToolError("Only numbers are calculated with; a list is valid as the argument of a function only.")
+        raise ToolError("An expression consists of numbers. A list is valid only as the argument of a function.")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ToolError(f"The number is too large: at most {MAX_DIGITS} digits are calculated.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -144,7 +144,7 @@ def _argument(node: ast.expr) -> Any:
 
 def _refusal(node: ast.expr) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
-        return "^ is not supported; write ** for a power."
+        return "^ is not supported. Write ** for a power."
     return (
         f"{ast.unparse(node)[:60]!r} is not supported. Valid: numbers, + - * / // % **, parentheses, "
         f"{', '.join(CONSTANTS)} and {', '.join(sorted(FUNCTIONS))}."
@@ -263,7 +263,7 @@ def solve_quadratic(
 ) -> dict[str, Any]:
     """Solve the quadratic equation a*x^2 + b*x + c = 0. Returns its real or complex roots."""
     if a == 0:
-        raise ToolError("a is 0, so the equation is not quadratic; a must not be 0.")
+        raise ToolError("The equation is not quadratic: a must not be 0.")
     discriminant = _calculated(lambda: b * b - 4 * a * c)
     if discriminant < 0:
         real = _calculated(lambda: -b / (2 * a))
@@ -309,7 +309,7 @@ def convert_base(
         value = int(number, from_base)
     except ValueError as error:
         digits = _DIGITS[:from_base]
-        raise ToolError(f"{number[:40]!r} is not a number in base {from_base}; valid digits: {digits}.") from error
+        raise ToolError(f"{number[:40]!r} is not a number in base {from_base}. Valid digits: {digits}.") from error
     return {"input": number, "result": _in_base(value, to_base), "from_base": from_base, "to_base": to_base}
 
 

@@ -258,7 +258,7 @@ def _explained(text: str) -> str:
     if "too much memory" in text or "ended early" in text:
         return "The statement was stopped: it needs too much memory. Read or change fewer rows in one statement."
     if "disk is full" in text:
-        return "SQLite: database or disk is full. The database may not grow further by this statement; change fewer rows."
+        return "SQLite: database or disk is full. This statement adds too much to the database. Change fewer rows."
     return f"SQLite: {text}."
 
 

@@ -223,7 +223,7 @@ def csv_to_markdown(
     except csv.Error as error:
         raise ToolError(f"Not valid CSV: {error}.") from error
     if not rows:
-        raise ToolError("The CSV is empty; it needs a heading line.")
+        raise ToolError("The CSV is empty. It needs a heading line.")
     width = max(len(row) for row in rows)
     if width * len(rows) > _MAX_RESULT // 4:
         raise ToolError("The table is too large.")

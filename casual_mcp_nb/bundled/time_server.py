@@ -82,7 +82,7 @@ def _written(text: str, now: datetime) -> datetime:
     date = dates.pop()
     if dates:
         other = dates.pop()
-        raise ToolError(f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}; write it like 2026-03-01.")
+        raise ToolError(f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}. Write it like 2026-03-01.")
     if other.date() != date.date() and not (":" in text and date.date() == midnight.date()):
         raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")
     return date
@@ -170,7 +170,7 @@ def date_difference(
 
     first, second = parse_moment(start), parse_moment(end)
     if (first.tzinfo is None) != (second.tzinfo is None):
-        raise ToolError("One of the two has a UTC offset and the other has none; give both or neither.")
+        raise ToolError("One of the two has a UTC offset and the other has none. Give both or neither.")
     seconds = (second - first).total_seconds()
     early, late = sorted((first, second))
     between = relativedelta(late, early)
@@ -264,7 +264,7 @@ def _clock_change(moment: datetime) -> str | None:
     there_and_back = moment.astimezone(UTC).astimezone(moment.tzinfo)
     if there_and_back.replace(tzinfo=None) != moment.replace(tzinfo=None):
         return "This local time does not exist: the clocks are put forward over it."
-    return "This local time occurs twice because the clocks are put back; the first one is used."
+    return "This local time occurs twice because the clocks are put back. The first one is used."
 
 
 def _weekdays(first: date, last: date) -> int:

@@ -157,7 +157,7 @@ class Replayer:
         recorded = [each for each in self.cassette.interactions if each.kind == kind]
         if kind == "model":
             what, difference = self._model_difference(request, recorded)
-            hint = "If that may differ, leave it out of match_on; else record again: session.cassettes.use(path, mode='all')."
+            hint = "To ignore this, leave it out of match_on. Otherwise record again: session.cassettes.use(path, mode='all')."
         else:
             what, difference = _call_difference(kind, request, recorded)
             hint = "Record again: session.cassettes.use(path, mode='all')."
@@ -231,12 +231,12 @@ def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequenc
             difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
             return f"prompt {shown(named)} of server {shown(str(server))} was read with other arguments", difference
         names = _names(str(each.request.get("uri") or each.request.get("name")) for each in same)
-        return f"{shown(named)} of server {shown(str(server))} was not read; {names}", ""
+        return f"{shown(named)} of server {shown(str(server))} was not read, {names}", ""
     same = [each for each in recorded if (each.request["server"], each.request["tool"]) == (server, tool)]
     what = f"{shown(f'{server}:{tool}')}"
     if not same:
         names = _names(":".join((each.request["server"], each.request["tool"])) for each in recorded)
-        return f"{what} was never called; {names}", ""
+        return f"{what} was never called, {names}", ""
     closest = _closest(same, request)
     difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
     return f"{what} was called with other arguments", difference

@@ -26,7 +26,7 @@ from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError
 
 app = App(
     name="casual-mcp-nb",
-    help="MCP servers, their tools and what they cost, and chats with a model that calls them.",
+    help="Inspect MCP servers and the cost of their tools, and chat with a model that calls them.",
     version=__version__,
     help_format="plaintext",
     result_action="return_value",
@@ -112,7 +112,7 @@ def _run(words: Sequence[str]) -> int:
         except OSError as error:
             return failed(FAILED, "os", f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}")
         except Exception as error:
-            text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb; please report it."
+            text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb. Please report it."
             return failed(FAILED, "internal", text)
     except BrokenPipeError:
         return _silently_ended()

@@ -24,11 +24,11 @@ Names = Annotated[tuple[str, ...], Parameter(negative=())]
 _SOURCE = Source()
 _HELP = """\
 /model [NAME]    choose a model, or list them
-/toolset [NAME]  choose a toolset, or all; or list them
+/toolset [NAME]  choose a toolset or all, or list them
 /undo            remove the last turn
 /new             start a new conversation
-/quit            end; so does Ctrl-D
-Ctrl-C stops a turn that runs; what it has done so far stays in the conversation."""
+/quit            end, like Ctrl-D
+Ctrl-C stops a running turn. Its completed steps stay in the conversation."""
 
 
 @Parameter(name="*")
@@ -129,7 +129,7 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive and settings.of_the_message():
         raise UsageError(
-            "--image and --attach go with a message.", hint='For example: casual-mcp-nb chat --image a.png "What is this?"'
+            "--image and --attach need a message.", hint='For example: casual-mcp-nb chat --image a.png "What is this?"'
         )
     if interactive and settings.json:
         raise UsageError("--json takes one message.", hint='Give it as an argument or on stdin: casual-mcp-nb chat --json "…"')
@@ -179,7 +179,7 @@ def _converse(session: Session, options: dict[str, Any]) -> int:
     with suppress(ImportError):
         # It gives `input` a history and keys to edit a line.
         import readline  # noqa: F401
-    tell(f"Model: {session.model or 'none'}. /help lists what else you can type; Ctrl-D ends.")
+    tell(f"Model: {session.model or 'none'}. /help lists the commands. Ctrl-D ends the chat.")
     while True:
         try:
             line = input("> ").strip()

@@ -71,7 +71,7 @@ def doctor(
     query: Annotated[str | None, Parameter(alias="-q")] = None,
     json: AsJson = False,
 ) -> int:
-    """Check everything that a session needs: packages, keys, programs, servers. Fails if something needed does not work.
+    """Check everything that a session needs: packages, keys, programs, servers. Exits with 1 if a required check fails.
 
     With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model; fails if it is stopped.
 
@@ -182,9 +182,9 @@ def migrate_config(
     elif not done:
         _show(output, shown_before, new)
     if done:
-        tell(f"{shown(output)} has the present format already. Nothing was changed.")
+        tell(f"{shown(output)} already has the current format. Nothing was changed.")
     elif refused:
-        tell(f"{shown(output)} exists and was not changed. To replace it: --overwrite; or name another file.")
+        tell(f"{shown(output)} exists and was not changed. Replace it with --overwrite, or name another file.")
     elif not dry_run:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
     return FAILED if refused else 0

@@ -191,7 +191,7 @@ def search(
         json: Write JSON.
     """
     if not query:
-        raise UsageError("What should be searched for?", hint='For example: casual-mcp-nb search "convert a time zone"')
+        raise UsageError("What are you looking for?", hint='For example: casual-mcp-nb search "convert a time zone"')
     with source.connected() as session:
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)

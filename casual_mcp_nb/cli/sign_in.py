@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.bundled.google_account import Account, SignIn
 
-sign_in = App(name="sign-in", help="Give bundled servers access to an account of yours.")
-sign_out = App(name="sign-out", help="Take the access of bundled servers to an account away.")
+sign_in = App(name="sign-in", help="Give bundled servers access to your account.")
+sign_out = App(name="sign-out", help="Revoke the bundled servers' access to an account.")
 
 Grant = Literal["gmail-read", "gmail-send", "calendar", "calendar-read"]
 ALL: tuple[Grant, ...] = ("gmail-read", "gmail-send", "calendar")
@@ -46,7 +46,7 @@ def sign_in_google(
     file = client or google_account.client_file()
     if not file.is_file():
         raise google_account.SignInError(
-            f"There is no client file {file}.", hint="Make one, see the guide Accounts, and name it: --client FILE"
+            f"There is no client file {file}.", hint="Create one as in the guide Accounts, and name it: --client FILE"
         )
     account = asyncio.run(_signed_in(file, grants or ALL))
     if client is not None:
@@ -54,7 +54,7 @@ def sign_in_google(
     print_line(f"Signed in as {account.email or 'an account without an address'}: {', '.join(account.grants)}.")
     refused = [grant for grant in grants or ALL if grant not in account.grants]
     if refused:
-        tell(f"Not granted: {', '.join(refused)}. The tools for it will not be there.")
+        tell(f"Not granted: {', '.join(refused)}. Their tools will not be available.")
     return 0
 
 
@@ -132,7 +132,7 @@ async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
                 nobody_pastes = pasted.done() and pasted.exception() is not None
                 address = await redirected if redirected.done() or nobody_pastes else pasted.result()
         except TimeoutError:
-            raise SignInError("Nobody signed in within 15 minutes.") from None
+            raise SignInError("No one signed in within 15 minutes.") from None
         finally:
             pasted.cancel()
             await asyncio.wait({pasted})
@@ -180,7 +180,7 @@ class _Listener:
             if expected and not self._redirected.done():
                 self._redirected.set_result(target)
             status = "200 OK" if expected else "400 Bad Request"
-            text = "Close this page and go back to the terminal." if expected else "This is not the sign-in that waits here."
+            text = "Close this page and go back to the terminal." if expected else "This sign-in is not the one in progress."
             page = _PAGE.format(text=text)
             lines = (
                 f"HTTP/1.1 {status}",

@@ -129,7 +129,7 @@ def tell_failures(session: Session) -> None:
 def _allowed_by_option(tool: ToolSpec) -> str:
     """Format advice on how to allow a tool's calls from the command line."""
     option = f"--allow {tool.server}" if tool.server.replace("-", "").replace("_", "").isalnum() else f"--allow {tool.server!r}"
-    return f'Whoever runs this can allow it with {option}, or with "approval" of this server in the config.'
+    return f'To allow it, use {option}, or with "approval" of this server in the config.'
 
 
 def _ask_for_trust(report: Trust) -> None:
@@ -138,7 +138,7 @@ def _ask_for_trust(report: Trust) -> None:
     if not can_ask():
         raise TrustRequiredError(
             f"Nothing was started: you have not accepted the servers and keys of {shown(Path(report.source).name)}.",
-            hint="Run the command on a terminal, where you see them and are asked, or start them unseen: --trust, or "
+            hint="Run the command on a terminal to see them and be asked, or start them unseen with --trust or "
             "MCP_TRUST_CONFIGS=1 in the environment.",
         )
     tell(f"Start the servers of {exact(report.source)}? You have not accepted this yet:\n{report.text}")

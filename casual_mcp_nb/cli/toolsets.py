@@ -263,10 +263,10 @@ def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
 
     tools = [tool for tool in session.tools if tool.server == server and tool.restriction is None]
     if not tools:
-        tell(f"{server}: it has no tools now, so it stays as it is.")
+        tell(f"{server}: it has no tools now, so it stays unchanged.")
         return before
     price = words.tokens(sum(tool.tokens for tool in tools), "estimated")
-    question = f"{server} ({words.count(len(tools), 'tool')}, {price}; now: {_words(before)}): [a]ll, [n]one, [s]ome, [e]xcept "
+    question = f"{server} ({words.count(len(tools), 'tool')}, {price}, now {_words(before)}): [a]ll, [n]one, [s]ome, [e]xcept "
     while True:
         match ask(f"{question}[Enter: no change] ").lower():
             case "":
@@ -318,16 +318,18 @@ def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
                 has = [tool.name for tool in session.tools if tool.server == server]
                 unknown = [tool for tool in wanted[server] if tool not in has]
                 if session.servers[server].state != "ready":
-                    tell(f"{shown(server)} did not start, so it was not checked that it has {', '.join(map(shown, unknown))}.")
+                    tell(
+                        f"{shown(server)} did not start, so these tools could not be checked: {', '.join(map(shown, unknown))}."
+                    )
                 elif unknown:
                     raise UnknownNameError(f"tool of server {server}", unknown[0], has)
     except TrustRequiredError:
-        tell("You have not accepted this config, so nothing was started, and it was not checked that these tools exist.")
+        tell("You have not accepted this config, so nothing was started, and these tools were not checked.")
 
 
 def _check_asking(option: str) -> None:
     if not can_ask():
-        raise UsageError("There is no terminal to ask on.", hint=f"Say it with {option}.")
+        raise UsageError("Without a terminal, you cannot be asked.", hint=f"Use {option}.")
 
 
 def _existing(config: Config, name: str) -> ToolSetConfig:

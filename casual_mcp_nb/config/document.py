@@ -267,7 +267,7 @@ def _or_raised(parsed: Document | ConfigError) -> Document:
 def _parsed(text: str, path: Path) -> Document | ConfigError:
     """Parse a document, or describe its first error. Nothing is raised while a local variable holds the text."""
     if not text.strip():
-        return ConfigError("the file is empty; it must contain a JSON object.", path=str(path))
+        return ConfigError("the file is empty. It must contain a JSON object.", path=str(path))
     if path.suffix.casefold() == ".toml":
         return _parsed_toml(text, path)
     text = plain_json(text)

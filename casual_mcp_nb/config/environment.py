@@ -158,7 +158,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {"command", "args", "cwd", "roots", "url"}}
 _NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
 _FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
-_NO_VARIABLE = "this is not a variable; write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
+_NO_VARIABLE = "this is not a variable. Write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
 
 
 @dataclass
@@ -241,7 +241,7 @@ class Substitution:
             return self._input(name, at)
         if kind == "file" and colon and not name.startswith("-"):
             # Somebody else's config could send any file on this computer to their own server.
-            return self._problem(at, "a config cannot read files; put the text in an environment variable")
+            return self._problem(at, "a config cannot read files. Put the text in an environment variable")
         if body in _PREDEFINED:
             return _PREDEFINED[body](workspace_of(self.folder))
         parts = _BODY.fullmatch(body)
@@ -264,7 +264,7 @@ class Substitution:
         answer = self.inputs.answer(wanted.id) if self.inputs else None
         if answer is None:
             return self._problem(
-                at, f"there is no one to ask for the input {wanted.id}; set the environment variable {wanted.variable}"
+                at, f"no one can enter the input {wanted.id} here. Set the environment variable {wanted.variable}"
             )
         if wanted.variable in self.environ:
             self._note(wanted.variable, at)

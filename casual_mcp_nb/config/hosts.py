@@ -66,7 +66,7 @@ class RegistryEntry:
         self.server = self._package(packages[0]) if packages else self._remote(remotes[0]) if remotes else None
         if len(packages) + len(remotes) > 1:
             self.notes.append(
-                f"{self.name} offers {len(packages) + len(remotes)} packages and remotes; the first usable one is used."
+                f"{self.name} offers {len(packages) + len(remotes)} packages and remotes. The first usable one is used."
             )
         if _text(data, "status") == "deprecated":
             self.notes.append(f"{self.name} is deprecated.")
@@ -234,7 +234,7 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     adapted = AdaptedConfig(data)
     if is_legacy(data):
         command = f"casual-mcp-nb migrate-config {shlex.quote(str(file)) if file else 'FILE'}"
-        text = "each must name a client; casual-mcp before 1.0 had the provider here. To convert the file: "
+        text = "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file: "
         adapted.problem(("models",), text + command)
         del data["models"]
     of_project = _of_project(data)

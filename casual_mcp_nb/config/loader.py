@@ -271,7 +271,7 @@ def _as_written(
 def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
     """Add the ignored keys of a server to a problem of the whole server: the likeliest cause is a misspelt key."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
-    return f"{problem.text}; ignored: {remark}" if remark else problem.text
+    return f"{problem.text}. Ignored: {remark}" if remark else problem.text
 
 
 def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:

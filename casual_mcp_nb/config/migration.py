@@ -294,7 +294,7 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
                 entry[key] = absolute(entry[key], old)
     notes = [f"Relative paths were made absolute: {len(changed)}."] if changed else []
     if (old / ".env").is_file():
-        notes.append("The new file does not read the .env beside the old one: copy what it needs.")
+        notes.append("The new file does not read the .env beside the old one. Copy the variables that it needs.")
     models = adapted.data.get("models")
     if isinstance(models, dict) and any(isinstance(each, dict) and each.get("template") for each in models.values()):
         notes.append("Its models use templates: copy the folder prompt-templates/ to the new file.")

@@ -79,7 +79,7 @@ def read_server(
     name = checked_name(name)
     config = load_config({"servers": {name: fields}}, environ=environ).servers.get(name)
     if config is None:
-        raise ConfigError("This entry needs what is not set.", key=f"servers.{name}")
+        raise ConfigError("A variable of this entry is not set.", key=f"servers.{name}")
     return name, config
 
 
@@ -297,7 +297,7 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     if name:
         raise error
     # Most likely the name of a model alone.
-    hint = f"{error.hint} No provider is known by the name of this model: write PROVIDER:MODEL, such as openai:gpt-4.1."
+    hint = f"{error.hint} No provider is known for this model's name. Write PROVIDER:MODEL, such as openai:gpt-4.1."
     raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
 
 

@@ -154,7 +154,7 @@ class _Repair:
         return {
             NEW_ID: self._renamed,
             "Added a placeholder result to {} without one.": missing,
-            "Dropped the results of {} that no message makes.": self._alone,
+            "Dropped the results of {} without a message.": self._alone,
             "Moved the results of {} behind them.": self._moved,
         }
 
@@ -410,7 +410,7 @@ def _saying(event: StepFinished, text: str) -> StepFinished:
 
 def _checked_text(step: Step, text: str) -> str:
     if not isinstance(text, str) or not (text.strip() or step.tool_calls):
-        raise UsageError(f"text cannot be {brief(text)}.", hint="It is what the model is to have said.")
+        raise UsageError(f"text cannot be {brief(text)}.", hint="It replaces the model's text.")
     return text
 
 
@@ -420,11 +420,11 @@ def _edits(step: Step, result: str | Mapping[str, str] | None) -> list[tuple[Too
     calls = {call.id: call for call in step.tool_calls if call.name not in FINDING}
     if not calls:
         what = "only searched for tools" if step.tool_calls else "called no tool"
-        raise UsageError(f"This step {what}: there is no result to replace.")
+        raise UsageError(f"This step {what}, so it has no result to replace.")
     if isinstance(result, str):
         if len(calls) > 1:
             names = ", ".join(f"{call.tool}" for call in calls.values())
-            raise UsageError(f"This step made {len(calls):,} calls: {names}.", hint='Say which: result={"server:tool": "…"}.')
+            raise UsageError(f"This step made {len(calls):,} calls: {names}.", hint='Name one: result={"server:tool": "…"}.')
         result = dict.fromkeys(calls, result)
     edits = []
     for name, new in result.items():

@@ -161,7 +161,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             waiting = [n for n, each in enumerate(self) if each.id in self._running or (each.call is None and not each.skipped)]
         if waiting:
             raise UsageError(
-                f"Planned call {waiting[0]} was neither run nor skipped.",
+                f"Planned call {waiting[0]} was not run or skipped.",
                 hint=f"Run it: plan.run({waiting[0]}). Or leave it out: plan[{waiting[0]}].skip().",
             )
 
@@ -176,7 +176,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             for number in numbers:
                 if self[number].ran or self[number].id in self._running:
                     raise UsageError(
-                        f"Planned call {number} was run already, and is run once.",
+                        f"Planned call {number} has already run, and runs only once.",
                         hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.tools.call(…).",
                     )
             free = [each for each in self if each.call is None and not each.skipped and each.id not in self._running]

@@ -264,7 +264,7 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
     rows += tuple((Name(str(tool)), "", "unloaded") for tool in search.unloaded)
     blocks: list[Block] = [Table(columns("Tool", "Match", "Why"), rows)] if rows else []
     result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
-    return [*blocks, Section("What the model read", (result,), fold="closed", brief=True)] if call.result else blocks
+    return [*blocks, Section("Read by the model", (result,), fold="closed", brief=True)] if call.result else blocks
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:

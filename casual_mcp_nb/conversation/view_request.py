@@ -176,13 +176,13 @@ def _reuse(request: Request) -> tuple[int, Line] | None:
 
 def reuse_line(request: Request, what: str) -> Line:
     """Write the line that ends the part of a request repeated from the previous one."""
-    text = f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are the same as in the request before"
+    text = f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are repeated from the previous request"
     return Line(Status(text, "quiet"), data=(("part", "reused"),))
 
 
 def _how_many(request: Request) -> str:
     count = words.count(len(request.messages), "message")
-    return f"{count}; {request.left_out:,} older ones not sent" if request.left_out else count
+    return f"{count}, {request.left_out:,} older ones not sent" if request.left_out else count
 
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
@@ -190,9 +190,9 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     usage = step.usage
     facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
     if delivery := _DELIVERIES.get(step.request.delivery):
-        facts.append(("What searches found", delivery))
+        facts.append(("Search results", delivery))
     if step.request.reused is not None:
-        facts.append(("Same as in the request before", words.tokens(step.request.reused, "estimated")))
+        facts.append(("Repeated from the previous request", words.tokens(step.request.reused, "estimated")))
     if usage and usage.cached_tokens is not None:
         facts.append(("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)))
     if usage and usage.cache_write_tokens:
@@ -235,14 +235,14 @@ def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
     """Show the parts of a request that the previous one did not have."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "first request of its turn"
-    return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
+    return View("diff", f"Step {diff.index + 1}: new in this request", change_blocks(diff, limits), note=note)
 
 
 def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
     """Show how a request differs from the previous one."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
-    gone = f"; {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
+    gone = f", {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
     return (
         Section("Tokens", (tokens,)),
         Section("Messages added", message_blocks(added, limits), note=words.count(len(added), "message") + gone),

@@ -280,7 +280,7 @@ def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
         blocks = request_blocks(step.request, limits, definitions=detail.requests == "whole")
         return Section("Request", blocks, note=request_words(step.request), fold="closed", data=data, brief=True)
     return Section(
-        "Request: what is new",
+        "New in the request",
         change_blocks(step.diff(before), limits),
         note=request_words(step.request),
         fold="closed",
@@ -321,7 +321,7 @@ def remark(event: Event) -> Status:
             window = words.count(event.window, "token")
             return Status(f"! Not sent from here on: {left}. The model can read {window}.", "busy")
         case PrefixChanged():
-            again = f"{words.tokens(event.lost, 'estimated')} of the request before are sent in full again"
+            again = f"{words.tokens(event.lost, 'estimated')} of the previous request are sent in full again"
             return Status(f"↺ {again}: {_cause(event)}.", "quiet")
         case _:
             return Status("")
@@ -343,7 +343,7 @@ _CAUSES: Mapping[PrefixCause, str] = {
     "definition": "servers changed",
     "large_result": "the tool that reads on in a large result was added",
     "selection": "you changed the selection",
-    "delivery": "found tools are delivered in another way",
+    "delivery": "the delivery of search results changed",
     "tools": "other tools are offered:",
     "system": "the system prompt changed",
     "trimmed": "the oldest messages are no longer sent",

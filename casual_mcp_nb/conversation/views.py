@@ -303,7 +303,7 @@ def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     if stats.reused_tokens:
         share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
         facts.append(
-            ("Same as in the request before", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
+            ("Repeated from the previous request", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
         )
     facts += [("Not read from the cache", miss) for miss in _misses(stats)]
     if tokens.unknown_calls:

@@ -392,7 +392,7 @@ class ScoreExplainer:
 
     def _server(self, own: float) -> Iterator[TermScore]:
         if self._scored.servers is not None:
-            yield TermScore("what its server is about", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
+            yield TermScore("the server's topic", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
 
     def _clause(self) -> Iterator[TermScore]:
         fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
@@ -476,7 +476,7 @@ class Engine:
         if score != raw:
             better = next(other for other, _ in ranked if self._ranking.same(other, document))
             name = self._tools[better].tool_name
-            shares += (TermScore("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
+            shares += (TermScore("same description as a better hit", f"like {name}", 1, 0.0, score - raw),)
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))
 
     def _score(self, query: str, server: str | None) -> Scored:

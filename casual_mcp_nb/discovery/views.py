@@ -27,10 +27,13 @@ _WORDS = 5
 _FIELDS = {"parameter name": "parameter names", "details": "parameter descriptions", "server": "server name"}
 _PARTS = {
     "words of the name": ("Words together in the name", "how much of the tool's name the search has"),
-    "what its server is about": ("Match with the server's topic", "how well all tools of this server fit the search"),
+    "the server's topic": ("Match with the server's topic", "how well all tools of this server fit the search"),
     "exact name": ("Exact tool name", "the search names this tool"),
     "meaning": ("Similar meaning", "the embedding finds the texts alike"),
-    "says the same as a better hit": ("Repeats a better match", "another tool says the same, so this one ranks lower"),
+    "same description as a better hit": (
+        "Repeats a better match",
+        "another tool has the same description, so this one ranks lower",
+    ),
 }
 """What the parts of a score are that are not words of the search, and what each means."""
 _CLAUSE = ("Part of the request", "the tool fits this part of the request best")
@@ -72,7 +75,7 @@ def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
 
 def _count(results: SearchResults) -> str:
     matches = f"{len(results):,} {'match' if len(results) == 1 else 'matches'} of {words.count(results.searched, 'tool')}"
-    return f"Showing {matches}; the model gets the top {results.cut:,}."
+    return f"Showing {matches}. The model gets the top {results.cut:,}."
 
 
 def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[Cell, ...]:
@@ -104,7 +107,7 @@ def _reasons(explanation: Explanation) -> tuple[Block, ...]:
     ]
     rows += [(*_other_part(share), _part(share.share, score)) for share in others]
     rows.append(("Score", "", words.score(score)))
-    return (Table(columns("Search word", "Where it matched", "Adds"), tuple(rows)), *misses, _formula(explanation))
+    return (Table(columns("Search word", "Matched in", "Adds"), tuple(rows)), *misses, _formula(explanation))
 
 
 def _by_word(explanation: Explanation) -> dict[str, list[TermScore]]:

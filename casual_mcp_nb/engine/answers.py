@@ -241,7 +241,7 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
             raise
     raise AnswerLimitError(
         f"The model's answer did not end within {limits.answer_seconds:,.0f} s.",
-        hint="What arrived until then is kept. Ask for less at a time, or give the model a smaller max_tokens.",
+        hint="The part that arrived is kept. Request less at a time, or give the model a smaller max_tokens.",
     )
 
 

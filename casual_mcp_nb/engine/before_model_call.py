@@ -89,7 +89,7 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
     indexes = editable(messages)
     if edit.call_id not in indexes:
         target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
-        raise UsageError(f"This cannot be edited: {target}.", hint="Only what the model has not read yet can be edited.")
+        raise UsageError(f"This cannot be edited: {target}.", hint="Only text that the model has not read yet can be edited.")
     return indexes[edit.call_id]
 
 

@@ -116,9 +116,9 @@ class Repeats:
         if times >= END_AFTER:
             reason = " ".join(text[: _MAX_REASON * 2].split())[:_MAX_REASON]
             self._error = RepeatedCallError(
-                f"The model made the same call of {shown(name)} {times} times, and it failed each time in the same way: "
-                f"{reason}",
-                hint="Everything up to here is kept: correct what the error names, or tell the model what to do instead.",
+                f"The model called {shown(name)} {times} times with the same arguments, "
+                f"and it failed each time with the same error: {reason}",
+                hint="Completed steps are kept. Correct the cause of the error, or tell the model to do something else.",
             )
         if times < WARN_AFTER:
             return ""
@@ -271,7 +271,7 @@ class Calls:
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
         ended = await self._run_all(step, [call for call in calls if call.id not in refused])
         if len(calls) > limit:
-            text = f"The model made {len(calls):,} calls in one answer; the first {limit:,} were run."
+            text = f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
             self._emit(Notice(text, at=self._now()))
         return [self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id] for call in calls]
 
@@ -394,7 +394,7 @@ class Calls:
         ended = (visible.status, visible.text, visible.result, self._now(), permission, large)
         self._emit(ToolFinished(step, call_id, tool, *ended))
         if progress.left_out:
-            counts = f"{progress.received:,} times; {progress.left_out:,} of them are left out"
+            counts = f"{progress.received:,} times, and {progress.left_out:,} of them are left out"
             self._emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self._now()))
         return outcome, visible
 

@@ -653,7 +653,9 @@ class McpToolChat:
             asker = self.server_manager.running_calls.asker(server)
         except SeveralClients:
             # Over stdio, servers of the older versions do not say during which call they ask: nobody answers for somebody else.
-            self._notify(server, "The server asked something while it ran calls of several clients; that was cancelled.")
+            self._notify(
+                server, "The server asked a question while it ran calls of several clients, so the question was cancelled."
+            )
             return ElicitResult(action="cancel")
         if asker is None:
             with self._asking("link" if getattr(request[1], "url", None) else "form", server):

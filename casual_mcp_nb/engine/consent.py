@@ -377,9 +377,9 @@ class Consent:
         if policy == "always":
             reason = "Every call asks under strict." if strict else 'Its policy is "always".'
         elif tool.risk is Risk.UNKNOWN:
-            reason = 'It does not say whether it is destructive, and its policy is "destructive".'
+            reason = 'It does not declare whether it is destructive, and its policy is "destructive".'
         else:
-            reason = "It says that it is destructive." if tool.risk is Risk.DESTRUCTIVE else "It said that it is destructive."
+            reason = "It is declared destructive." if tool.risk is Risk.DESTRUCTIVE else "It said that it is destructive."
         return Denial(tool.tool_name, reason, self.how_to_allow(tool))
 
     def _unasked(self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
@@ -467,13 +467,13 @@ def _decided(request: ApprovalRequest, by: Authority, allowed: bool = True, scop
 
 
 def _failed(error: Exception) -> Decision:
-    logger.error("The approver failed; the call is denied.", exc_info=error)
+    logger.error("The approver failed, so the call is denied.", exc_info=error)
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
 
 
 def _runs_unasked(tool: ToolSpec) -> Notice:
     """Build the one notice for a server whose tools have no annotations, and so run where nobody can be asked."""
-    text = f"No one can be asked here, and tools of server {shown(tool.server)} do not say whether they delete data"
+    text = f"No one can be asked here, and tools of server {shown(tool.server)} do not declare whether they delete data"
     hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
     return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
 
@@ -481,10 +481,10 @@ def _runs_unasked(tool: ToolSpec) -> Notice:
 def allowed_in_python(tool: ToolSpec) -> str:
     """Format a hint on how to allow calls of a tool where a chat or a service was made in Python."""
     if tool.server == NOTEBOOK:
-        return 'Whoever runs this can allow it by adding the function with approval="never".'
+        return 'To allow it, add the function with approval="never".'
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
     allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
-    return f'Whoever runs this can allow it with {allowing}, or with "approval": {policy} on this server in the config.'
+    return f'To allow it, use {allowing}, or set "approval": {policy} on this server in the config.'
 
 
 class Sampling:

@@ -123,7 +123,7 @@ class ServerLogs:
         elif not self._full:
             self._full = True
             limit = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
-            self._emit(Notice(f"There were more than {limit}; the others are left out.", server, self._now()))
+            self._emit(Notice(f"There were more than {limit}. The others are left out.", server, self._now()))
 
 
 def view_changes(before: ToolView, after: ToolView) -> list[Notice]:

@@ -108,7 +108,7 @@ class TurnOptions:
             )
         steps: object = options.get("max_steps")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more; None for the usual limit.")
+            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more, or None for the usual limit.")
 
     def __repr__(self) -> str:
         # Headers, the context and stubs may hold secrets.

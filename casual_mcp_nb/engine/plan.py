@@ -188,7 +188,7 @@ def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, Tool
         difference = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
         raise UsageError(
             f"Tool {shown(str(now.tool_name))} has changed since the model planned its call. Nothing was run:\n{difference}\n",
-            hint="Read what has changed, and plan again: session.plan(…).",
+            hint="Read the change, and plan again: session.plan(…).",
             server=now.server,
             tool=now.wire_name,
         )

@@ -211,7 +211,7 @@ class Run:
         raise MaxIterationsError(
             f"The model was still calling tools after {self.limits.max_steps} steps."
             + (f" The last result, of {useful}" if useful else ""),
-            hint="Everything up to here is kept: ask it to go on, or raise max_steps.",
+            hint="Completed steps are kept. Ask the model to continue, or raise max_steps.",
         )
 
     def release(self) -> None:
@@ -368,7 +368,7 @@ class Run:
             return False
         stated = f", which reads {error.window:,} tokens" if error.window else ""
         self._notify_once(
-            f"The conversation is too long for model {shown(self.model.name)}{stated}: its oldest exchanges are left out."
+            f"The conversation is too long for model {shown(self.model.name)}{stated}. Its oldest exchanges are left out."
         )
         return True
 
@@ -398,7 +398,7 @@ class Run:
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
         self._notify_once(
-            f"Model {shown(self.model.name)} cannot load deferred tools by itself: the definitions of what it finds are sent."
+            f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their definitions are sent."
         )
 
     def _make_synthetic(self) -> None:
@@ -627,7 +627,7 @@ class CutAnswers:
 
 def _where(response: ModelResponse, max_tokens: int | None) -> str:
     if response.finish_reason == "model_context_window_exceeded":
-        return "the end of what the model can read"
+        return "the end of the model's context window"
     return f"max_tokens = {max_tokens:,}" if max_tokens else "the model's limit of tokens"
 
 
@@ -635,7 +635,7 @@ def _advice(response: ModelResponse, max_tokens: int | None) -> str:
     if response.finish_reason == "model_context_window_exceeded":
         return "Start a new conversation, or defer tools."
     raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"
-    return f"{raised}, in the config or for one call, or ask the model to go on."
+    return f"{raised}, in the config or for one call, or ask the model to continue."
 
 
 def stopwatch(clock: Callable[[], float], start: float) -> Callable[[], float]:

@@ -44,7 +44,9 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
         UsageError: Both cannot be.
     """
     if all_tools and bridge:
-        raise UsageError("all_tools and bridge exclude each other: where nothing is deferred, nothing is found.")
+        raise UsageError(
+            "all_tools and bridge exclude each other. With all_tools, nothing is deferred, so nothing can be found."
+        )
     chosen: NamedTurnFields = {"tool_set": tool_set}
     if all_tools:
         chosen["discovery"] = False

@@ -400,7 +400,10 @@ def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
     """Build a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
     cut = [tool for tool in tools if tool.cuts]
     notices = [
-        Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
+        Notice(
+            f"Tool {shown(tool.name)} is too long for a model, so these parts were cut: {', '.join(tool.cuts)}.",
+            server=tool.server,
+        )
         for tool in cut[:MAX_NOTICES]
     ]
     more = [Notice(f"{len(cut) - MAX_NOTICES:,} more tools are too long for a model and were cut.")]

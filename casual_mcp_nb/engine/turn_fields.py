@@ -22,7 +22,7 @@ class TurnFields(ModelOptions, total=False):
     context: Mapping[str, Any] | None
     discovery: Annotated["Discovery | None", Flag("send all tools with every request", name="--no-discovery", value=False)]
     strategy: Annotated["Strategy | None", Flag("how the model finds deferred tools", "search|browse")]
-    delivery: Annotated[DeliverySetting | None, Flag("how the model gets what it found", "|".join(DELIVERY_SETTINGS))]
+    delivery: Annotated[DeliverySetting | None, Flag("how the model receives search results", "|".join(DELIVERY_SETTINGS))]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None
     mock: Mapping[str, Any] | None

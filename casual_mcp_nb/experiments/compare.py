@@ -172,7 +172,7 @@ class Comparing:
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
         count = len(ways) * len(prompts) * repeats
         if count > max_runs:
-            factors = f"ways {len(ways):,}, prompts {len(prompts):,}, repeats {repeats:,}"
+            factors = f"variants {len(ways):,}, prompts {len(prompts):,}, repeats {repeats:,}"
             raise UsageError(
                 f"That would be {count:,} runs ({factors}), and the limit is {max_runs:,}.",
                 hint="Each run calls a model. To make them all, raise max_runs.",

@@ -256,7 +256,7 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
         catalog: The tools.
 
     Returns:
-        Tools that no query can tell apart (apart from the server's name, nine tenths of their words are the same, and neither
+        Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
         name has a word that the other lacks), tools and parameters without a description, descriptions of more than 300
         tokens, and names that are too long for the wire.
     """
@@ -288,7 +288,10 @@ def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     length = len(tool.tool_name.joined)
     if length > MAX_WIRE_NAME:
-        yield "name", f"server__tool has {length} characters, {MAX_WIRE_NAME} are allowed; the model reads {tool.wire_name}."
+        yield (
+            "name",
+            f"server__tool has {length} characters, and {MAX_WIRE_NAME} are allowed. The model reads {tool.wire_name}.",
+        )
 
 
 _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (_description, _parameters, _wire_name)
@@ -302,7 +305,9 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
         others = [other for other in near if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))]
         names = tuple(tools[other].tool_name for other in others)
         if names:
-            yield LintFinding("same text", tools[index].tool_name, f"It says the same as {_listed(names)}.", names)
+            yield LintFinding(
+                "same text", tools[index].tool_name, f"Its description is the same as that of {_listed(names)}.", names
+            )
 
 
 def _words(tool: ToolSpec) -> list[str]:

@@ -67,8 +67,8 @@ _MAX_TOOLS = 6
 
 
 _NOTHING_COMPARED = (
-    "Nothing was compared yet. session.experiments.compare(…) answers a prompt in several ways, .evaluate(…) measures how well "
-    "tools are found, and .lint() lists what makes that hard."
+    "Nothing was compared yet. session.experiments.compare(…) answers a prompt with several set-ups, "
+    ".evaluate(…) measures how well tools are found, and .lint() lists descriptions that need work."
 )
 
 
@@ -137,10 +137,10 @@ def _cheapest(comparison: Comparison, best: WayResult) -> str:
     wrong = f" {words.listed(cheaper, 3)} cost{'s' if len(cheaper) == 1 else ''} less, but {_less_right(best)}."
     more = wrong if cheaper else ""
     if others and not cheaper and max(others) == price:
-        return f"All ways cost the same: per run {_price(price, currency, best)}."
+        return f"All variants cost the same, per run {_price(price, currency, best)}."
     than = words.difference(round(price * 10_000), round(max(others) * 10_000)) if others else ""
-    compared = f"; that is {than} than the most expensive way" if than else ""
-    least = "Of the ways that are right most often, " if cheaper else ""
+    compared = f", {than} than the most expensive variant" if than else ""
+    least = "Of the variants that are right most often, " if cheaper else ""
     name = best.way.name
     return f"{least}{name if least else _capital(name)} costs least: per run {_price(price, currency, best)}{compared}.{more}"
 

@@ -27,10 +27,10 @@ _TURN_OPTIONS = flags_of(ChatOptions)
 
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
-    "--plan": Flag("show what the model would call, without running it", value=True),
-    "--echo": Flag("what the cell shows: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
-    "--var": Flag("replace {{ NAME }} in the text by the variable NAME; can be repeated", "NAME"),
-    "-o": Flag("store the turn, or the plan, in the variable NAME; also for %mcp", "NAME"),
+    "--plan": Flag("show the model's calls without running them", value=True),
+    "--echo": Flag("the output of the cell: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
+    "--var": Flag("replace {{ NAME }} in the text by the variable NAME (repeatable)", "NAME"),
+    "-o": Flag("store the turn or the plan in the variable NAME (works for %mcp as well)", "NAME"),
 }
 """The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
 
@@ -170,7 +170,7 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
         if name not in namespace:
             raise UnknownNameError("variable", name, [variable for variable in namespace if not variable.startswith("_")])
         if not re.search(rf"\{{\{{\s*{name}\s*\}}\}}", text):
-            raise UsageError(f"The text does not use {name}.", hint=f"Write {{{{ {name} }}}} where its value should be.")
+            raise UsageError(f"The text does not contain {name}.", hint=f"Write {{{{ {name} }}}} where its value should be.")
     if not names:
         return text
     return re.sub(rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text)
@@ -296,7 +296,7 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
         else:
             raise UsageError(f"{name} needs a value.", hint=f"See %mcp help {command}.")
     if len(files) > 1 or (not files and (values or command != "cassette")):
-        text = f"%mcp {command} takes one file; this line has {len(files)}."
+        text = f"%mcp {command} takes one file, but this line has {len(files)}."
         raise UsageError(text, hint=f"For example: %mcp {command} lesson.json")
     mode = values.get("--mode")
     if mode is not None and mode not in get_args(CassetteMode):
@@ -327,9 +327,7 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     if len(line) > 1 and line[0] == line[-1] and line[0] in "\"'":
         line = line[1:-1].strip()
     if not line:
-        raise UsageError(
-            "What should the model be asked?", hint="For example: %mcp compare --discovery on,off What is 17 * 24?"
-        )
+        raise UsageError("What is your message?", hint="For example: %mcp compare --discovery on,off What is 17 * 24?")
     return line, given
 
 
@@ -432,6 +430,6 @@ def one_word(command: str, line: str, kind: str, example: str = "") -> str:
     """
     words = words_of(line)
     if len(words) != 1:
-        text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}; this line has {len(words)}."
+        text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
         raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
     return words[0]

@@ -61,7 +61,7 @@ def search(session: Session, line: str) -> Any:
     if all_tools:
         words.pop(0 if words[0] == "--all" else -1)
     if not words:
-        raise UsageError("What should be searched for?", hint="For example: %mcp search convert a time zone")
+        raise UsageError("What are you looking for?", hint="For example: %mcp search convert a time zone")
     return session.search(" ".join(words), all_tools=all_tools)
 
 
@@ -151,7 +151,7 @@ def _compared(before: SessionStatus, after: SessionStatus, names: Iterable[str])
 def new(session: Session, line: str) -> Any:
     """Start a new conversation, with `--private` one that is not saved."""
     if line not in ("", "--private"):
-        raise UsageError("%mcp new takes nothing but --private.", hint="%mcp new --private begins one that is not saved.")
+        raise UsageError("%mcp new takes only --private.", hint="%mcp new --private starts one that is not saved.")
     session.new_conversation(private=bool(line))
     return session.status
 
@@ -201,7 +201,7 @@ def rerun(session: Session, line: str) -> Any:
     count = len(session.turns)
     index = int(number) - (int(number) > 0)
     if number.lstrip("-0") == "" or not -count <= index < count:
-        hint = f"There are turns 1 to {count}; -1 is the last one." if count else "There are no turns yet."
+        hint = f"There are turns 1 to {count}, and -1 is the last one." if count else "There are no turns yet."
         raise UsageError(f"There is no turn {int(number)}.", hint=hint)
     turn = session.rerun(index, text.strip() or None)
     turn.raise_for_status()
@@ -211,7 +211,7 @@ def rerun(session: Session, line: str) -> Any:
 def plan(session: Session, line: str) -> Any:
     """Plan the model's calls."""
     if not line:
-        raise UsageError("What should be planned?", hint="For example: %mcp plan What is 17 * 24?")
+        raise UsageError("What is your message?", hint="For example: %mcp plan What is 17 * 24?")
     return session.plan(line)
 
 
@@ -224,7 +224,7 @@ def compare(session: Session, line: str) -> Any:
 def ask(session: Session, line: str) -> Any:
     """Ask the model on one line."""
     if not line:
-        raise UsageError("What should the model be asked?", hint="For example: %mcp ask What is 17 * 24?")
+        raise UsageError("What is your message?", hint="For example: %mcp ask What is 17 * 24?")
     turn = session.chat(line)
     turn.raise_for_status()
     return turn
@@ -343,7 +343,7 @@ def evaluate(session: Session, line: str) -> Any:
     if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise UsageError(
             "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
-            hint="For example: %mcp evaluate cases.jsonl 5; with --new it first writes the file from past conversations.",
+            hint="For example: %mcp evaluate cases.jsonl 5. With --new, it first writes the file from past conversations.",
         )
     if new:
         session.experiments.save_cases(words[0])
@@ -435,7 +435,7 @@ def doctor(session: Session, line: str) -> Any:
     """Check the session, or how far a tool or each tool of a server gets."""
     name, given, query = (part.strip() for part in f" {line} ".partition(" --query "))
     if given and not (name and query):
-        problem = "What should be searched for?" if name else "Which tool should the query find?"
+        problem = "What are you looking for?" if name else "Which tool should the query find?"
         raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
     if not name:
         return session.servers.doctor()
@@ -458,7 +458,7 @@ def _messages(session: Session, line: str) -> Any:
     return session.servers.messages(*words)
 
 
-_START, _OVERVIEW, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"
+_START, _OVERVIEW, _CHOOSE, _TRY = "Start and close", "Look around", "Choose the model's tools", "Try a tool"
 _TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
@@ -491,12 +491,12 @@ COMMANDS: dict[str, Command] = {
     "close": Command(_START, "stop all servers"),
     "trust": Command(
         _START,
-        "what the config would start, and where keys would go; --accept: start it from now on",
+        "the commands of the config, and the addresses that get keys. --accept accepts them",
         "[--accept]",
         "%mcp trust --accept",
         run=trust,
     ),
-    "status": Command(_OVERVIEW, "the session at a glance (also %mcp alone)", run=lambda session, _: session.status),
+    "status": Command(_OVERVIEW, "the session at a glance (like %mcp alone)", run=lambda session, _: session.status),
     "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=_servers),
     "server": Command(_OVERVIEW, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(
@@ -504,12 +504,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "tool": Command(_OVERVIEW, "one tool: parameters, schema", "TOOL", "%mcp tool math:add", "tools", _tool),
     "manifest": Command(
-        _OVERVIEW, "what the model reads about deferred tools", run=lambda session, _: connected(session).tools.manifest
+        _OVERVIEW,
+        "the text about deferred tools that the model reads",
+        run=lambda session, _: connected(session).tools.manifest,
     ),
     "preview": Command(_OVERVIEW, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_OVERVIEW, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_OVERVIEW, "the providers behind the models", run=lambda session, _: session.models.clients),
-    "budget": Command(_OVERVIEW, "what a turn and ten turns cost, estimated", run=lambda session, _: session.tools.budget),
+    "budget": Command(_OVERVIEW, "the estimated cost of one turn and ten turns", run=lambda session, _: session.tools.budget),
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
@@ -532,7 +534,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "delivery": Command(
         _CHOOSE,
-        "how a model gets the tools that were found",
+        "how the model receives search results",
         "auto | definitions | native | bridge",
         "%mcp delivery bridge",
         "deliveries",
@@ -541,7 +543,7 @@ COMMANDS: dict[str, Command] = {
     "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
     "search": Command(
         _TRY,
-        "search deferred tools as the model would, with scores; --all: the loaded ones too",
+        "search deferred tools as the model would, with scores. --all includes the loaded ones",
         "WORDS [--all]",
         "%mcp search convert a time zone",
         run=search,
@@ -557,21 +559,21 @@ COMMANDS: dict[str, Command] = {
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
     "audit": Command(
         _TRY,
-        "every call and who allowed it; save the list; or what the config of another host costs in tokens",
+        "list or save every call and who allowed it, or measure the token cost of another host's config",
         "[FILE.jsonl [--overwrite] | CONFIG [--trust]]",
         "%mcp audit ~/.cursor/mcp.json",
     ),
     "resources": Command(
-        _TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", listed("resources", _resources)
+        _TRY, "the resources that servers offer", "[SERVER]", "%mcp resources files", "servers", listed("resources", _resources)
     ),
     "read": Command(
         _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
     ),
     "subscribe": Command(
-        _TRY, "have a server report the changes of a resource", "[URI]", "%mcp subscribe docs://readme", "resources", subscribe
+        _TRY, "follow the changes of a resource", "[URI]", "%mcp subscribe docs://readme", "resources", subscribe
     ),
     "unsubscribe": Command(
-        _TRY, "end the reports about a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
+        _TRY, "stop following a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
     ),
     "prompts": Command(
         _TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts", _prompts)
@@ -587,21 +589,21 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(
         _TRY, "measure how well test cases find tools", "FILE [K] [--new]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
     ),
-    "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=_lint),
-    "ask": Command(_TALK, "ask the model on one line; %%mcp takes more", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
+    "lint": Command(_TRY, "check tools for descriptions that are hard to find or expensive", run=_lint),
+    "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
     "request": Command(
         _TALK,
-        "exactly what was sent at a step",
+        "the exact request of a step",
         "[[TURN.]STEP]",
         "%mcp request 1.2",
         run=lambda session, line: step_of("request")(session, line).request,
     ),
     "diff": Command(
         _TALK,
-        "what was new in a request",
+        "the new parts of a request",
         "[[TURN.]STEP]",
         "%mcp diff 2",
         run=lambda session, line: step_of("diff")(session, line).diff(),
@@ -618,21 +620,21 @@ COMMANDS: dict[str, Command] = {
     ),
     "cassette": Command(
         _TALK,
-        "record what models and servers answer, or replay it; off ends that",
+        "record the answers of models and servers, or replay them. off ends it",
         "[FILE [--mode once|none|all] [--pace FACTOR] | off]",
         "%mcp cassette lesson.json",
         run=cassette,
     ),
-    "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
+    "plan": Command(_TALK, "the model's calls, without running them", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
     "compare": Command(
         _TALK,
-        "answer a message in several ways: tokens, time and cost of each",
+        "answer a message with several set-ups: tokens, time and cost of each",
         "[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
         "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
         "%mcp compare --discovery on,off What is 17 * 24?",
         run=compare,
     ),
-    "new": Command(_TALK, "start a new conversation; --private: one that is not saved", "[--private]", run=new),
+    "new": Command(_TALK, "start a new conversation. --private does not save it", "[--private]", run=new),
     "conversations": Command(
         _TALK, "the saved conversations, or those with a text in them", "[TEXT]", "%mcp conversations tides", run=conversations
     ),
@@ -647,7 +649,7 @@ COMMANDS: dict[str, Command] = {
     "rename": Command(
         _TALK, "give a saved conversation a title", "ID TITLE", "%mcp rename k7m2 Tides of Bergen", "conversations", rename
     ),
-    "archive": Command(_TALK, "leave one out of the list", "ID", "%mcp archive k7m2", "conversations", keep("archive")),
+    "archive": Command(_TALK, "hide one from the list", "ID", "%mcp archive k7m2", "conversations", keep("archive")),
     "restore": Command(_TALK, "list it again", "ID", "%mcp restore k7m2", "conversations", keep("restore")),
     "delete": Command(_TALK, "delete a saved conversation", "ID", "%mcp delete k7m2", "conversations", keep("delete")),
     "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
@@ -656,18 +658,18 @@ COMMANDS: dict[str, Command] = {
     "unload": Command(
         _TALK, "unload a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
     ),
-    "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
-    "test": Command(_TROUBLE, "replay all turns of a cassette, and say what differs", "FILE", "%mcp test lesson.json"),
+    "stop": Command(_TALK, "stop the running turn of a panel", run=stop),
+    "test": Command(_TROUBLE, "replay all turns of a cassette, and show the differences", "FILE", "%mcp test lesson.json"),
     "doctor": Command(
         _TROUBLE,
-        "check packages, keys and servers, or how far a tool gets: listed, selected, searchable, sent, called",
+        "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent, called",
         "[SERVER:TOOL | SERVER] [--query WORDS]",
         "%mcp doctor math:power --query raise a number",
         "doctor",
         doctor,
     ),
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
-    "log": Command(_TROUBLE, "what a server wrote: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
+    "log": Command(_TROUBLE, "a server's log: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
     "messages": Command(
         _TROUBLE, "the JSON-RPC messages to and from a server", "SERVER [TOOL]", "%mcp messages files", "servers", _messages
     ),

@@ -45,7 +45,7 @@ def help_of(command: str = "") -> Help:
     start = (
         HelpRow("%mcp demo", "start seven small servers that need no key", "%mcp demo"),
         HelpRow("%%mcp", "ask: the question goes below it", "%mcp ask What is 17 * 24?"),
-        HelpRow("%mcp explore", "see what each tool costs, and choose what the model sees", "%mcp explore"),
+        HelpRow("%mcp explore", "see the cost of each tool, and choose the model's tools", "%mcp explore"),
     )
     return Help("%mcp and %%mcp", (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)))
 

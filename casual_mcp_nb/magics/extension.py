@@ -99,9 +99,9 @@ _TRUST = re.compile(r"^--trust\s+|\s+--trust$")
 class McpMagics(Magics):
     """`%mcp` for one command, `%%mcp` for a message to the model, `%%mcp_config` for a config."""
 
-    echo = Enum(ECHO, default_value="output", help="What a %%mcp cell shows of its turn.").tag(config=True)
+    echo = Enum(ECHO, default_value="output", help="The output of a %%mcp cell.").tag(config=True)
     max_steps = Integer(
-        None, min=1, allow_none=True, help="The maximum number of model calls of a %%mcp cell; None for the usual limit."
+        None, min=1, allow_none=True, help="The maximum number of model calls of a %%mcp cell, or None for the usual limit."
     ).tag(config=True)
 
     _quiet = False
@@ -161,7 +161,7 @@ class McpMagics(Magics):
         words = words_of(line)
         files = [word for word in words if word != "--overwrite"]
         if len(files) > 1:
-            raise UsageError(f"%%mcp_config takes only one file; this line has {len(files)}.")
+            raise UsageError(f"%%mcp_config takes only one file, but this line has {len(files)}.")
         path = Path(files[0] if files else CONFIG_FILE).expanduser()
         self._check_variable()
         check_config(cell, path)
@@ -304,7 +304,7 @@ class McpMagics(Magics):
 
         # A command can hold a secret.
         what = f"the servers of {Path(file).name}" if is_file else "the server" if target else "the session"
-        note = "The session before it was closed, with its conversation. %mcp add adds a server and keeps both."
+        note = "The previous session and its conversation were closed. To keep them, use %mcp add."
         return self._start(f"Starting {what} …", make, lambda: note if replaced else "")
 
     def _replay(self, line: str) -> Any:

@@ -299,7 +299,7 @@ class SessionCassettes(Namespace):
             return
         if self.source is not None:
             raise UsageError(
-                "This session has only what its cassette has.", hint="Close the session, and open one from a config."
+                "This session has only the contents of its cassette.", hint="Close the session, and open one from a config."
             )
         self._turns.runner.check_free()
         self._finish()
@@ -460,7 +460,7 @@ def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
     assert state is not None
     if state.unplayed:
         text = f"{state.unplayed} of {count(state.interactions, 'recorded request')} of {shown(state.path.name)} were not made."
-        raise CassetteMismatchError(text, hint="Calls that you made yourself are not part of a turn; else record it again.")
+        raise CassetteMismatchError(text, hint="Your own calls are not part of a turn. Otherwise, record it again.")
     return f"{state.path.name}: {count(len(turns), 'turn')}, {count(state.interactions, 'request')} as recorded."
 
 

@@ -136,8 +136,8 @@ class TrustGate:
         path = self._config.path
         return TrustRequiredError(
             f"Nothing was started: you have not accepted the servers and keys of {shown(path.name if path else '')}.",
-            hint="Read session.consent.trust(), then session.consent.trust().accept(); "
-            "in a script: Session.from_config(…, trust=True).",
+            hint="Read session.consent.trust(), then session.consent.trust().accept(). "
+            "In a script: Session.from_config(…, trust=True).",
         )
 
 

@@ -137,7 +137,7 @@ class ConversationRunner:
                 raise
             if not turn.trace.of(TurnStarted):
                 self.check_open()
-                raise UsageError("The turn was stopped before it began; nothing was sent.") from None
+                raise UsageError("The turn was stopped before it began. Nothing was sent.") from None
         finally:
             self._running = self._stopped = None
             self._observers.changes.notify()
@@ -251,7 +251,7 @@ class ConversationRunner:
         if self._ended:
             raise ClosedError(
                 f"This session is closed: {self._ended}.",
-                hint="Open a new one with Session.from_config; give it a name to keep two of one config.",
+                hint="Open a new one with Session.from_config. To keep two of one config, give it a name.",
             )
         if self.ended:
             raise ClosedError(

@@ -201,7 +201,7 @@ def _config(config: Config) -> Iterator[Check]:
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
     if not config.models:
-        advice = 'Add a model; {"provider": "offline"} as a client needs no key.'
+        advice = 'Add a model. A client with {"provider": "offline"} needs no key.'
         yield Check("Config", "models", "warn", "none, so you cannot chat", advice)
 
 
@@ -216,7 +216,7 @@ def _keys(config: Config) -> Iterator[Check]:
             problem = f"set, from {settings.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
             places.pop(settings.key_variable or "", None)
-            advice = f"Set {' or '.join(places)} to a key for that address, or to any text where it needs none."
+            advice = f"Set {' or '.join(places)} to a key for that address, or to any text if it needs none."
             yield Check("Keys", client.name, "warn", problem, advice)
         else:
             yield Check("Keys", client.name, "ok", client.key)
@@ -240,7 +240,7 @@ def _windows(config: Config) -> Iterator[Check]:
         note = spec_of(config.clients[model.client].provider).window_note
         if note and model.context_window is None:
             problem = f"context_window is not set: {note}"
-            advice = f"Set models.{name}.context_window to what the model can read and your memory can hold."
+            advice = f"Set models.{name}.context_window to a number of tokens that the model can read and your memory can hold."
             yield Check("Models", name, "warn", problem, advice)
 
 
@@ -332,7 +332,7 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
         files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
         if files:
             problem = f"{', '.join(files[:5])} in {folder}, shadows a module of the standard library"
-            advice = f'Rename it, or put "-P" first in servers.{name}.args, so that Python does not look there.'
+            advice = f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the folder.'
             yield Check("Servers", name, "warn", problem, advice)
 
 
@@ -341,7 +341,7 @@ def server_check(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
-            problem = f"failed: {status.error or 'reason unknown'}" + (f"; its stderr says: {line}" if line else "")
+            problem = f"failed: {status.error or 'reason unknown'}" + (f", with this on its stderr: {line}" if line else "")
             return Check("Servers", status.name, "fail", problem, f"Fix it, then: %mcp reconnect {status.name}")
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""

@@ -131,12 +131,12 @@ async def extract(
         if not isinstance(result, str):
             return result
         if turn.truncated:
-            result += "; the answer was cut off at its token limit, max_tokens"
+            result += ", because the answer was cut off at its token limit, max_tokens"
         history += turn.messages
         prompt = _WRONG.format(problem=result)
     raise ExtractionError(
         f"The model's answer is not a valid {schema.__name__}, even after {REPAIRS} corrections: {result}.",
-        hint="The error's `text` has its last answer; try another wording of the prompt or the class.",
+        hint="The error's `text` has its last answer. Try another wording of the prompt or the class.",
         text=turn.answer,
         client=chat_model.client_name,
         model=chat_model.model,

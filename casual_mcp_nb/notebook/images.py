@@ -70,7 +70,7 @@ def image_content(data: bytes, name: str) -> ImageContent:
     from casual_llm.messages import ImageContent
 
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{name} has {len(data):,} bytes; the limit is {MAX_BYTES:,}.", hint="Make it smaller.")
+        raise UsageError(f"{name} has {len(data):,} bytes, and the limit is {MAX_BYTES:,}.", hint="Make it smaller.")
     media_type = media_type_of(data)
     if media_type is None:
         raise UsageError(f"{name} is not a PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
@@ -91,7 +91,7 @@ async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[st
     """
     addresses = list(dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address))
     if len(addresses) > MAX_IMAGES:
-        text = f"There are {len(addresses)} images by address; the limit is {MAX_IMAGES}."
+        text = f"There are {len(addresses)} images by address, and the limit is {MAX_IMAGES}."
         raise UsageError(text, hint="Send them as base64.")
     fetched = await asyncio.gather(*(_fetched(address, allowed) for address in addresses))
     images = dict(zip(addresses, fetched, strict=True))
@@ -133,7 +133,7 @@ def _is_address(text: str) -> bool:
         # A file can have a colon in its name.
         if os.path.exists(text):
             return False
-        hint = "An address begins with https:// or http://; for a file, give its path."
+        hint = "An address begins with https:// or http://. For a file, give its path."
         raise UsageError(f"{shown(scheme[1])}: is not an address that images can be fetched from.", hint=hint)
     try:
         parts = urlsplit(text)

@@ -250,7 +250,7 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
 
 
 async def _link(question: UrlElicitation, ask: Ask) -> None:
-    reply = (await ask(f"{question.text}\nHave you done so? (y: yes; d: decline; Enter: no answer) [y/d] ")).lower()
+    reply = (await ask(f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
     if reply in _YES:
         question.accept()
     elif reply in ("d", "decline"):
@@ -260,7 +260,7 @@ async def _link(question: UrlElicitation, ask: Ask) -> None:
 
 
 async def _form(question: FormQuestion, ask: Ask) -> None:
-    reply = (await ask(f"{question.text}\nFill in the form? (y: yes; d: decline; Enter: no answer) [y/d] ")).lower()
+    reply = (await ask(f"{question.text}\nFill in the form? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
     if reply not in _YES:
         return question.decline() if reply in ("d", "decline") else question.cancel()
     mistake = ""

@@ -327,10 +327,10 @@ _DENY = ("deny", "Deny")
 _REASONS = {
     "always": "Calls of this tool always wait for your approval.",
     "destructive": "This tool can delete or overwrite data.",
-    "unannotated": "The server does not say whether this tool can delete or overwrite data.",
+    "unannotated": "The server does not declare whether this tool can delete or overwrite data.",
     "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
     "outgoing": "It sends this to other people in your name and cannot be undone. Each call waits for your approval.",
-    "sampling": "Your model would answer these messages of the server, at your cost; the server gets the answer (deprecated).",
+    "sampling": "Your model would answer these messages at your cost, and the server would get the answer (deprecated).",
 }
 
 
@@ -392,7 +392,7 @@ class ApprovalQuestion(Question):
         if self.change is None:
             return ""
         before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
-        claims = f"The server claimed of it before: {before}; now: {now}."
+        claims = f"The server's earlier claim: {before}. Now: {now}."
         return f"{claims}\n{clean(cut(self.change.diff, MAX_DIFFERENCE))}"
 
     @property

@@ -209,7 +209,7 @@ class ResourceService:
             return await self.read(attachment, None, {})
         if isinstance(attachment, ServerPrompt):
             return await self.prompt(f"{attachment.server}:{attachment.name}", {})
-        hint = "Attach a URI, or what session.resources.read(…) or session.prompts.get(…) returned."
+        hint = "Attach a URI, or a result of session.resources.read(…) or session.prompts.get(…)."
         raise UsageError(f"{brief(attachment)} cannot be attached.", hint=hint)
 
     async def _offer(self, name: str) -> Resource | ServerPrompt:

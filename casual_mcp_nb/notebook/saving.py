@@ -207,7 +207,7 @@ class ConversationSaver:
         if self.store is None:
             raise UsageError(
                 "This session saves no conversations.",
-                hint="Open it with store='default' or the path of a file; in a notebook, check MCP_STORE and the config.",
+                hint="Open it with store='default' or the path of a file. In a notebook, check MCP_STORE and the config.",
             )
         return self.store
 
@@ -220,7 +220,7 @@ class ConversationSaver:
             return f"Conversations cannot be saved: {self.store.problem}"
         if self.current is None:
             return "This conversation is private: it is not saved."
-        return f"Conversations are saved in {_short(self.store.path)}; store=None saves nothing."
+        return f"Conversations are saved in {_short(self.store.path)}. store=None saves nothing."
 
 
 def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:

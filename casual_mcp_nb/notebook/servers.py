@@ -95,7 +95,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
                 of a config's `servers`; or a FastMCP server of this process.
 
         Returns:
-            Its state. One that could not be connected does not raise; its status says why, and `reconnect` tries again.
+            The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
 
         Raises:
             UsageError: There is a server of that name, or it cannot be told what `spec` means.

@@ -29,8 +29,8 @@ HERE = " For this session: "
 _MAX_TEXT = 200
 _REASONS_TO_ASK: dict[Reason, str] = {
     "always": "its policy is `always`",
-    "destructive": "it is destructive, or its server does not say that it is not",
-    "unannotated": "its server does not say whether it is destructive",
+    "destructive": "it is destructive, or its server does not declare otherwise",
+    "unannotated": "its server does not declare whether it is destructive",
     "changed": "its definition is not the one that was approved",
     "outgoing": "it sends something in your name",
 }
@@ -153,9 +153,9 @@ class ToolDoctor:
             return StageCheck("listed", "stopped", finding, did_you_mean(closest(name.tool, names), names))
         finding = f"{server} lists it"
         if reason is not None:
-            finding += f"; {reason}, and the first definition counts"
+            finding += f", {reason}, and the first definition counts"
         if status.state != "ready":
-            finding += f"; it is {status.state} now, and is started again when a tool of it is called"
+            finding += f". It is {status.state} now, and starts again when one of its tools is called"
         return StageCheck("listed", "ok", finding)
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
@@ -229,7 +229,7 @@ class ToolDoctor:
             why = "it is always loaded" if deferring else "nothing defers it"
             return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
         total = count(len(view.deferred), "deferred tool")
-        unnamed = "" if self._in_manifest(tool) else "; the manifest does not name it"
+        unnamed = "" if self._in_manifest(tool) else ", but the manifest does not name it"
         how = f"deferred: {view.loader} finds it among {total}{unnamed}"
         if explanation is None:
             return StageCheck("searchable", "ok", how)
@@ -237,7 +237,7 @@ class ToolDoctor:
         if explanation.rank is not None and explanation.rank <= explanation.cut:
             return StageCheck("searchable", "ok", finding)
         if tool.tool_name in self._discovered_names:
-            return StageCheck("searchable", "ok", f"{finding}; another search has found it already")
+            return StageCheck("searchable", "ok", f"{finding}, but another search has already found it")
         load = f"or keep it loaded: list it in servers.{tool.server}.always_load.{HERE}%mcp load {tool.server}"
         if explanation.rank is None:
             words = ", ".join(map(shown, map(explanation.word, explanation.missing[:8])))
@@ -261,7 +261,7 @@ class ToolDoctor:
         was_found = tool.tool_name in self._discovered_names
         if loaded or was_found:
             how = "every request has it" if loaded else "a search has found it, so every further request has it"
-            cut = f"; too long for a model, so cut: {', '.join(tool.cuts)}" if tool.cuts else ""
+            cut = f", but it is too long for a model, so these parts were cut: {', '.join(tool.cuts)}" if tool.cuts else ""
             return StageCheck("sent", "ok", f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}")
         searches = sum(len(turn.searches) for turn in self.turns)
         so_far = f", and {count(searches, 'search')} of this conversation did not return it" if searches else ""
@@ -288,7 +288,7 @@ class ToolDoctor:
         if request is None:
             return ""
         had = any(each["name"] == tool.wire_name for each in (*request.tools, *request.found))
-        return "" if had else "; the last request did not have it yet"
+        return "" if had else ", but the last request did not have it yet"
 
     # Called
 
@@ -306,7 +306,7 @@ class ToolDoctor:
     def _called(self, tool: ToolSpec) -> StageCheck:
         calls, ends = self._calls(tool.tool_name), self._ends.get(tool.tool_name, [])
         if not ends:
-            return StageCheck("called", "not yet", f"no call in this conversation; {self._outlook(tool)}")
+            return StageCheck("called", "not yet", f"no call in this conversation: {self._outlook(tool)}")
         outcomes = ", ".join(f"{number:,} {status}" for status, number in calls.items())
         finding, last = f"{count(len(ends), 'call')}: {outcomes}", ends[-1]
         if last.status != "ok":
@@ -331,7 +331,7 @@ class ToolDoctor:
 
 
 _STAGES: tuple[Stage, ...] = ("listed", "selected", "searchable", "sent", "called")
-_EMPTY_LIST = "Check what its own options or the account behind it allow, and its log."
+_EMPTY_LIST = "Check its log, its options, and the rights of its account."
 
 
 def _why_renamed(tool: ToolSpec) -> str:

@@ -181,7 +181,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         Args:
             target: The function, method or object; of a class, an object is made.
-            options: As of `ToolFields`.
+            options: See `ToolFields`.
 
         Returns:
             What a model reads of it.
@@ -404,7 +404,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     async def find(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:
-            raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more; None for the selection's limit.")
+            raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit.")
         index = await self.searchable(all_tools)
         results = index.find(query, self._chat.selection.max_search_results if k is None else k, server)
         return replace(results, why_not=partial(_why_not, results, index, self._chat.current_view()))

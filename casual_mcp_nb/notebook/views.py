@@ -174,7 +174,7 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
         ("Discovery", discovery_words(selection)),
         ("Defer every server", _defer_all(selection)),
         ("How the model finds tools", selection.strategy),
-        ("How it gets what was found", selection.delivery),
+        ("Delivery of search results", selection.delivery),
         *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
         ("Tools turned off", ", ".join(off) if off else "none"),
     ]
@@ -205,8 +205,8 @@ def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
 _PLANNED = Status("○ planned", "quiet")
 _SKIPPED = Status("⊘ skipped", "quiet")
 _HINT = (
-    "Edit .arguments or .skip() calls; .run() runs those that were not run yet, .run(0, 2) only these; "
-    ".resume() gives the results to the model."
+    "Edit .arguments or .skip() calls. .run() runs the remaining ones, .run(0, 2) only these. "
+    ".resume() passes the results to the model."
 )
 
 
@@ -293,14 +293,14 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:
     cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
-    return Table(columns("Command", "What it does", "Example", shares=(36, 34, 30)), tuple(cells))
+    return Table(columns("Command", "Purpose", "Example", shares=(36, 34, 30)), tuple(cells))
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """Show the findings, part by part, with their remedies."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
-    mark = Status("✗ problems found", "bad") if bad else Status("✓ everything needed works", "good")
+    mark = Status("✗ problems found", "bad") if bad else Status("✓ all required checks passed", "good")
     problems = [finding for finding in diagnosis if finding.verdict != "ok"]
     passed = [finding for finding in diagnosis if finding.verdict == "ok"]
     well = Section(f"✓ {words.count(len(passed), 'check')} passed", (_findings(passed, limits),), fold="closed")
@@ -314,7 +314,7 @@ def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
     for finding in shown:
         group, part = "" if finding.part == part else finding.part, finding.part
         rows.append((group, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice))
-    return Table(columns("Part", "Check", "Result", "Details", "What to do"), tuple(rows), len(findings) - len(rows))
+    return Table(columns("Part", "Check", "Result", "Details", "Remedy"), tuple(rows), len(findings) - len(rows))
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
@@ -331,7 +331,7 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
     blocks: list[Block] = [KeyValues(tuple(facts)), table] if facts else [table]
     advice = diagnosis.end.advice
     if advice:
-        blocks.append(TextBlock(advice, label="What to do"))
+        blocks.append(TextBlock(advice, label="Remedy"))
     return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
 
 
@@ -340,11 +340,11 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
     listed = diagnosis.listed
     if listed.state == "stopped":
         blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]
-        blocks += [TextBlock(listed.advice, label="What to do")] if listed.advice else []
+        blocks += [TextBlock(listed.advice, label="Remedy")] if listed.advice else []
         return View("server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad"))
     tools = sorted(diagnosis, key=lambda tool: tool.stopped is None)
     rows = tuple((Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice) for tool in tools[: limits.rows])
-    table = Table(columns("Tool", "Where it ends", "Details", "What to do"), rows, len(tools) - len(rows))
+    table = Table(columns("Tool", "Ends at", "Details", "Remedy"), rows, len(tools) - len(rows))
     stopped = sum(tool.stopped is not None for tool in tools)
     mark = Status(f"✗ {stopped:,} stopped", "bad") if stopped else Status("✓ none is stopped", "good")
     return View("server-diagnosis", diagnosis.server, (table,), mark=mark, note=words.count(len(tools), "tool"))
@@ -374,7 +374,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
     else:
         text = f"It may start. {trust.why}"
     if len(trust.text) > _MAX_WHOLE:
-        text += in_words_of(" It is long, and may be cut here; whole: print(session.consent.trust().text)")
+        text += in_words_of(" It is long, and may be cut here. For the full text: print(session.consent.trust().text)")
     pending = [entry for entry in trust.entries if entry.state in ("new", "changed")]
     well = [_trust_section(entry, limits) for entry in trust.entries if entry not in pending]
     sections = [_trust_section(entry, limits) for entry in pending]
@@ -382,7 +382,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
         kinds = Counter(entry.kind for entry in trust.entries if entry not in pending)
         note = ", ".join(words.count(number, kind) for kind, number in kinds.items())
         sections.append(Section("✓ Nothing to accept", tuple(well), note=note, fold="closed"))
-    title = f"What {exact(trust.source)} would start" if trust.source else "What this config starts"
+    title = f"Commands of {exact(trust.source)}" if trust.source else "Commands of this config"
     return View("trust", title, (TextBlock(text), *sections))
 
 
@@ -402,7 +402,7 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
     """Show what was accepted, what asks first, and the tools whose definition has changed."""
     facts: list[tuple[str, Cell]] = [
         ("Servers", "may start" if consent.accepted else "ask before they start, if you have not accepted them"),
-        ("Calls", "every call asks, unless its policy is never" if consent.strict else "ask as their policies say"),
+        ("Calls", "every call asks, unless its policy is never" if consent.strict else "ask according to their policies"),
         ("Step mode", "on" if consent.step_mode else "off"),
         ("Calls so far", words.number(consent.calls)),
     ]
@@ -497,14 +497,14 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
         blocks.append(Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed"))
     sent = offered_words(exploration.offered, manifest.tools, selection.strategy)
     note = f"{sent} loaded, {manifest.tools:,} searchable"
-    return View("exploration", "What the model sees", tuple(blocks), note=note)
+    return View("exploration", "The model's tools", tuple(blocks), note=note)
 
 
 def _discovery_rules(selection: Selection) -> str:
     if not selection.discovery:
         return discovery_words(selection)
     how = f"{discovery_words(selection)}, by {selection.strategy}, up to {words.count(selection.max_search_results, 'result')}"
-    return f"{how}; every server deferred" if selection.defer_all else how
+    return f"{how}, every server deferred" if selection.defer_all else how
 
 
 def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Table:

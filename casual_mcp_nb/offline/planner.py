@@ -310,7 +310,7 @@ class _Planner:
         replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
-            replies.append(f"{note}; {cut:,} were left out.)")
+            replies.append(f"{note}, and {cut:,} were left out.)")
         return [], "\n\n".join(replies)
 
     def _replayed(self, steps: Generator[NextCall, PastCall, str]) -> NextCall | str:

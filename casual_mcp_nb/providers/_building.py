@@ -117,7 +117,7 @@ def builds_requests(client: Any) -> Any:
     """
     if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
-        text = f"casual-llm {release} does not build requests in the way that {type(client).__name__} is used here."
+        text = f"casual-llm {release} builds the requests of {type(client).__name__} differently than expected here."
         raise MissingDependencyError(text, hint="pip install 'casual-llm==0.8.*'")
     return client
 

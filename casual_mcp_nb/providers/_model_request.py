@@ -125,7 +125,7 @@ def _finding(error: Exception, model: BoundModel, request: RequestContext, secre
         return finding
     why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
     reason = f"the answer stopped in the middle: {why}"
-    return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
+    return _Finding(IncompleteStreamError, reason, "Its text so far is kept. Ask the model to continue.", True)
 
 
 def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
@@ -136,7 +136,7 @@ def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, se
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
     if request.native and refuses_deferral(status, text):
         refused = f"deferred tools were refused (status {status}): {body}"
-        return _Finding(NativeDeferralError, refused, "Choose another delivery of what searches find.")
+        return _Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
@@ -159,7 +159,7 @@ _PASSING = re.compile(
 def _reported(body: str, *, passing: bool) -> _Finding:
     if passing:
         return _Finding(OverloadedError, f"the provider broke off with an error: {body}", "Try again later.", True)
-    return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
+    return _Finding(ProviderError, f"the provider broke off with an error: {body}", "Read the provider's message.")
 
 
 def _overflow(text: str, body: str, model: BoundModel, request: RequestContext) -> _Finding:
@@ -201,7 +201,7 @@ def _of_status(status: int, model: BoundModel, request: RequestContext, text: st
         names = " and ".join(request.lacked)
         lacks = f"Small servers answer like this to an option that they lack: leave out {names}, or try again later."
         return _Finding(OverloadedError, failed, lacks if names else "Try again later.", True)
-    return _Finding(BadRequestError, failed, "The request itself was refused; see what the provider says.")
+    return _Finding(BadRequestError, failed, "The request itself was refused. Read the provider's message.")
 
 
 def _without_status(error: Exception, model: BoundModel, secrets: list[str], body: str) -> _Finding:
@@ -336,7 +336,7 @@ class ModelRequest:
         model = self._model
         return NativeDeferralError(
             f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools itself.",
-            hint="Choose another delivery of what searches find.",
+            hint="Choose another delivery of search results.",
             client=model.client_name,
             model=model.model,
         )

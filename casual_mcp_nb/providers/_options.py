@@ -140,7 +140,7 @@ def _room(facts: LearnedOptions, refusal: Refusal) -> str | None:
     if not _LEAST_ROOM <= room < most:
         return None
     facts.room = room
-    return f"The conversation leaves {room:,} tokens for an answer: max_tokens is lowered to that for this request."
+    return f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to that for this request."
 
 
 _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
@@ -201,10 +201,10 @@ _NAMES = {
     "max_tokens": re.compile(r"\bmax_(?:output_)?tokens\b"),
 }
 _OWN_FIELDS = {
-    "stream_options": "what its streamed answers cost is not known",
+    "stream_options": "the cost of its streamed answers is unknown",
     "cache_control": "requests are not marked for its cache",
-    "prompt_cache_options": "it does not say why its cache was missed",
-    "diagnostics": "it does not say why its cache was missed",
+    "prompt_cache_options": "it gives no reason for missing its cache",
+    "diagnostics": "it gives no reason for missing its cache",
 }
 """What is lost without the fields of a request that we add by ourselves."""
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')

@@ -205,14 +205,14 @@ class DeniedTool(BaseModel):
 
     tool: str = Field(description="Its name, `server:tool`.")
     reason: str = Field(description="Why its calls would be asked about.")
-    option: str = Field(description="How whoever runs the service allows them; empty where nothing does.")
+    option: str = Field(description="The setting of the service that allows them, or empty if there is none.")
 
 
 class Answer(BaseModel):
     """The answer to a conversation."""
 
     messages: list[AssistantMessage | ToolResultMessage | SystemMessage | UserMessage] = Field(
-        description="What the turn adds to the conversation: answers, calls, results."
+        description="The turn's new messages: answers, calls, results."
     )
     response: str = Field(description="The text of the last answer.")
     stats: Stats | None = Field(default=None, description="With `include_stats`.")
@@ -287,10 +287,10 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
     "template": "templates are files of the service",
     "variables": "they are for the service's templates",
     "context": "it has values of the service's process",
-    "meta": "what servers are told is the service's",
+    "meta": "only the service answers its servers",
     "mock": "stubs are functions of the service's process",
     "stream": "the header Accept says it",
-    "step": "nobody is there to go on",
+    "step": "no one is there to continue",
     "attach": "a client reads resources by itself",
 }
 """The options of a turn that no client can set, each with the reason; all others are fields of a request."""
@@ -321,17 +321,17 @@ class ChatRequest(ModelFields):
 
     model: str = Field(description="Name of a model of the config.")
     messages: list[Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]] = Field(
-        min_length=1, description="The conversation. To go on, send it with the messages of the answer and the next one."
+        min_length=1, description="The conversation. To continue, send it with the messages of the answer and the next one."
     )
     system_prompt: str | None = Field(default=None, description="Replaces the service's own and a system message.")
-    tool_set: str | None = Field(default=None, description="Name of a toolset; null for what the service has chosen.")
+    tool_set: str | None = Field(default=None, description="Name of a toolset, or null for the service's choice.")
     discovery: StrictBool | Literal["auto"] | None = Field(
         default=None,
-        description="Whether deferred tools are hidden behind the search tool; null for the service's choice.",
+        description="Whether deferred tools are hidden behind the search tool, or null for the service's choice.",
     )
     strategy: Strategy | None = Field(default=None, description="How the model finds deferred tools.")
-    delivery: DeliverySetting | None = Field(default=None, description="How the model gets what it found.")
-    max_steps: int | None = Field(default=None, ge=1, description="Maximum number of model calls; at most the service's own.")
+    delivery: DeliverySetting | None = Field(default=None, description="How the model receives search results.")
+    max_steps: int | None = Field(default=None, ge=1, description="Maximum number of model calls, at most the service's own.")
     repair_calls: StrictBool | None = Field(default=None, description="Whether calls that the model writes as text are run.")
     include_stats: StrictBool = Field(default=False, description="Whether the answer has `stats`.")
 
@@ -367,7 +367,7 @@ _PROBLEMS = {
     422: "A field of the request is not valid.",
     500: "The turn failed, for example at its limit of steps.",
     502: "The model or a server failed.",
-    503: "Too many turns are running, or the model is overloaded. `Retry-After` says when to try again.",
+    503: "Too many turns are running, or the model is overloaded. `Retry-After` tells when to try again.",
     504: "The turn, or the model, took too long.",
 }
 _OF_ALL = (401, 403, 408, 413)
@@ -399,7 +399,7 @@ def api(
         "/chat",
         summary="Answer a conversation",
         response_model=Answer,
-        response_description="The answer; or, as server-sent events, what happens, and then the answer.",
+        response_description="The answer, or a stream of server-sent events that ends with it.",
         responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}},
     )
     async def chat(body: ChatRequest, request: Request) -> Response:

@@ -53,7 +53,7 @@ def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr 
             return None
         raise UsageError(
             f"Serving at {shown(host)} needs a token, since other computers can reach it.",
-            hint=f"export {TOKEN_VARIABLE}=$({_NEW_TOKEN}) sets one, which clients send; or leave out host.",
+            hint=f"export {TOKEN_VARIABLE}=$({_NEW_TOKEN}) sets one, which clients send. Or leave out host.",
         )
     value = secret.get_secret_value()
     if len(value) < MIN_TOKEN or not value.isascii() or not value.isprintable() or " " in value:
@@ -340,7 +340,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """
     # The resolver would take what is left of a larger number.
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
-        raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}; 0 takes a free one.")
+        raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         bound = socket.socket(family, kind, protocol)
@@ -354,7 +354,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         reason = error.strerror if isinstance(error, OSError) else error
-        hint = "Give another port; port=0 takes a free one."
+        hint = "Give another port, or port=0 for a free one."
         raise UsageError(f"Cannot serve at {shown(host)}, port {port}: {reason}.", hint=hint) from None
     return bound
 

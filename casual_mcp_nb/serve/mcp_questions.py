@@ -290,7 +290,7 @@ class Rounds:
 def allowed_by_host(tool: ToolSpec) -> str:
     """Format a hint on how to allow calls of a tool where a host cannot ask its person."""
     return (
-        "This program cannot pass on the question. Whoever set up this server can leave it to it with `--approval host` "
+        "This program cannot pass on the question. To leave the question to it, set up this server with `--approval host` "
         f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
     )
 

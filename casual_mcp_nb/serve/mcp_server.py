@@ -255,7 +255,7 @@ class ToolServer:
             return text_result(f"Error: {error}")
         except Exception:
             logger.exception("A call of a host failed.")
-            return text_result("Error: the call failed. The log of this server says why.")
+            return text_result("Error: the call failed. The log of this server has the reason.")
 
     async def _list_resources(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListResourcesResult:
         page, more = _page(params, [each for each in await self._listed(context, "resources") if not each.is_template])
@@ -655,7 +655,7 @@ def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
     if forwarded.error is not None:
         raise forwarded.error
     if forwarded.asked is not None and (missing := call.missing(forwarded.asked)):
-        text = f"The server asks for what this client has not declared: {', '.join(missing)}."
+        text = f"The server requires features that this client has not declared: {', '.join(missing)}."
         needed: dict[str, Any] = {"requiredCapabilities": {name: {} for name in missing}}
         raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, text, needed)
     return forwarded.asked

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 2_000
 """How many characters of an error's message a client reads."""
-INTERNAL = 500, "internal", "The request failed. The log of the service says why."
+INTERNAL = 500, "internal", "The request failed. The log of the service has the reason."
 MAX_FIELDS = 20
 """How many wrong fields of a request are named."""
 
@@ -38,8 +38,8 @@ MAX_FIELDS = 20
 class WrongField(BaseModel):
     """A field of a request that is not valid."""
 
-    field: str = Field(description="Where it is, such as `messages.0.content`.")
-    message: str = Field(description="What is wrong with it.")
+    field: str = Field(description="Its location, such as `messages.0.content`.")
+    message: str = Field(description="The problem.")
 
 
 class Problem(BaseModel):
@@ -48,10 +48,10 @@ class Problem(BaseModel):
     type: str = "about:blank"
     title: str = Field(description="The name of the status.")
     status: int
-    detail: str = Field(description="What failed, why, and what to do next.")
-    kind: str = Field(description="What went wrong, for programs, such as `unknown_name`.")
+    detail: str = Field(description="The failure, its cause, and the next step.")
+    kind: str = Field(description="The kind of the error, for programs, such as `unknown_name`.")
     errors: list[WrongField] = Field(default_factory=list, description="With status 422: the fields that are not valid.")
-    failure: Failure | None = Field(default=None, description="Of an error of a server or a provider: what is known of it.")
+    failure: Failure | None = Field(default=None, description="Details of an error of a server or a provider.")
 
     @classmethod
     def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:

@@ -42,7 +42,7 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
 def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
     """Show at which addresses a session is served, and as what."""
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(each.url), *_use(each)) for each in served.services[: limits.rows])
-    table = Table(columns("Address", "What it is", "Who uses it"), rows, len(served) - len(rows))
+    table = Table(columns("Address", "Purpose", "Who uses it"), rows, len(served) - len(rows))
     nothing = TextBlock("Nothing is served. To begin: session.serve.http(), or session.serve.mcp().")
     return View("served-addresses", "Served", (table if rows else nothing,), note=words.count(len(served), "address"))
 
@@ -54,12 +54,12 @@ def _use(service: ServiceStatus | ServedTools) -> tuple[str, str]:
 
 
 _ROUTES = (
-    ("POST /chat", "answers a conversation; with Accept: text/event-stream, event by event"),
+    ("POST /chat", "answers a conversation. With Accept: text/event-stream, event by event"),
     ("GET /toolsets", "the toolsets by name"),
     ("GET /health", "whether it runs"),
-    ("GET /docs", "what can be sent, to try it in a browser; /openapi.json for programs"),
+    ("GET /docs", "the API, to try in a browser. /openapi.json is for programs"),
 )
-_NO_TOKEN = f"none, since only this computer reaches it; other addresses, such as 0.0.0.0, need one in {TOKEN_VARIABLE}"
+_NO_TOKEN = f"none, because only this computer can reach it. Other addresses, such as 0.0.0.0, need one in {TOKEN_VARIABLE}"
 
 
 def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
@@ -76,7 +76,7 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
     )
     blocks: tuple[Block, ...] = (
         KeyValues(facts),
-        Table(columns("Request", "What it does"), routes),
+        Table(columns("Request", "Purpose"), routes),
         *_denied(service),
         Section("From a shell", (TextBlock(_curl(service), code=True),)),
     )
@@ -90,7 +90,7 @@ def _denied(service: ServiceStatus) -> tuple[Block, ...]:
         return ()
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
     options = dict.fromkeys(each.option for each in service.denied if each.option)
-    return (Section("Denied, since nobody can be asked", (Table(columns("Tool", "Why"), rows), *map(TextBlock, options))),)
+    return (Section("Denied, because no one can be asked", (Table(columns("Tool", "Why"), rows), *map(TextBlock, options))),)
 
 
 def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:

@@ -300,7 +300,7 @@ def timeout_error(
 def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
     """Create the error for a call during which the session ended."""
     text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
-    hint = "The call is not repeated, as it may have had an effect; the server is connected again when it is next used."
+    hint = "The call is not repeated, as it may have had an effect. The server is connected again at its next use."
     return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
 
 
@@ -333,7 +333,7 @@ def lost_reason(broken_reason: str | None) -> str:
     Args:
         broken_reason: Why its session was abandoned; None if it ended by itself.
     """
-    return f"{broken_reason or ENDED}; it is started again when it is next used"
+    return f"{broken_reason or ENDED}. It is started again at its next use"
 
 
 def no_answer(limit: str, setting: str) -> str:
@@ -356,7 +356,7 @@ def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_
     elif reason == CLOSED:
         reason = "the process exited during startup" if process else f"{CLOSED} during startup"
     if stray_output is not None:
-        reason += f"; on its stdout it wrote {shown(stray_output)}, which is not an MCP message"
+        reason += f". Its stdout has {shown(stray_output)}, which is not an MCP message"
     return reason
 
 
@@ -376,7 +376,7 @@ def _with_our_versions(text: str) -> str:
         return text
     from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
-    return f"{text}; this client speaks {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+    return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
 
 
 def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> str:

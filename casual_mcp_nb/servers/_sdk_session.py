@@ -297,7 +297,9 @@ class _TolerantSession(ClientSession):
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
         content = raw.get("content")
         if isinstance(content, list) and len(content) > MAX_PARTS:
-            left_out = f"[{len(content) - MAX_PARTS:,} more parts of this result are left out; at most {MAX_PARTS:,} are kept]"
+            left_out = (
+                f"[{len(content) - MAX_PARTS:,} more parts of this result are left out, and at most {MAX_PARTS:,} are kept]"
+            )
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
         # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.

@@ -165,7 +165,7 @@ async def _elicit(
     limits = handlers.answer_limits
     if not handlers.open_requests.room_for(server, limits):
         if handlers.open_requests.first_refused(server):
-            text = "The server asked too many questions at a time; its further requests to the person were cancelled."
+            text = "The server asked too many questions at a time, so its further requests to the person were cancelled."
             handlers.notify(server, text)
         return ElicitResult(action="cancel")
     # A link is not redacted, because it could then not be opened.
@@ -187,7 +187,7 @@ async def _elicit(
     if answered:
         return answer.result()
     if not calls_ended.done():
-        handlers.notify(server, f"{limits.nobody_answered} What the server asked the person was cancelled.")
+        handlers.notify(server, f"{limits.nobody_answered} The server's question was cancelled.")
     return ElicitResult(action="cancel")
 
 
@@ -208,7 +208,7 @@ async def _sample(
         asker = handlers.asker(server)
     except SeveralClients:
         handlers.notify(
-            server, "The server requested an answer of a model while it ran calls of several clients; it was refused."
+            server, "The server requested an answer of a model while it ran calls of several clients, and was refused."
         )
         return ErrorData(code=REFUSED, message="calls of several clients are running")
     if asker is None and not allowed:
@@ -216,7 +216,7 @@ async def _sample(
     if not (deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)):
         if handlers.open_requests.first_refused(server):
             handlers.notify(
-                server, "The server requested too many answers of the model, or some without being called; it was refused."
+                server, "The server requested too many answers of the model, or some outside a call, and was refused."
             )
         return ErrorData(code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered")
     try:

@@ -394,7 +394,7 @@ class Lifecycle:
             if mode.transport == self.mode.transport:
                 raise
             reason = self._start_reason(error, start)
-            raise _BothFailed(f"{first_reason}; the older transport {mode.transport} failed too: {reason}") from None
+            raise _BothFailed(f"{first_reason}. The older transport {mode.transport} failed as well: {reason}") from None
         self.mode = mode
 
     def _fallback_mode(self, error: Exception, start: float, deadline: float) -> ConnectMode | None:

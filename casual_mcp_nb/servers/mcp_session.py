@@ -215,7 +215,7 @@ class McpSession:
             if cursor in seen or len(tools) > MAX_TOOLS:
                 break
             seen.add(cursor)
-        logger.warning("The list of tools of server %s does not end; the first %d are kept.", shown(self.name), len(tools))
+        logger.warning("The list of tools of server %s does not end. The first %d are kept.", shown(self.name), len(tools))
         return tools
 
     @property

@@ -382,7 +382,7 @@ class ServerResources:
             if cursor in seen or len(items) >= MAX_LISTED:
                 break
             seen.add(cursor)
-        logger.warning("Server %s: a list does not end; the first %d are kept.", shown(self._server), MAX_LISTED)
+        logger.warning("Server %s: a list does not end. The first %d are kept.", shown(self._server), MAX_LISTED)
         return items[:MAX_LISTED]
 
     async def _request(

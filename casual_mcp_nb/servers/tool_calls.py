@@ -237,5 +237,5 @@ class ServerCalls:
         if self.lifecycle.request_legacy_mode():
             advice = f"{problem} From the next call on it is connected by the older handshake, on which it can ask."
             self.handlers.warn(self.server, advice)
-            return f"{advice} What the tool did before its question is not undone."
+            return f"{advice} The tool's actions before its question are not undone."
         return f"{problem} Set servers.{self.server}.protocol to legacy." if self.configured else problem

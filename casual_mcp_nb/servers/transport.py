@@ -46,7 +46,7 @@ MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384
 _ENDPOINT = re.compile(rb"(?:^|\n)event:\s*endpoint\r?\ndata:([^\r\n]*)\r?\n")
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-CLOSED_IN_CALL = f"{CLOSED}; it is not repeated, as it may have had an effect"
+CLOSED_IN_CALL = f"{CLOSED}. It is not repeated, as it may have had an effect"
 
 
 def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) -> ClientTransport:

@@ -322,7 +322,7 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
         )
         for message in visible
     )
-    note = f"→ sent, ← received; the last {len(visible):,}" if visible else ""
+    note = f"→ sent, ← received, the last {len(visible):,}" if visible else ""
     return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
 
 
@@ -370,7 +370,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     table = Table(columns(*titles), rows, len(audit) + audit.dropped - len(rows))
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
-        note += ", newest first; lengths in characters"
+        note += ", newest first, with lengths in characters"
     return View("audit", "Calls so far", (table if rows else TextBlock("None."),), note=note)
 
 
@@ -412,8 +412,8 @@ def decided(permission: Permission | None) -> str:
 
 
 _COSTS_MORE = (
-    "In a long conversation that keeps needing other tools, deferring costs more than it saves: each search is one more "
-    "request, and what it found stays loaded. Load what most turns need: %mcp load SERVER. Or start over: %mcp new."
+    "In a long conversation that keeps needing other tools, deferring costs more than it saves, because each search is an "
+    "extra request and its results stay loaded. Load the tools that most turns need: %mcp load SERVER. Or start over: %mcp new."
 )
 
 

@@ -324,22 +324,22 @@ class ToolsState(State):
 
     @property
     def servers(self) -> Servers:
-        """The servers as a noun."""
+        """The servers' state for the front end."""
         return servers_of(self._chat)
 
     @property
     def tool_sets(self) -> ToolSets:
-        """The toolsets as a noun."""
+        """The toolsets for the front end."""
         return tool_sets_of(self._chat, self.view)
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest as a noun."""
+        """The manifest for the front end."""
         return manifest_of(self.view)
 
     @property
     def exploration(self) -> ExplorerSnapshot:
-        """All of it as a noun."""
+        """The complete state for the front end."""
         view = self.view
         return ExplorerSnapshot(
             servers=self.servers,

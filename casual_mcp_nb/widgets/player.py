@@ -311,10 +311,10 @@ def _search(view: ToolView | None) -> dict[str, Any]:
     data = {"cut": view.selection.max_search_results, "deferred": bool(view.deferred)}
     plain = index.to_plain()
     if len(_embedded(plain).encode()) > MAX_INDEX_BYTES:
-        return {**data, "tools": [], "note": f"{count(len(index), 'tool')} are too many to be searched in a page."}
+        return {**data, "tools": [], "note": f"{count(len(index), 'tool')} are too many for the search in a page."}
     by_name = {tool.wire_name: tool for tool in index.tools}
     tools = [_tool(by_name[wire_name]) for _, _, wire_name in plain["tools"]]
-    note = "The index is in this page; the scores are those of the session's own search."
+    note = "The index is in this page, and its scores are those of the session's own search."
     return {**data, "index": plain, "tools": tools, "note": note}
 
 

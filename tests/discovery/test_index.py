@@ -146,7 +146,7 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     assert "other:weather_alerts" in names_of("weather report", 5, index=index)
     assert_adds_up(hits[1].explain())
     lost = hits[1].explain().shares[-1]
-    assert (lost.term, lost.field) == ("says the same as a better hit", "like s0:get_weather")
+    assert (lost.term, lost.field) == ("same description as a better hit", "like s0:get_weather")
     assert lost.share < 0
 
 
@@ -388,7 +388,7 @@ def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> Non
     hits = index.search("find a song", 9)
     assert [hit.tool.server for hit in hits if hit.tool.name == "search"] == ["music", "attic"]
     parts = {share.term: share.share for share in hits[0].explain().shares}
-    assert parts["what its server is about"] > 0
+    assert parts["the server's topic"] > 0
     for hit in hits:
         assert_adds_up(hit.explain())
 

@@ -107,7 +107,7 @@ def test_the_reference_file_of_the_page_matches_python() -> None:
 def test_the_file_has_every_part_of_a_score() -> None:
     index = ToolSearchIndex(TOOLS)
     labels = {share.term for query in QUERIES for hit in index.search(query, SHOWN) for share in hit.explain().shares}
-    assert {"words of the name", "exact name", "what its server is about", "says the same as a better hit"} <= labels
+    assert {"words of the name", "exact name", "the server's topic", "same description as a better hit"} <= labels
     assert any(label.startswith("clause ") for label in labels)
 
 

@@ -100,7 +100,7 @@ def test_a_request_of_five_thousand_messages_is_small_and_counts_omissions() -> 
 
 def test_a_diff_shows_messages_tools_and_tokens_before_and_after(make: Any) -> None:
     text = plain(make("diff"))
-    assert "Step 2: what is new · +130 tokens" in text
+    assert "Step 2: new in this request · +130 tokens" in text
     assert "+ weather__get_forecast" in text
     assert "- mail__send" in text
     assert re.search(r"Tool definitions +≈ 110 +≈ 200 +\+90", text)
@@ -143,13 +143,13 @@ def test_the_bars_of_a_request_add_up_to_its_share_of_the_largest(make: Any, par
 def test_a_document_holds_every_turn_with_every_request(make: Any, parse: Any) -> None:
     html = document(make("conversation"), "html", "A <title>")
     assert html.count("<strong>Request</strong>") == 1
-    assert html.count("<strong>Request: what is new</strong>") == 5
+    assert html.count("<strong>New in the request</strong>") == 5
     assert html.count("<strong>Definitions</strong>") == 1
     assert "default-src 'none'" in html
     parse(html.removeprefix("<!DOCTYPE html>"))
     markdown = document(make("conversation"), "markdown", "")
     assert "Turn 2" in markdown
-    assert markdown.count("<strong>Request: what is new</strong>") == 5
+    assert markdown.count("<strong>New in the request</strong>") == 5
     assert "**Messages added**" in markdown, "a file has everything"
 
 
@@ -159,8 +159,8 @@ def test_a_turn_is_shown_with_as_much_as_is_asked_for(make: Any) -> None:
     assert "Take an umbrella." in answer
     assert "get_forecast" not in answer
     assert "cut short" in answer
-    assert usual.count("Request: what is new") == 2
-    assert everything.count("Request: what is new") == 2
+    assert usual.count("New in the request") == 2
+    assert everything.count("New in the request") == 2
     assert len(re.findall("<details[^>]* open>", everything)) == everything.count("<details")
     assert "cache miss" in everything
 

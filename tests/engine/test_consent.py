@@ -274,7 +274,7 @@ async def test_an_approver_that_never_returns_is_not_waited_for_and_the_model_is
     async with McpToolChat.from_config(stdio(approval="always"), approver=never, answer_limits=limits) as chat:
         turn = await ask(chat, call("box__read"), "done")
         assert statuses(turn) == ["denied"]
-        assert "Nobody answered within 0.1 s." in turn.tool_calls[0].result
+        assert "No one answered within 0.1 s." in turn.tool_calls[0].result
         await asyncio.wait_for(told.wait(), 30)
         release.set()
 
@@ -290,4 +290,4 @@ async def test_an_approver_that_fails_or_answers_something_else_denies(answer: A
 
 @pytest.mark.parametrize(("seconds", "words"), [(600.0, "10 minutes"), (60.0, "1 minute"), (0.1, "0.1 s"), (90.0, "90 s")])
 def test_a_limit_is_said_in_words(seconds: float, words: str) -> None:
-    assert AnswerLimits(seconds).nobody_answered == f"Nobody answered within {words}."
+    assert AnswerLimits(seconds).nobody_answered == f"No one answered within {words}."

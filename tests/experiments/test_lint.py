@@ -33,7 +33,7 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
         LintFinding(
             "same text",
             ToolName("disk", "read_file"),
-            "It says the same as files:read_file.",
+            "Its description is the same as that of files:read_file.",
             (ToolName("files", "read_file"),),
         ),
     )
@@ -66,7 +66,7 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
         (
             ToolSpec("s" * 40, "t" * 30, "Does it."),
             "name",
-            f"server__tool has 72 characters, 64 are allowed; the model reads {ToolSpec('s' * 40, 't' * 30).wire_name}.",
+            f"server__tool has 72 characters, and 64 are allowed. The model reads {ToolSpec('s' * 40, 't' * 30).wire_name}.",
         ),
     ],
 )

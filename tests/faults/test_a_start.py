@@ -107,7 +107,7 @@ async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw,
     chat = await opened(beside(raw, banner))
     error = chat.server_manager.statuses["broken"].error or ""
     assert error.startswith("no answer in 2 s")
-    assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is not an MCP message")
+    assert error.endswith("Its stdout has 'Welcome to <b>1.0</b>!', which is not an MCP message")
     assert "<b>1.0" not in chat.server_manager.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)

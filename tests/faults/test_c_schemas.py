@@ -184,7 +184,10 @@ async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_war
     assert endless == {"type": "object", "properties": {}}
     assert len(json.dumps(list(turn.steps[0].request.tools))) < 60_000
     texts = [notice.text for notice in turn.notices]
-    assert texts[0] == "Tool 'long' is too long for a model; cut: its description to 10,000 of 1,000,000 characters."
+    assert (
+        texts[0]
+        == "Tool 'long' is too long for a model, so these parts were cut: its description to 10,000 of 1,000,000 characters."
+    )
     assert "its parameters to 500 of 10,000" in texts[1]
     assert "'endless'" in texts[2]
     assert {notice.server for notice in turn.notices} == {"big"}

@@ -88,7 +88,7 @@ def test_a_call_without_an_answer_is_denied_after_the_time_limit(session: Sessio
     two = calls(ADD, call("no_such_tool"))
     turn = session.submit("x", model=scripted_model(two, "done")).result(30)
     assert [call.status for call in turn.tool_calls] == ["denied", "error"]
-    assert "Nobody answered within 0.1 s." in turn.tool_calls[0].result
+    assert "No one answered within 0.1 s." in turn.tool_calls[0].result
     assert len(session.questions) == 0
     assert_valid(turn.messages)
 

@@ -436,7 +436,9 @@ def _notes(model: str, options: RequestOptions) -> list[str]:
     if temperature is not None and temperature > 1:
         return ["Anthropic's models accept a temperature of 0 to 1."]
     if temperature not in (None, 1) and _FIXED_TEMPERATURE.search(model):
-        return [f"Anthropic says that {shown(model)} takes no temperature but 1: where it is refused, it is left out."]
+        return [
+            f"Anthropic says that {shown(model)} takes no temperature but 1, so other values are left out if it refuses them."
+        ]
     return []
 
 

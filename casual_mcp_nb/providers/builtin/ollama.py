@@ -282,7 +282,7 @@ SPEC = ProviderSpec(
     effort=lambda effort: {},
     think=_think,
     window_option=NUM_CTX,
-    window_note="Ollama's server cuts a longer prompt at its own num_ctx, and does not say so",
+    window_note="Ollama's server silently cuts a longer prompt at its own num_ctx",
     overflow="Ollama cuts it in silence",
     chat_messages=True,
 )

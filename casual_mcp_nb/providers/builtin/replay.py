@@ -37,7 +37,7 @@ class ReplayClient:
         Raises:
             UsageError: Always.
         """
-        raise UsageError("A cassette has only what a session asked its models.", hint="Use a session or McpToolChat.")
+        raise UsageError("A cassette has only the requests of its session.", hint="Use a session or McpToolChat.")
 
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
