@@ -68,7 +68,8 @@ def sampled(text: str, count: Callable[[str], int]) -> float:
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
     """Estimate the tokens of a message, including its calls and images."""
-    content, images = message.content, len(getattr(message, "images", ()))
+    # Not `getattr`: pydantic takes long to say that there is no such field.
+    content, images = message.content, len(vars(message).get("images", ()))
     if isinstance(content, list):
         texts = [part.text for part in content if part.type == "text"]
         images += sum([part.type == "image" for part in content])

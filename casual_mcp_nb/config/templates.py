@@ -75,7 +75,8 @@ class TemplateLibrary:
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
-        self._asked_for.setdefault(relative, [str(folder / relative) for folder in self.folders])
+        # Those of the package do not change while it runs.
+        self._asked_for.setdefault(relative, [str(folder / relative) for folder in self.folders if folder != _shipped()])
         for folder in self.folders:
             path = folder / relative
             if path.is_file():

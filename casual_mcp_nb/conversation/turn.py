@@ -129,7 +129,7 @@ class Turn(Displayable):
     @property
     def started(self) -> TurnStarted:
         """The start of the turn: the messages added, the model, the toolset, the tools offered."""
-        return self.trace.of(TurnStarted)[0]
+        return self.trace.all_of(TurnStarted)[0]
 
     @property
     def _finished(self) -> TurnFinished | None:

@@ -60,7 +60,8 @@ def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[Wr
     """
     calls: list[WrittenCall] = []
     before = ""
-    if len(text) > MAX_TEXT:
+    # An object or a call of Python is in each of them.
+    if len(text) > MAX_TEXT or ("{" not in text and "(" not in text):
         return calls, before
     for start, name, part in _parts(text):
         for call in _calls_in(_value(part.strip()), name):
@@ -277,13 +278,10 @@ class CallNames:
         self._used.add(unique)
         if unique != call.id:
             call = call.model_copy(update={"id": unique})
-        name = self._name(call.function.name)
+        name = clean_name(call.function.name, self._wire_name)
         if name != call.function.name:
             call = call.model_copy(update={"function": call.function.model_copy(update={"name": name})})
         return call
-
-    def _name(self, name: str) -> str:
-        return clean_name(name, self._wire_name)
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:

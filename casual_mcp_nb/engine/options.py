@@ -201,9 +201,13 @@ def split_messages(
     Raises:
         UsageError: A message has too many parts.
     """
-    from casual_llm.messages import UserMessage
+    conversation: list[ChatMessage]
+    if isinstance(messages, str):
+        from casual_llm.messages import UserMessage
 
-    conversation: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
+        conversation = [UserMessage(content=messages)]
+    else:
+        conversation = list(messages)
     check_parts(conversation)
     if conversation and conversation[0].role == "system":
         if options.given.get("system") is None:

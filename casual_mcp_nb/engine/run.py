@@ -236,9 +236,12 @@ class Run:
         response = await self._complete(step, request, model)
         self._overflowed = ()
         self.context.calibration.learn(request.tokens.total, response.usage)
-        self._notify_of_cuts(step, request, response)
+        truncated = response.truncated
+        self._notify_of_cuts(step, request, response, truncated)
         self.prefix.response_id = response.response_id
-        message = response.message if response.message.tool_calls else self._with_written_calls(response)
+        message = response.message
+        if not message.tool_calls and not truncated:
+            message = self._with_written_calls(message)
         if message.tool_calls is not None:
             message = self._names.clean(message)
         self.messages.append(message)
@@ -246,7 +249,7 @@ class Run:
             response.usage,
             response.finish_reason,
             self.now(),
-            response.truncated,
+            truncated,
             response.hosted_calls,
             response.response_id,
             response.request_id,
@@ -372,11 +375,8 @@ class Run:
         )
         return True
 
-    def _with_written_calls(self, response: ModelResponse) -> AssistantMessage:
+    def _with_written_calls(self, message: AssistantMessage) -> AssistantMessage:
         """Turn calls that the model wrote as text into calls, if they are to be run; a notice reports it."""
-        message = response.message
-        if response.truncated:
-            return message
         written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
         if not written:
             return message
@@ -510,8 +510,10 @@ class Run:
                 f"The model searched for no tool, although {shown(str(tool.tool_name))} would have fitted the message."
             )
 
-    def _notify_of_cuts(self, step: int, request: Request, response: ModelResponse) -> None:
-        if notice := self._cut_answers.notice(step, response, request.options.get("max_tokens")):
+    def _notify_of_cuts(self, step: int, request: Request, response: ModelResponse, truncated: bool) -> None:
+        if not truncated:
+            self._cut_answers.reset()
+        elif notice := self._cut_answers.notice(step, response, request.options.get("max_tokens")):
             self._notify(notice)
         if response.usage and (notice := self.context.cut_by_server(request.tokens.total, response.usage.prompt_tokens)):
             self._notify_once(notice)
@@ -579,22 +581,24 @@ class CutAnswers:
     """Counts the responses of one turn that were cut."""
 
     def __init__(self) -> None:
-        self._where = ""
         self._notified = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Record a response that was not cut."""
+        self._where = ""
         self._in_a_row = 0
 
     def notice(self, step: int, response: ModelResponse, max_tokens: int | None) -> str | None:
-        """Record a response, and return a notice for the person where it is the first that was cut.
+        """Record a response that was cut, and return a notice for the person if it is the first one.
 
         Args:
             step: The step, from 0.
             response: The response.
             max_tokens: The limit in the request; None for the model's own.
         """
-        self._where = _where(response, max_tokens) if response.truncated else ""
-        if not self._where:
-            self._in_a_row = 0
-        if not self._where or self._notified:
+        self._where = _where(response, max_tokens)
+        if self._notified:
             return None
         self._notified = True
         return f"The answer of step {step + 1} was cut at {self._where}. {_advice(response, max_tokens)}"

@@ -344,9 +344,10 @@ class ChatTools:
 
     async def relist(self) -> None:
         """List the tools again that servers have changed; wait a few seconds at most."""
-        # A notification that came with a result is read by another task, just after it.
-        for _ in range(_LOOP_ITERATIONS):
-            await asyncio.sleep(0)
+        if self._server_manager.has_streams:
+            # A notification that came with a result is read by another task, just after it.
+            for _ in range(_LOOP_ITERATIONS):
+                await asyncio.sleep(0)
         if (catalog := self._server_manager.current_catalog()) is not None and catalog is self.changes.catalog:
             return
         if await self._relisting.wait():

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import EllipsisType
@@ -170,6 +170,7 @@ def _checked(name: str) -> str:
 NOTEBOOK = "notebook"
 MAX_LOG_LINES = 500
 _MAX_MESSAGE = 2_000
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Toolbox:
@@ -224,13 +225,12 @@ class Toolbox:
         self._context = frozenset(names)
         self._update()
 
-    @contextmanager
-    def injecting(self, names: Iterable[str]) -> Iterator[None]:
+    def injecting(self, names: Collection[str]) -> AbstractContextManager[None]:
         """Hide the parameters of these names too while the body runs: the context of a turn fills them."""
-        names = tuple(names)
-        if not names:
-            yield
-            return
+        return self._injecting(tuple(names)) if names else _NOTHING
+
+    @contextmanager
+    def _injecting(self, names: tuple[str, ...]) -> Iterator[None]:
         self._of_turns.update(names)
         self._update()
         try:

@@ -284,6 +284,16 @@ class ModelRequest:
         before: The id of the response before.
     """
 
+    _streamed_nothing = False
+    _reconnected = False
+    _heard = False
+    _lacked: tuple[str, ...] = ()
+    _without: tuple[str, ...] = ()
+    _sent = NO_OPTIONS
+    _attempts = 0
+    _limit: asyncio.Timeout | None = None
+    _spent = 0.0
+
     def __init__(
         self,
         model: BoundModel,
@@ -304,17 +314,8 @@ class ModelRequest:
         self._facts = model.facts
         self._spec = spec_of(self._wire.name)
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
-        self._streamed_nothing = False
-        self._reconnected = False
-        self._heard = False
-        self._lacked: tuple[str, ...] = ()
-        self._without: tuple[str, ...] = ()
-        self._sent = NO_OPTIONS
         self._facts.options.room = None
-        self._attempts = 0
-        self._limit: asyncio.Timeout | None = None
         self._streamed: list[str] = []
-        self._spent = 0.0
 
     @property
     def _definitions(self) -> list[Mapping[str, Any]]:

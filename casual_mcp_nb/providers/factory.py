@@ -181,7 +181,7 @@ class ModelFactory:
         """Bind a model that the user created; the last one need not be bound again in each turn."""
         last, bound = self._last_own
         # An object that is only asked through its `chat` has none of these.
-        plain = not any(getattr(model, name, None) for name in ("default_options", "system_message_handling"))
+        plain = not (getattr(model, "default_options", None) or getattr(model, "system_message_handling", None))
         client = getattr(model, "_client", None)
         if plain and bound is not None and last is model and bound.client is client and bound.model == model.name:
             return bound

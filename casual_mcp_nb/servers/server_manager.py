@@ -148,6 +148,11 @@ class ServerManager:
         return all(connection.fresh for connection in self._connections.values())
 
     @property
+    def has_streams(self) -> bool:
+        """Whether a server is reached over a stream, which can bring several messages at a time."""
+        return any(connection.config is not None for connection in self._connections.values())
+
+    @property
     def waiting(self) -> list[str]:
         """The servers that `connect` would start; none after the server manager was closed."""
         if self._closed:

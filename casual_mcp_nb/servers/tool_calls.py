@@ -151,8 +151,8 @@ class ServerCalls:
                 client: Any = session.client
                 given: dict[str, Any] = {"name": name, "arguments": arguments, "meta": dict(meta) if meta else None}
                 request = {**given, "progress_callback": reset_and_report}
-                forwarded = forwarded_to(self.server, name) if session.modern else None
-                if forwarded is not None:
+                forwarded = forwarded_to(self.server, name)
+                if forwarded is not None and session.modern:
                     raw = await forwarded.send(client.session.send_call, self.redact, **request)
                     if raw is None:
                         return ToolResult()

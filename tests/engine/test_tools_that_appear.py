@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from kit.history import assert_valid
+from kit.raw_server import raw_config, text_result
 from kit.turns import ask
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
@@ -252,3 +254,15 @@ async def test_a_name_that_nobody_adds_is_not_available(chat: McpToolChat) -> No
     turn = await ask(chat, calls(call("hub__shut_up"), call("hub__enable_toolset", name="issues")), "Done.")
     assert [each.status for each in turn.tool_calls] == ["error", "ok"]
     assert "again" not in turn.tool_calls[0].result
+
+
+@pytest.mark.defect("G10")
+async def test_a_notice_that_comes_in_one_piece_behind_a_result_counts_for_the_next_step() -> None:
+    result = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": text_result("grown")}).replace('"ID"', "ID")
+    notice = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("grow", "new")]
+    grow = {"notify": {}, "notify_count": 0, "plan": {"tools": tools}, "raw": f"{result}\n{notice}\n"}
+    async with McpToolChat.from_config({"servers": {"desk": raw_config(calls={"grow": grow})}}) as chat:
+        turn = await ask(chat, call("desk__grow"), "ok")
+    first, second = ([tool["name"] for tool in step.request.tools] for step in turn.steps)
+    assert (first, second) == (["desk__grow"], ["desk__grow", "desk__new"])

@@ -160,6 +160,18 @@ def test_a_message_that_is_cut_shows_no_part_of_a_secret(size: int) -> None:
     assert hidden.text.isascii()
 
 
+@pytest.mark.defect("G10")
+def test_a_message_with_a_value_that_is_not_plain_is_read_like_another_one() -> None:
+    log = MessageLog("odd", [SECRET])
+    values: list[Any] = [{"deep": [[1, 2.5, None, True, {"key": SECRET}]]}, {"deep": [[object()]]}, {"deep": MessageLog}]
+    for number, value in enumerate(values):
+        log.add("received", JSONRPCResponse(jsonrpc="2.0", id=number, result=value))
+        # What was recorded is what arrived.
+        value.clear()
+    results = [json.loads(message.text)["result"] for message in log.read()]
+    assert results == [{"deep": [[1, 2.5, None, True, {"key": MASK}]]}, {"deep": [["(object)"]]}, {"deep": "(type)"}]
+
+
 async def test_a_server_is_added_and_removed(opened: Callable[..., Any]) -> None:
     manager: ServerManager = opened(ServerManager({}, in_process={"one": talking()}))
     await manager.connect()
