@@ -66,7 +66,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext casual_mcp_nb`: close what the magics opened and take them away."""
+    """`%unload_ext casual_mcp_nb`: close the magics' sessions and unload the magics."""
     from casual_mcp_nb.magics import unregister
 
     unregister(shell)

@@ -1,6 +1,6 @@
 """One error tree, organised by who has to act.
 
-Every error of this package is a `CasualMcpError`. Its message says what failed, why, and what to do next; its fields let a
+Every error of this package is a `CasualMcpError`. Its message explains the failure and the next step; its fields let a
 program decide. The branches say who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
@@ -25,15 +25,15 @@ class CasualMcpError(Exception):
     """Base class of all errors of this package.
 
     Args:
-        message: What failed, where and why, in plain words.
-        hint: What to do next; appended to the message in the words of this process's door, see `doors`.
+        message: The failure with its place and cause, in plain words.
+        hint: The next step; appended to the message in the words of this process's door, see `doors`.
         server: The MCP server concerned, if any.
         tool: The wire name of the tool concerned, if any.
         retryable: Whether the same call can succeed if repeated.
     """
 
     kind = "error"
-    """What went wrong, for programs: the name of the class without `Error`, as in `tool_timeout`."""
+    """The kind of the error, for programs: the name of the class without `Error`, as in `tool_timeout`."""
 
     def __init_subclass__(cls) -> None:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
@@ -85,12 +85,12 @@ class ConfigError(CasualMcpError, ValueError):
     """A config file or config value is wrong.
 
     Args:
-        message: What is wrong.
+        message: The mistake.
         path: The file, if there is one.
         line: Line in that file, from 1.
         column: Column in that line, from 1.
         key: Dotted path of the key concerned, such as `servers.time.command`.
-        hint: What to do next.
+        hint: The next step.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class CassetteMismatchError(CassetteError):
     """A request is not in the cassette that is replayed; the message shows how it differs from the recorded ones.
 
     Args:
-        message: What is not recorded.
+        message: The missing recording.
         difference: How it differs from the request that was expected, as lines of a diff; empty if nothing was.
-        hint: What to do next.
+        hint: The next step.
         server: The MCP server that was asked, if any.
         tool: The tool that was called, if any.
 
@@ -219,12 +219,12 @@ class ProviderError(CasualMcpError):
     """The model provider failed or returned an unusable response.
 
     Args:
-        message: What failed, where and why.
-        hint: What to do next.
+        message: The failure, with its place and cause.
+        hint: The next step.
         client: Name of the client in the config, if any.
         model: The provider's name of the model, if any.
         status: The HTTP status of the response, if there was one.
-        reason: What went wrong, in short, without the names of client and model.
+        reason: A short reason, without the names of client and model.
         retry_after: Seconds to wait before the next request, as the provider reported; None if it did not.
         request_id: The provider's id of the request, which its support asks for; None if it gave none.
         headers: The headers of the response about limits, delays and ids, with names in lower case.
@@ -271,7 +271,7 @@ class ContextOverflowError(ProviderError):
     """The conversation and the tools do not fit in the model's context window.
 
     Args:
-        message: What failed, where and why.
+        message: The failure, with its place and cause.
         window: The context window in tokens, if the provider says it.
         tokens: The tokens that the provider counted in the request, if it says so.
         more: The other arguments of `ProviderError`.
@@ -311,7 +311,7 @@ class IncompleteStreamError(ProviderError):
     """A response ended early.
 
     Args:
-        message: What failed, where and why.
+        message: The failure, with its place and cause.
         partial: The text received so far.
         more: The other arguments of `ProviderError`.
     """
@@ -325,7 +325,7 @@ class ExtractionError(ProviderError):
     """The model returned nothing that matches the type to extract.
 
     Args:
-        message: What failed, where and why.
+        message: The failure, with its place and cause.
         text: The model's last answer.
         more: The other arguments of `ProviderError`.
     """

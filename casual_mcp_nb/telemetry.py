@@ -3,7 +3,7 @@
 Importing this package does not import OpenTelemetry; a new `OpenTelemetry` does.
 
 The spans and metrics of one turn. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
-`gen_ai.*`, and `mcp.*` on calls that servers run. What the conventions have no name for begins with `casual_mcp_nb.`.
+`gen_ai.*`, and `mcp.*` on calls that servers run. Other names begin with `casual_mcp_nb.`.
 """
 
 from __future__ import annotations
@@ -500,7 +500,7 @@ class TurnListener:
     """Hears the events of turns, several of which may run at the same time.
 
     Args:
-        recording: Where spans and metrics go, and what they hold.
+        recording: The destination and contents of spans and metrics.
     """
 
     def __init__(self, recording: TelemetrySink) -> None:

@@ -43,8 +43,8 @@ class Limit:
 
     Args:
         label: Its name in displays and next to its control.
-        unit: What it counts.
-        help: What it limits.
+        unit: Its unit.
+        help: Its meaning.
     """
 
     label: str
@@ -346,10 +346,10 @@ class ModelConfig(RequestOptions):
         model: The provider's name of the model.
         template: File in `prompt-templates/` that generates the system prompt.
         thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
-        context_window: Size of the model's context window in tokens; None for what is known of the provider's current models.
+        context_window: Size of the model's context window in tokens; None for the known value of the provider's current models.
             Ollama reserves memory for that many.
         hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
-            The provider decides what they may do, and charges for them.
+            The provider decides about their rights, and charges for them.
         repair_calls: Whether a call of an offered tool that the model writes as text, as small models do, is run like any
             other, with the same consent.
     """
@@ -379,7 +379,7 @@ class ToolSetConfig(BaseConfig):
     """A named choice of tools.
 
     Args:
-        description: What it is for.
+        description: Its purpose.
         servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
             named are excluded. Also servers of the process, and `notebook`, which has the functions of a notebook.
     """
@@ -394,7 +394,7 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
     Args:
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
             definitions take more than `auto_threshold` percent of the model's context window; if no server has
-            `defer_loading`, every one is deferred then, except what has `always_load`.
+            `defer_loading`, every one is deferred then, except those with `always_load`.
     """
 
     enabled: StrictBool | Literal["auto"] = False

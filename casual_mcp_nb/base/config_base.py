@@ -85,7 +85,7 @@ _IN_PYTHON = ConfigOrigin()
 class BaseConfig(BaseModel):
     """A section of a config: immutable, and unknown keys are errors.
 
-    A dump in JSON is what `load_config` reads: references such as `${NAME}` and relative paths as written in the file,
+    `load_config` reads a JSON dump again: references such as `${NAME}` and relative paths as written in the file,
     and no key that came from the environment. A literal secret is an error, unless `context={"secrets": "plain"}` requests it;
     `{"secrets": "masked"}` is for a dump that is only looked at.
     """

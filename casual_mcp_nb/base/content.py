@@ -1,4 +1,4 @@
-"""The content of a tool's result: texts, images, payloads, and what is kept of results that are too large."""
+"""The content of a tool's result: texts, images, payloads, and the kept part of results that are too large."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PayloadPreview:
     """A preview of a payload; the payload itself stays in the kernel. Files have only its description.
 
     Args:
-        what: What it is, such as `DataFrame, 1,200 rows, 5 columns`.
+        what: Its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
         columns: The first columns of a table.
         rows: The first rows of a table, each with a text for each of these columns.
         more_rows: How many rows of it are not shown.
@@ -108,7 +108,7 @@ class TableRows:
     """All rows of a table of which the content of a result has only the first ones.
 
     Args:
-        what: What it is, such as `table of 60,000 rows, 8 columns`.
+        what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
         json: The rows, a JSON list of objects.
     """
 
@@ -124,11 +124,11 @@ class ToolResult:
         content: The parts, in the server's order.
         structured: Structured content, if the tool returned any.
         is_error: Whether the tool itself reported a failure.
-        payload: What a function of the notebook returned for the person; no model and no file gets it.
-        previews: What displays show of the payload.
+        payload: The value that a function of the notebook returned for the person; no model and no file gets it.
+        previews: The payload as displays show it.
         mocked: Whether a stub answered in place of the tool.
         rows: The whole of a table that a function of the notebook returned, for questions about it; in no file.
-        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools. In no file.
+        returned: The very object that a function of the notebook returned, in a tuple; empty for other tools. In no file.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -243,9 +243,9 @@ class LargeResult:
 
     Args:
         handle: The name by which the model reads on.
-        what: What it is, such as `table of 60,000 rows, 8 columns`.
+        what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
         size: Its size in bytes.
-        tokens: Estimated tokens of what the model read.
+        tokens: Estimated tokens of the part that the model read.
         source: The whole, a `KeptText`; None in a saved conversation.
     """
 

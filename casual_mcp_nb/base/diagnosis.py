@@ -1,4 +1,4 @@
-"""The findings of a session: what `doctor` checked, what a host's config costs, and the help of `%mcp help`."""
+"""The findings of a session: the checks of `doctor`, the cost of a host's config, and the help of `%mcp help`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Check:
 
     Args:
         part: The group it belongs to, such as `packages` or `servers`.
-        name: What was checked.
+        name: The subject of the check.
         verdict: `ok`; `warn`, if something that may not be needed does not work; `fail`, if something needed does not work.
         found: The finding, in words.
-        advice: What to do about it; empty if nothing.
+        advice: The remedy; empty if none is needed.
     """
 
     part: str
@@ -57,7 +57,7 @@ Stage = Literal["listed", "selected", "searchable", "sent", "called"]
 """A station of a tool on its way from its server to a call by the model."""
 
 StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
-"""`not needed`: a tool that is sent with every request is not searched. `not yet`: what comes next is up to the model.
+"""`not needed`: a tool that is sent with every request is not searched. `not yet`: the next step is up to the model.
 `stopped`: the way ends here. `not reached`: it ended before."""
 
 
@@ -69,7 +69,7 @@ class StageCheck:
         stage: The stage.
         state: Whether it has.
         found: How, or why not, in words.
-        advice: What to do about it; empty if nothing.
+        advice: The remedy; empty if none is needed.
     """
 
     stage: Stage
@@ -140,7 +140,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
 
     Args:
         server: The server.
-        listed: Whether it lists its tools, and what to do if not.
+        listed: Whether it lists its tools, and the remedy if not.
         tools: Its tools, also those of its list that cannot be used.
     """
 
@@ -209,10 +209,10 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
     Args:
         source: The config's file.
         servers: Its servers, the most expensive first.
-        deferred_tokens: Estimated tokens of what would be sent instead: `search_tools` with the manifest, and the tools that
+        deferred_tokens: Estimated tokens with every tool deferred: `search_tools` with the manifest, and the tools that
             the config always loads.
-        budget: What whole turns cost with every tool deferred, and with every tool loaded; None without tools.
-        notes: How the config was read: what is left out of it.
+        budget: The cost of whole turns with every tool deferred, and with every tool loaded; None without tools.
+        notes: Notes on reading the config, such as parts left out.
     """
 
     source: str

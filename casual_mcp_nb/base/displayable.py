@@ -152,12 +152,12 @@ class Checked:
 
     @property
     def _kind(self) -> str:
-        """What it is, in words."""
+        """Its kind, in words."""
         return f"a {type(self).__name__.lower()}"
 
 
 class Namespace(Checked, Displayable):
-    """A part of a session: what is done with one kind of thing. It shows its present state, which it reads when it is asked."""
+    """A part of a session for one kind of thing. It shows its present state, which it reads when it is asked."""
 
     @property
     @abstractmethod

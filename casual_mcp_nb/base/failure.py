@@ -18,7 +18,7 @@ class Failure:
     """The fields of an error, for programs; None for those that do not concern it.
 
     Args:
-        kind: What went wrong, such as `rate_limit`: see `CasualMcpError.kind`.
+        kind: The kind of the error, such as `rate_limit`: see `CasualMcpError.kind`.
         retryable: Whether the same request can succeed if repeated.
         server: The MCP server concerned.
         tool: The wire name of the tool concerned.

@@ -18,9 +18,9 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
 
     Args:
         path: The file.
-        text: What is written, in UTF-8.
+        text: The text to write, in UTF-8.
         overwrite: Replace a file that exists.
-        hint: What to do if it exists.
+        hint: The remedy if it exists.
 
     Raises:
         UsageError: It exists, or it cannot be written; an old file is unchanged.

@@ -109,7 +109,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     Args:
         offers: All of them.
         problems: Why a server could not list its own, by server.
-        listed: Whether the servers were asked; if not, what they offer is not known.
+        listed: Whether the servers were asked; if not, their offer is unknown.
     """
 
     kind = ""
@@ -344,7 +344,7 @@ class SamplingAnswer:
         text: Its text.
         model: The model's name.
         cut: Whether it ended at the limit of tokens.
-        note: What it took, for the person.
+        note: Its cost, for the person.
     """
 
     text: str

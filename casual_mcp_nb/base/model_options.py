@@ -10,7 +10,7 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 
 
 Delivery = Literal["definitions", "native", "bridge"]
-"""How a step got what searches found.
+"""How a step received search results.
 
 - `definitions`: their definitions are added to those of the request.
 - `native`: the provider adds them to the conversation, behind the search that found them.
@@ -18,7 +18,7 @@ Delivery = Literal["definitions", "native", "bridge"]
 """
 
 DeliverySetting = Literal["auto", Delivery]
-"""What a person sets; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+"""The person's setting; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
 
 DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 

@@ -212,7 +212,7 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     """Limit a tool's schema to the form sent to a model: an object with properties, of limited size.
 
     Returns:
-        The schema, and a description of what was cut. If there are too many properties, required ones take precedence.
+        The schema, and a description of the cuts. If there are too many properties, required ones take precedence.
     """
     parameters = {"type": "object", "properties": {}, **schema}
     properties = parameters["properties"]

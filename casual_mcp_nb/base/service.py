@@ -1,4 +1,4 @@
-"""A service at an address: its limits, what it serves, and its status."""
+"""A service at an address: its limits, its offer, and its status."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"], items="ser
     """The addresses at which a session is served.
 
     Args:
-        services: What is served at each.
+        services: The services at each.
     """
 
     services: tuple[ServiceStatus | ServedTools, ...] = ()

@@ -266,13 +266,13 @@ class ExplorerSnapshot(Displayable):
 
     Args:
         servers: The servers with their state.
-        selection: What the person chose.
+        selection: The person's choices.
         tool_sets: The toolsets.
         manifest: The manifest of the deferred tools, as the model reads it.
         prices: Tokens of each server's loaded tools in the first request.
         offered: Number of tools sent with every request.
         undeferred_tokens: Tokens of the first request if every tool were loaded.
-        budget: What turns cost, if known.
+        budget: The cost of turns, if known.
     """
 
     servers: Servers
@@ -313,7 +313,7 @@ class SystemPrompt(Displayable):
 
 @dataclass(frozen=True)
 class ConsentStatus(Displayable):
-    """What a session may do, and what it asks first.
+    """The rights of a session, and the questions before them.
 
     Args:
         accepted: Whether its servers may start; where not, the first of them that would start asks.
@@ -342,7 +342,7 @@ class SessionStatus(Displayable):
         provider: Its provider; `offline` means a deterministic planner, not a language model.
         tool_set: Name of the toolset in use; None for all tools.
         discovery: Whether deferred tools are hidden behind the search tool.
-        auto: Above what share of the model's context window, in percent, that is so; None if it does not depend on it.
+        auto: The share of the model's context window, in percent, above which that is so; None if it does not depend on it.
         offered: Number of tools sent with every request.
         deferred: Number of searchable tools.
         tokens: Tokens of the offered tools and the manifest, before the first message.
@@ -350,7 +350,7 @@ class SessionStatus(Displayable):
         turns: Number of turns in the conversation.
         strategy: How deferred tools are found.
         notes: Remarks on how the config was read, and names in the selection that no longer exist.
-        budget: What turns cost, if known.
+        budget: The cost of turns, if known.
         closed: Whether the session was closed, so that no turn can begin.
     """
 

@@ -1,4 +1,4 @@
-"""Estimate and count tokens, with the origin of each number; and what turns are expected to cost."""
+"""Estimate and count tokens, with the origin of each number, and estimate the cost of turns."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Budget(Displayable):
     Args:
         now: With the current selection.
         undeferred: If every tool were loaded.
-        instructions: What the servers' instructions take of each request.
+        instructions: Tokens of the servers' instructions in each request.
     """
 
     now: TurnCosts

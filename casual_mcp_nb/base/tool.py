@@ -404,7 +404,7 @@ class Permission:
         by: Who decided.
         allowed: Whether it may run.
         policy: The policy of the tool; empty where none applies.
-        scope: What the answer covers: the `call`, the `tool`, or the `server`; empty where nobody answered.
+        scope: The scope of the answer: the `call`, the `tool`, or the `server`; empty if no one answered.
         reason: Why it was denied, in the words of whoever denied it; may be empty.
         definition: The hash of the definition of the tool that this was decided for; empty for a built-in tool.
     """

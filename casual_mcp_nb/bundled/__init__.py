@@ -30,7 +30,7 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
         The server, an SDK `MCPServer`; call its `close()` when it is no longer used.
 
     Raises:
-        ValueError: The name is unknown, or an option is, or something that it needs is missing; the message says what is
+        ValueError: The name is unknown, or an option is, or something that it needs is missing; the message names
             valid.
     """
     from casual_mcp_nb.bundled.registry import build_server

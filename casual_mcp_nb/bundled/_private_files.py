@@ -22,7 +22,7 @@ def read_private(path: Path) -> str:
 
     Raises:
         OSError: It cannot be read.
-        NotPrivateError: Others can read or replace it; the message says what to do.
+        NotPrivateError: Others can read or replace it; the message has the remedy.
         ValueError: It is not text.
     """
     return files.read_private(path, MAX_BYTES, within=private_folder()).decode("utf-8")

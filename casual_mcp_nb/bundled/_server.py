@@ -28,7 +28,7 @@ class FunctionServer(MCPServer[Any]):
     Args:
         name: The server's name.
         instructions: The purpose of the server, sent to the client in the handshake.
-        tools: What `reads`, `adds` and `destroys` return.
+        tools: Results of `reads`, `adds` and `destroys`.
         on_close: Called when the server ends.
     """
 

@@ -34,7 +34,7 @@ GRANTS = {
     "calendar-read": "https://www.googleapis.com/auth/calendar.events.readonly",
     "calendar": "https://www.googleapis.com/auth/calendar.events",
 }
-"""What an account can grant, and the scope that Google knows it by: https://developers.google.com/identity/protocols/oauth2/scopes."""
+"""The permissions of an account, and Google's scope for each: https://developers.google.com/identity/protocols/oauth2/scopes."""
 
 _IDENTITY = ("openid", "https://www.googleapis.com/auth/userinfo.email")
 _SECONDS = 30
@@ -124,7 +124,7 @@ class SignIn:
         redirect: The address on this computer that the browser is sent to, `http://127.0.0.1:PORT/`.
 
     Attributes:
-        address: What to open in a browser.
+        address: The address to open in a browser.
 
     Raises:
         SignInError: The file cannot be used.
@@ -159,7 +159,7 @@ class SignIn:
             redirected: The whole address that the browser was sent to.
 
         Returns:
-            The account, with what the person granted, which can be less than was requested.
+            The account, with the granted permissions, which can be fewer than requested.
 
         Raises:
             SignInError: The address is of another sign-in, the person refused, or Google did.
@@ -331,10 +331,10 @@ class GoogleApi:
         """Send a request to Google.
 
         Args:
-            request: What a method of `service` returns.
+            request: A request made with a method of `service`.
 
         Raises:
-            ToolError: It failed; the text says what to do, and has nothing secret in it.
+            ToolError: It failed; the text has the remedy, and nothing secret.
         """
         import httplib2
         from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError

@@ -37,7 +37,7 @@ def job_postings(page: str | HtmlElement) -> list[dict[str, Any]]:
 
     Returns:
         For each of at most 20: title, company, locations, remote, employment_type, date_posted, valid_through, salary, url and
-        description as text. What the page does not say is left out.
+        description as text. Missing fields are left out.
     """
     tree = parse_html(page) if isinstance(page, str) else page
     blocks = [] if tree is None else tree.iterfind(".//script[@type='application/ld+json']")

@@ -20,7 +20,7 @@ class Missing:
     """Why a bundled server is not there.
 
     Args:
-        reason: What is missing, such as `pint is not installed`.
+        reason: The missing part, such as `pint is not installed`.
         remedy: The line that puts it right.
     """
 
@@ -248,7 +248,7 @@ class Available:
 
     Args:
         servers: An entry for the `servers` of a config for each one that can run, by name.
-        missing: What the others need, by name.
+        missing: The requirements of the others, by name.
     """
 
     servers: Mapping[str, dict[str, str]]

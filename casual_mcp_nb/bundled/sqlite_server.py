@@ -172,7 +172,7 @@ class Database:
 
         Args:
             write: Allow changes.
-            guard: Allow only what an untrusted statement may do; False for our own statements.
+            guard: Allow only the rights of an untrusted statement; False for our own statements.
         """
         with self._lock:
             yield DatabaseConnection(self, write, guard)
@@ -211,7 +211,7 @@ class DatabaseConnection:
     Args:
         database: The database.
         write: Allow changes.
-        guard: Allow only what an untrusted statement may do.
+        guard: Allow only the rights of an untrusted statement.
     """
 
     def __init__(self, database: Database, write: bool, guard: bool) -> None:

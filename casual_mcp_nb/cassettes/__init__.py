@@ -1,1 +1,1 @@
-"""Cassettes: what models and servers answered, recorded in one file and played back without them."""
+"""Cassettes: answers of models and servers, recorded in one file and played back without them."""

@@ -136,8 +136,8 @@ class ServerEntry:
         tools: Its tools.
         version: Its own name and version.
         protocol_version: The version of the protocol that was spoken.
-        instructions: What it says about its use.
-        capabilities: What it declares.
+        instructions: Its instructions.
+        capabilities: Its declared capabilities.
         error: Why it could not be used, if it could not.
         added: Whether it was added after a model had been asked, so that a replay begins without it.
     """
@@ -160,12 +160,12 @@ class SessionEntry:
 
     Args:
         model: The name of its model.
-        system: Its system prompt, without what servers say about their use.
+        system: Its system prompt, without the servers' instructions.
         selection: Its selection when the recording began.
         tool_sets: Its toolsets.
-        strict: As of `Session`.
+        strict: See `Session`.
         max_result_tokens: The limit on results; None for the usual one.
-        approval: As of `Session`.
+        approval: See `Session`.
     """
 
     model: str | None = None
@@ -235,7 +235,7 @@ class Cassette:
         Args:
             conversation: The turns.
             tools: The tools of the session's servers, such as `session.tools`.
-            head: What the conversation was set up with.
+            head: The set-up of the conversation.
         """
         turns = list(conversation)
         models: dict[str, ModelEntry] = {}
@@ -309,7 +309,7 @@ class Cassette:
 
         Args:
             text: The document.
-            name: What it is called in errors.
+            name: Its name in errors.
 
         Raises:
             CassetteError: It is not a cassette, or is damaged or from a later version.

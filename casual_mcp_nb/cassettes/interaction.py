@@ -36,7 +36,7 @@ class Interaction:
         request: The request, as plain values; of a model, with all its messages and tools.
         response: The answer, as plain values; None if there was an error.
         error: The error, as plain values.
-        events: What happened before the answer: pieces of its text (their length, or the text itself), progress, log lines.
+        events: The events before the answer: pieces of its text (their length, or the text itself), progress, log lines.
         pace: When each event happened, and then the answer, in milliseconds since the request.
     """
 

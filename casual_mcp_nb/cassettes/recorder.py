@@ -47,7 +47,7 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
         config: Its entry in the config; None for one that was added without one.
         status: Its status.
         tools: Its tools.
-        instructions: What it says about its use.
+        instructions: Its instructions.
     """
     way: Way = "in-process"
     if config is not None:
@@ -166,9 +166,9 @@ class Recorder:
 
         Args:
             started: How the turn started.
-            system: Its system prompt, without what servers say about their use.
+            system: Its system prompt, without the servers' instructions.
             after: How many messages of the conversation came before.
-            selection: What the model sees in it.
+            selection: The selection for it.
             options: The options of its requests and its limits.
             servers: The servers that there are now.
         """

@@ -35,9 +35,9 @@ class Replayer:
 
     Args:
         cassette: The cassette.
-        name: What it is called in errors.
+        name: Its name in errors.
         pace: How long pauses are, in relation to the recorded ones; 0 for none.
-        match_on: What of a request to a model is compared.
+        match_on: The parts of a model request to compare.
         secrets: Returns values that a request may have and the cassette does not.
 
     Attributes:
@@ -111,7 +111,7 @@ class Replayer:
 
         Raises:
             CassetteMismatchError: It was not recorded.
-            CasualMcpError: What was recorded in place of an answer.
+            CasualMcpError: The recorded error.
         """
         interaction = self.find(kind, request)
         if interaction is None:

@@ -93,7 +93,7 @@ class RecordedResources:
 
     Args:
         server: The server's name.
-        resources: What reads them.
+        resources: The reader of resources.
         recorder: Records them.
     """
 
@@ -241,7 +241,7 @@ class ReplayedServer:
 
         Raises:
             CassetteMismatchError: It was not recorded.
-            ServerError: What was recorded in place of a result.
+            ServerError: The recorded error.
         """
 
         def happened(event: Plain) -> None:

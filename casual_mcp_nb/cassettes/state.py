@@ -12,7 +12,7 @@ CassetteMode = Literal["once", "none", "all"]
 """`once` records where the file does not exist, and replays it where it does; `none` only replays; `all` records again."""
 CassetteDoing = Literal["recording", "replaying"]
 MatchOn = Literal["model", "system", "messages", "tools"]
-"""What of a request to a model is compared with the recorded ones."""
+"""The parts of a model request that are compared with the recorded ones."""
 
 MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 

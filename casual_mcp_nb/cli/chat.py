@@ -55,7 +55,7 @@ class TurnSettings:
         reasoning_effort: How much the model thinks before it answers.
         discovery: Whether deferred tools are hidden behind the search tool.
         strategy: How the model finds deferred tools.
-        delivery: How the model gets what it found.
+        delivery: How the model receives search results.
         max_steps: Maximum number of model calls.
         stream: Whether answers arrive piece by piece.
         repair_calls: Run calls that the model writes as text.

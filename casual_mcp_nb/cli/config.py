@@ -42,7 +42,7 @@ def check(
         config: The config file.
         connect: Start the servers too, and check that they have the tools that toolsets name.
         keys: Whether a missing API key fails.
-        trust: With --connect, start what the config names although you have not accepted it yet.
+        trust: With --connect, start the servers of the config although you have not accepted it yet.
         json: Write JSON.
     """
     try:
@@ -78,10 +78,10 @@ def doctor(
     Args:
         config: The config file.
         tool: A tool, such as math:add, or a server for all its tools; starts the servers.
-        query: With --tool, what a model might search for: also tells the rank.
+        query: With --tool, words that a model might search for; adds the rank.
         connect: Start the servers too.
         demo: Check the bundled demo servers instead of a config.
-        trust: With --connect, start what the config names although you have not accepted it yet.
+        trust: With --connect, start the servers of the config although you have not accepted it yet.
         json: Write JSON.
     """
     if query is not None and tool is None:
@@ -139,11 +139,11 @@ def migrate_config(
     dry_run: Flag = False,
     json: AsJson = False,
 ) -> int:
-    """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show what is new in it.
+    """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show the differences.
 
     A config of casual-mcp before 1.0, whose models name a provider instead of a client, is converted in its file: only clients
     and models change. Otherwise secrets are not copied: the new file refers to environment variables, which are listed. So is
-    what is not kept.
+    the parts that are lost.
 
     Args:
         source: The old file.

@@ -101,7 +101,7 @@ def mcp(
         bridge: Have tools that were found called through call_tool, for hosts that read the list only once.
         plain_names: Leave the names of tools and prompts as they are, without their server's, where only one server has them.
         cassette: Answer from this recorded session: a mock of its servers, which starts none and needs no key.
-        approval: What is done with calls whose policy asks a person: ask through the host and deny them where it cannot, or
+        approval: The action for calls whose policy asks a person: ask through the host and deny them where it cannot, or
             leave it to the host.
         host: The address to listen at.
         port: The port; 0 for a free one.

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: what a config offers."""
+"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: the contents of a config."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
 
 
 def audit(path: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False, json: AsJson = False) -> int:
-    """Start the servers of a config, also of another MCP host, and list what their tools cost in tokens, sorted by price.
+    """Start the servers of a config, or of another MCP host's, and list the token cost of their tools, sorted by price.
 
-    Also tells what would be sent instead if every tool were deferred. Nothing is changed. Fails if a server failed.
+    Shows the cost with every tool deferred as well. Nothing is changed. Exits with 1 if a server fails.
 
     Args:
         path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or jupyter-ai's mcp_settings.json.
-        trust: Start what the config names although you have not accepted it yet.
+        trust: Start the servers of the config although you have not accepted it yet.
         json: Write JSON.
     """
     from casual_mcp_nb.config.loader import load_readable
@@ -182,12 +182,12 @@ def search(
     """Search the deferred tools as the model does, with the score of each.
 
     Args:
-        query: What to look for.
+        query: The search words.
         all: Search the loaded tools too.
         why: Explain each rank.
         why_not: Explain the rank of this tool only, even if it was not found.
         server: Only tools of this server.
-        limit: How many the model would get, instead of what the config says.
+        limit: How many the model would get, instead of the config's limit.
         json: Write JSON.
     """
     if not query:

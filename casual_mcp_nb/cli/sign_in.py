@@ -34,8 +34,8 @@ def sign_in_google(
     An address is printed. Open it in a browser, on this computer or on another one.
 
     Args:
-        grants: What the servers may do: gmail-read, gmail-send, calendar (read and create events), calendar-read. Without any
-            of them: gmail-read, gmail-send and calendar.
+        grants: The permissions of the servers: gmail-read, gmail-send, calendar (read and create events), calendar-read.
+            Without any of them: gmail-read, gmail-send and calendar.
         client: See above; kept for the next time.
     """
     import asyncio

@@ -30,7 +30,7 @@ class Source:
     Args:
         config: The config file.
         demo: Use the bundled demo servers and the offline planner instead of a config.
-        trust: Start what the config names although you have not accepted it yet.
+        trust: Start the servers of the config although you have not accepted it yet.
     """
 
     config: Annotated[Path, Parameter(alias="-c")] = DEFAULT_CONFIG

@@ -1,6 +1,6 @@
 """The output of commands: tables on a terminal, plain lines to a file or a program, or JSON.
 
-Text of servers and models is cleaned of what acts on a terminal, and never read as markup.
+Control sequences are removed from text of servers and models, which is never read as markup.
 """
 
 from __future__ import annotations

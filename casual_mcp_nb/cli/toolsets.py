@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Rules = dict[str, Any]
-"""What a toolset includes of each server: `True`, a list of tools, or `{"exclude": [tools]}`, as in the file."""
+"""A toolset's rule for each server: `True`, a list of tools, or `{"exclude": [tools]}`, as in the file."""
 _RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
 
 
@@ -33,7 +33,7 @@ def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] 
         remove: Servers to leave out.
 
     Raises:
-        UsageError: A server to leave out is not in it, or what is excluded is not a tool.
+        UsageError: A server to leave out is not in it, or an excluded name is not a tool.
     """
     for server in remove:
         if server not in rules:
@@ -116,7 +116,7 @@ def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 @toolsets.command(name="show")
 def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
-    """Show the tools that a toolset includes, and what they cost. Fails if it names tools that do not exist.
+    """Show the tools that a toolset includes, and their cost. Exits with 1 if it names tools that do not exist.
 
     Args:
         name: The toolset.

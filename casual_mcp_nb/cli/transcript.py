@@ -59,7 +59,7 @@ class TurnWriter(ABC):
     """Writes the events of a turn while it runs, and its end.
 
     Args:
-        session: The session, whose turn is stopped when nobody reads what is written.
+        session: The session, whose turn is stopped when no one reads the output.
 
     Attributes:
         turn: The turn; None before it began.

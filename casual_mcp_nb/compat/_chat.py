@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class McpClient:
     """The connections to all servers of a config, each separate: one that fails or hangs costs the others nothing.
 
-    As an async context manager it connects, and ends what it started when the outermost `async with` ends; the next use starts
+    As an async context manager it connects, and ends everything it started with the outermost `async with`; the next use starts
     it again.
 
     Args:
@@ -49,7 +49,7 @@ class McpClient:
         """Find the connections of a client.
 
         Args:
-            client: What `load_mcp_client` returned, or a FastMCP client: its server, command, URL or config is connected again.
+            client: The result of `load_mcp_client`, or a FastMCP client: its server, command, URL or config is connected again.
             server_names: The name of the server of a FastMCP client for one server.
 
         Raises:
@@ -181,7 +181,7 @@ class ToolCache:
     """The tools of all servers, listed again when the list has expired. Each server's list is cached on its own.
 
     Args:
-        client: What `load_mcp_client` returned, or a FastMCP client.
+        client: The result of `load_mcp_client`, or a FastMCP client.
         ttl_seconds: How long a list is fresh; 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or 30 seconds.
 
     Attributes:
@@ -238,7 +238,7 @@ class GenerationError(Exception):
     """An error of a model, by casual-mcp's name; nothing raises it, there or here.
 
     Args:
-        message: What happened.
+        message: The message.
     """
 
     def __init__(self, message: str) -> None:
@@ -279,7 +279,7 @@ class McpToolChat(engine.McpToolChat):
     config.
 
     Args:
-        mcp_client: What `load_mcp_client` returned, a `ServerManager`, or a FastMCP client.
+        mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
         system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
         tool_cache: A `ToolCache` of the same client, which has set how long lists of tools are fresh.
         server_names: The name of the server of a FastMCP client for one server of this process; other servers know theirs.
@@ -294,7 +294,7 @@ class McpToolChat(engine.McpToolChat):
         model_factory: The models.
 
     Raises:
-        UsageError: An argument is not what it should be.
+        UsageError: An argument is not valid.
     """
 
     def __init__(

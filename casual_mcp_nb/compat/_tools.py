@@ -40,7 +40,7 @@ McpServerConfig = ServerConfig
 ToolDiscoveryConfig = DiscoveryConfig
 ToolSetValidationError = ToolSetError
 ToolRule = bool | list[str] | ExcludeSpec
-"""What a toolset says of a server; `ToolSpec` in casual-mcp's modules."""
+"""A toolset's rule for a server; `ToolSpec` in casual-mcp's modules."""
 
 
 class _Kind(type(ServerConfig)):  # type: ignore[misc]
@@ -124,7 +124,7 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
         mcp_tool: A tool of a server, or the MCP SDK's.
 
     Returns:
-        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: what a schema refers to is left out.
+        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: references of a schema are left out.
 
     Raises:
         ValueError: It has no name, or its schema has no place in that form.
@@ -346,7 +346,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
         """Find the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
 
         Args:
-            query: What to search for.
+            query: The search words.
             max_results: Maximum number of tools.
             server_filter: Return only tools of this server.
             server: The same.

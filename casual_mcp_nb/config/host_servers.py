@@ -39,9 +39,9 @@ class AdaptedConfig:
         written: For key paths that moved, the original path.
         inputs: The inputs that a person is prompted for.
         of_host: Whether the file is another host's.
-        notes: What was ignored or left out.
-        remarks: What was ignored, by server name.
-        problems: What could not be converted.
+        notes: The parts that were ignored or left out.
+        remarks: The ignored parts, by server name.
+        problems: The parts that could not be converted.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -197,7 +197,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     """Convert one server to our format; a server that only its host can start is left out.
 
     Args:
-        adapted: The config, which records what moved, was ignored or is wrong.
+        adapted: The config, which records parts that moved, were ignored or are wrong.
         name: The server's name.
         server: Its entry in `adapted.data`.
     """

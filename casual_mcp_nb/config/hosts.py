@@ -54,7 +54,7 @@ class RegistryEntry:
         name: The server's name, without the namespace before it.
         server: The equivalent entry in `mcpServers`; None if no package or remote is supported.
         inputs: The inputs that its placeholders need.
-        notes: What was left out.
+        notes: The parts that were left out.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ def load_config(
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
     from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Files of
-    other MCP hosts are accepted; see `Config.notes` for what was ignored.
+    other MCP hosts are accepted; see `Config.notes` for ignored parts.
 
     Args:
         path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
@@ -201,7 +201,7 @@ def _attempt(
 ) -> tuple[Config, list[ConfigProblem], ConfigError | None]:
     """Build the config from a document, or return an empty one with the problems in it or in the price file.
 
-    Servers that are named in `without` are left out, and so is what is wrong with them.
+    Servers that are named in `without` are left out with their problems.
 
     Nothing is raised here, where local variables hold the values.
     """

@@ -31,7 +31,7 @@ class MigratedConfig:
 
     Args:
         data: The config as plain objects, without secrets.
-        notes: What was ignored, left out or cannot be kept.
+        notes: The parts that were ignored, left out or lost.
         variables: For each environment variable that takes the place of a secret, the key where the secret was.
         secrets: The secrets of the old file.
         source: The old file; problems are reported at its lines.

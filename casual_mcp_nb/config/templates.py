@@ -29,7 +29,7 @@ MAX_TEMPLATES = 50
 class TemplateLibrary:
     """The templates in a list of folders; a name in two folders refers to the first one.
 
-    Templates run in a sandbox because one can come with somebody else's config. What tools say about themselves is data and is
+    Templates run in a sandbox because one can come with somebody else's config. Tools' descriptions are data and are
     never evaluated.
 
     Args:

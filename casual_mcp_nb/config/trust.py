@@ -1,4 +1,4 @@
-"""What a config would start and where its keys would go, and whether the person has accepted it.
+"""The commands of a config and the addresses that get its keys, and whether the person has accepted them.
 
 The accepted contents of each config file, stored in the user's config folder. Each file of the store is about one config or
 one folder and is replaced as a whole, so that programs that write at the same time cannot damage each other's. It holds no
@@ -43,7 +43,7 @@ class TrustEntry(Displayable):
         name: Its name in the config; for the config itself, that of its file.
         facts: What it would start, or where it would send what, as labels with texts: complete, with secrets masked.
         state: Whether it was accepted.
-        changed: The labels of what has changed since it was accepted.
+        changed: The labels of the changes since it was accepted.
     """
 
     kind: Literal["config", "server", "client"]
@@ -109,9 +109,9 @@ def exact_word(text: str) -> str:
 VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
-"""What an entry would start, by label: values from which hashes are made."""
+"""The commands of an entry, by label: values from which hashes are made."""
 _PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
-"""The labels of what only keeps something from happening: taking it away is asked about even if the rest is harmless."""
+"""The labels of protective settings: removing one is asked about even if everything else is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
 

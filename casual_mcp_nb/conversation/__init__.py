@@ -1,1 +1,1 @@
-"""Conversations: the events of their turns, what is derived from them, their JSON, where they are saved, and their views."""
+"""Conversations: the events of their turns, values derived from them, their JSON, their store, and their views."""

@@ -1,4 +1,4 @@
-"""What a model answered: its response, the calls it meant, and the tools that the answer of a search names.
+"""A model's answer: its response, the calls it meant, and the tools that the answer of a search names.
 
 A marker is a line with only a tool's wire name, after an empty line. Text from a server is indented and has no empty lines, so
 it can never look like a marker, even if the answer is cut later. `discovery` writes the markers; here they are read.

@@ -122,7 +122,7 @@ class AuditTrail:
     """The last calls, bounded in number; for any thread.
 
     Args:
-        secrets: Returns the values to mask in what people typed.
+        secrets: Returns the values to mask in people's messages.
     """
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:

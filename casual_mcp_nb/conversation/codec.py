@@ -124,7 +124,7 @@ def read_message(row: Any) -> ChatMessage:
 
 
 def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """Convert a message to the fields of its role, without what only its provider or this package reads."""
+    """Convert a message to the fields of its role, without those that only its provider or this package reads."""
     return message.model_dump(mode="json", include=set(_model_fields(_kinds()[message.role][-1])))
 
 
@@ -230,11 +230,11 @@ UNLIMITED = PlainLimits()
 
 
 def plain(value: Any, limits: PlainLimits = UNLIMITED, secrets: Iterable[str] = ()) -> Any:
-    """Reduce a value to what strict JSON in UTF-8 can represent; a tool becomes its name `server:tool`.
+    """Reduce a value to strict JSON in UTF-8; a tool becomes its name `server:tool`.
 
     Args:
         value: The value.
-        limits: How much of it; what is larger is cut or replaced by a note.
+        limits: Its limits; larger parts are cut or replaced by a note.
         secrets: The values to mask, in texts, keys and numbers.
     """
     return _plain(value, limits, mask_of(secrets), limits.depth)
@@ -583,4 +583,4 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 _NOT_JSON = (b"NaN", b"Infinity")
-"""What numbers that JSON lacks are written as."""
+"""The spelling of numbers that JSON lacks."""

@@ -28,7 +28,7 @@ class Conversation(Sequence[Turn], Displayable):
         turns: The turns.
 
     Attributes:
-        repairs: What was repaired on loading, one sentence for each kind of repair.
+        repairs: The repairs on loading, one sentence for each kind of repair.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
@@ -156,11 +156,11 @@ class StoredConversation(Displayable):
         status: `active` or `archived`.
         created: When it was begun, with the time zone of that place.
         changed: When it last changed, likewise.
-        head: What it was set up with.
+        head: Its set-up.
         turns: How many turns it has.
         tokens: The size of all its requests; None if there were none.
         origin: Who counted them.
-        cost: What they cost by the price table of that time; None if it is not known.
+        cost: Their cost by the price table of that time; None if it is not known.
     """
 
     id: str

@@ -108,7 +108,7 @@ class TurnStarted(Displayable):
         discovery: Whether deferred tools were hidden behind the search tool.
         loaded: Number of tools loaded at the start, without the search tool.
         deferred: Number of searchable tools.
-        undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for what discovery saves.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for the savings of discovery.
         provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
         price: The model's price in the user's price table, if it has one.
         began: When it started, in seconds since 1970; None in older files. An event's time is that and its `at`.
@@ -197,7 +197,7 @@ PrefixCause = Literal[
     "options",
     "model",
 ]
-"""What changed in a request that the one before had too.
+"""A change in a part of the request that repeats the previous one.
 
 - `found`: a search added tools; `unloaded`: found tools were removed again.
 - `definition`: servers changed the definitions of tools; `tools`: other tools are offered.
@@ -214,7 +214,7 @@ class PrefixChanged(Displayable):
 
     Args:
         step: The step of the request.
-        cause: What changed.
+        cause: The cause.
         kept: Estimated tokens of the request before up to the change.
         lost: Its estimated tokens after the change.
         names: The tools that were added, removed or changed, by wire name; at most 12.
@@ -260,8 +260,8 @@ class HostedCall:
 
     Args:
         name: The provider's name of the tool.
-        arguments: What the model requested, cut.
-        result: What the provider reports of the result, cut; the provider gets back all of it.
+        arguments: The model's arguments, cut.
+        result: The provider's report of the result, cut; the provider gets back all of it.
         failed: Whether it reports an error.
     """
 
@@ -305,7 +305,7 @@ class ModelRetry(Displayable):
         step: The step.
         attempt: Number of attempts so far.
         seconds: The delay.
-        reason: What went wrong, in short.
+        reason: A short reason.
     """
 
     step: int
@@ -381,7 +381,7 @@ class QuestionAsked(Displayable):
 
     Args:
         id: Identifies the question in its turn.
-        kind: What the person is asked.
+        kind: The kind of the question.
         server: The server that asks; None for a pause before a model call.
     """
 
@@ -434,7 +434,7 @@ class ToolFinished(Displayable):
         text: The result as the model reads it.
         permission: Who decided whether it may run; None for a call that did not get that far.
         result: The original result, if there is one; the texts of a large one are cut.
-        large: What is known of a result that was too large for the model.
+        large: The description of a result that was too large for the model.
     """
 
     step: int

@@ -348,8 +348,8 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
         turn: The turn.
         step: Index of the step from which it goes on; negative ones count from the end. Without `result` and `text`, that step
             is the first one that is left out.
-        result: What the model reads instead of the result of that step's call; a mapping by tool or call id for several.
-        text: What the model is to have said in that step; its calls and their results stay.
+        result: The replacement for the result of that step's call; a mapping by tool or call id for several.
+        text: The replacement for the model's text in that step; its calls and their results stay.
 
     Raises:
         UsageError: There is no such step, or it has nothing that is replaced by that.

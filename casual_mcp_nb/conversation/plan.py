@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Check = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
-"""Returns what is wrong with the arguments of a tool."""
+"""Returns the problems of a tool's arguments."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class PlannedCall(Displayable):
         skipped: Whether `PlannedCalls.run` leaves it out.
         call: The call with its result; None before `PlannedCalls.run`.
         ran: Whether its tool was called, which happens once; one that was denied, mocked or not sent was not.
-        events: What happened in the call.
+        events: The events of the call.
     """
 
     id: str
@@ -84,7 +84,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         calls: The calls, in order.
         run: Runs some of them and waits.
         run_async: Runs some of them, to be awaited.
-        resume: Continues the conversation and waits; takes what a notebook shows live.
+        resume: Continues the conversation and waits; takes the live output of a notebook.
         resume_async: Continues the conversation, to be awaited.
     """
 
@@ -139,7 +139,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         that you skipped was left out. It has the options that `Session.plan` was given.
 
         Args:
-            echo: As of `Session.chat`.
+            echo: See `Session.chat`.
 
         Returns:
             The turn, as of `Session.chat`.

@@ -145,12 +145,12 @@ class _State:
 
 
 UNANSWERED = "Error: this call was stopped before it had a result."
-"""What the model reads as the result of a call without one."""
+"""The model's substitute for a missing result."""
 
 _NONE: Mapping[str, Any] = {}
 
 EMPTY_RESULT = "[No content returned]"
-"""What the model reads as the result of a successful call that returned nothing, because providers refuse an empty string."""
+"""The result of a successful call that returned nothing, because providers refuse an empty string."""
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,13 @@ class ToolCall(Displayable):
         needs_approval: Whether it is waiting for the person's approval.
         waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
         waited: Seconds that it waited for the person.
-        payload: What a function of the notebook returned for the person; None in a saved conversation.
+        payload: The value that a function of the notebook returned for the person; None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
-        previews: What displays show of the payload.
-        large: What is known of a result of which the model read only the head; `value` is the whole.
-        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools and in a saved
+        previews: The payload as displays show it.
+        large: The description of a result of which the model read only the head; `value` is the full result.
+        returned: The very object that a function of the notebook returned, in a tuple; empty for other tools and in a saved
             conversation.
     """
 
@@ -222,7 +222,7 @@ class ToolCall(Displayable):
         """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
 
         Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
-        generator the list of what it yielded. Of another tool, made at each access: a pandas DataFrame for a table (a list of
+        generator the list of what it yielded. For another tool, made at each access: a pandas DataFrame for a table (a list of
         dicts without pandas), else a dict, a list or a text.
 
         Raises:

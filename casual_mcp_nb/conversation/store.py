@@ -65,7 +65,7 @@ CREATE TABLE turns (
 """
 
 _MIGRATIONS: dict[int, str] = {0: _SCHEMA}
-"""What brings a file of a version to the next one."""
+"""The migration of a file from each version to the next one."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -161,7 +161,7 @@ class SavedTurns:
 
     Args:
         store: Where they are saved.
-        head: Returns what the conversation is set up with now.
+        head: Returns the present set-up of the conversation.
         forked_from: Where it was forked from.
 
     Attributes:
@@ -516,7 +516,7 @@ class ConversationStore:
         """Delete a saved conversation; a session that has it open keeps its turns, and does not save it again.
 
         Returns:
-            What was deleted.
+            The deleted conversation.
 
         Raises:
             UnknownNameError: There is none of that id.

@@ -84,7 +84,7 @@ def payload_sections(title: str, previews: Sequence[PayloadPreview], spend: Call
 
     Args:
         title: The tool.
-        previews: What is shown of them.
+        previews: Their previews.
         spend: Returns whether an image of a size may be shown.
     """
     shown = (preview for preview in previews if preview.is_shown)
@@ -207,7 +207,7 @@ def call_section(
         limit: How many characters of a text are shown.
         images: The bytes left for images.
         now: Seconds since the turn began, for a running call.
-        key: What distinguishes it from the other calls of its turn.
+        key: Its key among the calls of its turn.
         fold: Whether it is folded at first; one that did not succeed is always open.
         nested_in: Whether another call made it.
     """

@@ -1,4 +1,4 @@
-"""Views of requests to the model: what they contain and cost, and what changed since the previous step."""
+"""Views of requests to the model: their contents and cost, and the changes since the previous step."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ _MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Show what was used and saved and its breakdown; folded, the tokens of each step, searches, calls by tool and server."""
+    """Show the tokens used and saved, with their breakdown; folded, tokens by step, searches, calls by tool and server."""
     by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
     blocks: list[Block] = [
         KeyValues((*_token_facts(stats), *_discovery_facts(stats))),

@@ -83,7 +83,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
     """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
 
     The constructor, the use of document frequencies and the idf are rank-bm25's; with one field of weight 1, `get_scores`
-    returns what its `BM25Plus` returns. Term counts per document are not stored, so `get_batch_scores` is not supported.
+    returns the same as its `BM25Plus`. Term counts per document are not stored, so `get_batch_scores` is not supported.
 
     Args:
         corpus: For each document, its text in each field. At least one document.
@@ -92,7 +92,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
     vocabulary: Mapping[str, int]
     postings: Postings
-    """What each term adds to the score of a document that contains it."""
+    """Each term's contribution to the score of a document that contains it."""
     in_name: Postings
     """The idf of each term for the documents that have it in their name."""
     name_idf: Floats
@@ -305,7 +305,7 @@ class Lookup:
 
 
 SERVER = 0.4
-"""What a server's match adds to its tools, as a fraction of their own score."""
+"""The bonus of a server's match for its tools, as a fraction of their own score."""
 SERVER_K1 = 3.0
 """How quickly further matching tools of a server stop adding to its score."""
 SERVER_B = 0.75
@@ -352,11 +352,11 @@ class ServerRanker:
 NAME_COVERED = 0.4
 """Weight of the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
 CLAUSE = 0.25
-"""What a part of the request adds to the tool that matches it best, as a fraction of the best score."""
+"""The bonus of a part of the request for its best match, as a fraction of the best score."""
 CLAUSE_POWER = 8
 """How fast that falls off for tools that match the part less well; a power of two."""
 MEANING = 0.6
-"""What the tool closest in meaning gets, as a fraction of the best score."""
+"""The bonus of the tool closest in meaning, as a fraction of the best score."""
 
 
 @dataclass(frozen=True)
@@ -377,10 +377,10 @@ class Scored:
         weights: The terms of the query.
         best: The best score from terms and names.
         clauses: The parts of the request, if there are several.
-        servers: What each document's server adds, as a fraction of the above.
+        servers: The bonus of each document's server, as a fraction of the above.
         called: Documents that the query mentions by name.
-        bonus: What a mentioned name adds.
-        meaning: What the embedding adds, if there is one.
+        bonus: The bonus of a mentioned name.
+        meaning: The bonus of the embedding, if there is one.
     """
 
     scores: Floats

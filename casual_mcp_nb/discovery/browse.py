@@ -67,7 +67,7 @@ class ActiveTools:
         max_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         loaded: Tools that are active from earlier in the conversation.
         always: Tools that are always loaded; they do not count.
-        delivery: How the model gets what it loads.
+        delivery: How the model receives loaded tools.
         index: Return the index of the deferred tools, called at the first query; built if not given.
     """
 
@@ -334,8 +334,8 @@ def browse_tools(
         max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
-        delivery: How the model gets what it loads.
-        instructions: By server, what it says about its use.
+        delivery: How the model receives loaded tools.
+        instructions: Each server's instructions.
 
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.

@@ -54,7 +54,7 @@ class ToolSearchIndex:
         """Find the best tools for a query.
 
         Args:
-            query: What to search for, in words or as a name; only its first 8,000 characters are used.
+            query: The search, in words or as a name; only its first 8,000 characters are used.
             max_results: Maximum number of tools.
             server: Return only tools of this server.
 

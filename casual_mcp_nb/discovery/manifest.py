@@ -1,4 +1,4 @@
-"""What the model reads about deferred tools: which they are, the manifest, and the cards of those that it found."""
+"""The model's information about deferred tools: which they are, the manifest, and the cards of those that it found."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def generate_manifest(
         max_tokens: Maximum size in estimated tokens; None for no limit. Over it, all servers' lines shrink in steps: fewer
             names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
             how many more there are.
-        instructions: By server, what it says about its use: its beginning is the summary; without it, that is the first
+        instructions: Each server's instructions: their beginning is the summary; without it, that is the first
             sentences of its tools.
 
     Returns:

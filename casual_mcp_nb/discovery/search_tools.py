@@ -436,7 +436,7 @@ class SearchToolsTool:
         loaded: Deferred tools that this conversation has already loaded.
         used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
         always: Tools that are always loaded.
-        delivery: How the model gets what it finds.
+        delivery: How the model receives search results.
     """
 
     name = SEARCH_TOOLS
@@ -485,7 +485,7 @@ class SearchToolsTool:
 
         Returns:
             A text of at most 12,000 characters, the tools that it loaded, and the hits with their scores. Invalid arguments are
-            answered with a text that says what is wrong.
+            answered with a text that explains the mistake.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
         always = {tool.tool_name for tool in self._always}

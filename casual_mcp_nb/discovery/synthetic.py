@@ -70,7 +70,7 @@ def with_loaded(
     """Mark the text of a result that loads tools so that `discovered_in` finds them, and no others.
 
     Args:
-        content: What the tool said, which cannot mark any itself.
+        content: The tool's text, which cannot mark any itself.
         tools: The tools that it loads.
         delivery: How the model gets them.
 

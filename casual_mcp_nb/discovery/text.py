@@ -274,7 +274,7 @@ def clauses(query: str) -> list[str]:
 
 _READ = 400
 _LETTER = 2
-"""What a letter of only one language counts, where a common word counts 1."""
+"""The weight of a letter of only one language, where a common word counts 1."""
 _LETTERS_A_WORD = 3
 """How many letters of a script count as much as one common word."""
 _SHARE = 0.2
@@ -339,7 +339,7 @@ _COMMON = {
 }
 _PLAIN_WORD = re.compile(r"[^\W\d_]+")
 _DOT = "\u0307"
-"""What the Turkish capital İ leaves in lower case."""
+"""The trace of the Turkish capital İ in lower case."""
 
 
 def evidence(text: str) -> dict[str, int]:

@@ -35,7 +35,7 @@ _PARTS = {
         "another tool has the same description, so this one ranks lower",
     ),
 }
-"""What the parts of a score are that are not words of the search, and what each means."""
+"""The parts of a score that are not words of the search, with their meanings."""
 _CLAUSE = ("Part of the request", "the tool fits this part of the request best")
 _FORMULA = (
     "BM25F. A word adds its rarity (idf: high where few tools have it) times how often it is in the tool. Each field has a "

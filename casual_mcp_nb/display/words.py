@@ -59,7 +59,7 @@ def first(text: str, limit: int) -> str:
 _ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
 _CALLED = ("tool_calls", "tool_use", "function_call")
 UNKNOWN = "\N{EN DASH}"
-"""What a table shows for a number that is not known; elsewhere it is left out."""
+"""The text in a table for an unknown number; elsewhere it is left out."""
 
 SUMMARY = 80
 """Characters of a description in a table."""

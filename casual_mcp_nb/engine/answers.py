@@ -131,7 +131,7 @@ def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
     """Yield the calls in a value.
 
     Args:
-        value: What the model wrote.
+        value: The model's arguments.
         name: The tool, where its tag names it; the value has the arguments then.
         depth: How deep in what it wrote the value is.
     """

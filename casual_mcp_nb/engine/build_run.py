@@ -106,11 +106,11 @@ DEFAULT_TEMPLATE = "default"
 
 @dataclass(eq=False)
 class ConversationState:
-    """What a chat has for one conversation only; everything else is shared by the conversations with its servers.
+    """The state of one conversation; everything else is shared by the conversations with its servers.
 
     Args:
-        selection: What the model sees.
-        consent: Its policies and what the person has answered.
+        selection: The model's view of the tools.
+        consent: Its policies and the person's answers.
         large_results: The results of which the model reads only the head.
         contexts: How much of the conversation each model reads.
         notice_history: The notices that were given.
@@ -181,7 +181,7 @@ async def build_run(
 
     Args:
         chat: The chat.
-        messages: What the person adds to the conversation.
+        messages: The person's new messages.
         options: The options of this turn.
         history: The conversation so far.
         emit: Called with each event.
@@ -289,12 +289,12 @@ def build_dispatcher(
 
     Args:
         chat: The chat.
-        view: What the model sees.
+        view: The model's view of the tools.
         discovered: The tools that searches have loaded, by wire name.
         options: The options of the turn.
         used: The tools that the conversation has called.
-        delivery: How the model gets what it finds; None for what follows from the selection alone.
-        on_notice: Called with what the person should know about a call.
+        delivery: How the model receives search results; None for what follows from the selection alone.
+        on_notice: Called with notices about a call for the person.
     """
     used = set(used)
     stubs = options.given.get("mock")

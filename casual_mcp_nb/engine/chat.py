@@ -1,6 +1,6 @@
 """McpToolChat: a model, MCP servers and a selection, put together for chatting.
 
-`McpToolChat.run` runs one turn: it has a `Run` built of what a conversation has, and records how it ends. The steps of the turn
+`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it ends. The steps of the turn
 are in `engine/run.py`.
 """
 
@@ -79,7 +79,7 @@ class McpToolChat:
     Args:
         server_manager: The connections.
         models: The models.
-        selection: What the model sees; edit it at any time, a turn reads it when it starts.
+        selection: The model's view of the tools; edit it at any time, a turn reads it when it starts.
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: The limits of a turn.
@@ -88,7 +88,7 @@ class McpToolChat:
             are denied; those that only the default policy asks about run, and a notice says so.
         approval: Policies by server that replace those of the config.
         can_ask: Returns whether somebody could answer the approver now; None: always.
-        how_to_allow: As of `Consent`.
+        how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in the error of a turn.
         run_function: Runs the calls of functions that `add_tool` made tools.
@@ -96,9 +96,9 @@ class McpToolChat:
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
-        state: What it has for this conversation only.
+        state: The state of this conversation.
         server_logs: Called with server, level and text of each line that a server logs.
-        tape: Records what models and servers answer, or answers in their place, see `use_tape`.
+        tape: Records the answers of models and servers, or answers in their place, see `use_tape`.
 
     Raises:
         UsageError: The selection names something that does not exist.
@@ -186,15 +186,15 @@ class McpToolChat:
             config: A path, a dict, or a loaded config.
             system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
             synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
-            settings: What the environment sets; None reads it now, with the `.env` beside the config file.
+            settings: The settings of the environment; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls, see `McpToolChat`.
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
                 bundled and in-process servers; they replace those of the config.
             can_ask: Returns whether somebody could answer the approver now; None: always.
-            how_to_allow: As of `Consent`.
+            how_to_allow: See `Consent`.
             answer_limits: How long approvals and the questions of servers wait for the person.
-            elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
+            elicitation: Answers the servers' questions to the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls of functions that `add_tool` made tools.
             strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked; the config's
@@ -277,7 +277,7 @@ class McpToolChat:
 
     @property
     def selection(self) -> Selection:
-        """What the model sees; edit it at any time, a turn reads it when it starts."""
+        """The model's view of the tools; edit it at any time, a turn reads it when it starts."""
         return self.state.selection
 
     @property
@@ -350,9 +350,9 @@ class McpToolChat:
         Args:
             target: The function or object.
             name: Its name; None for the function's.
-            description: What a model reads of it; None for the docstring.
+            description: The description for models; None for the docstring.
             inject: Values for parameters that no model sees, by parameter or by the key of its `Inject`.
-            annotations: What it does to the world.
+            annotations: Its effects.
             approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
 
         Raises:
@@ -384,7 +384,7 @@ class McpToolChat:
     def add_synthetic_tool(self, tool: SyntheticTool) -> None:
         """Offer your own synthetic tool; one of the same name is replaced.
 
-        It runs on the event loop of this chat. What it raises is an error of its call. With `newly_loaded_tools` it loads
+        It runs on the event loop of this chat. An exception is an error of its call. With `newly_loaded_tools` it loads
         deferred tools; a toolset leaves out the others.
 
         Args:
@@ -503,7 +503,7 @@ class McpToolChat:
         """Run one turn to its end.
 
         Args:
-            messages: What the person adds to the conversation.
+            messages: The person's new messages.
             options: The options of this turn.
             history: The conversation so far.
             turn: The turn on whose trace the events are recorded; None for a new one.
@@ -588,7 +588,8 @@ class McpToolChat:
         """Answer the last message of a conversation.
 
         Args:
-            messages: The conversation, or the text of its first message. What earlier searches in it have loaded stays loaded.
+            messages: The conversation, or the text of its first message. Tools that earlier searches in it have loaded stay
+                loaded.
             tool_set: Name of a toolset, or a custom one.
             meta: Passed to the servers with each call.
             model: Name of a model of the config, or a model; None for the first one of the config.
@@ -601,7 +602,7 @@ class McpToolChat:
 
         Raises:
             UsageError: An option or a name does not exist; nothing was sent.
-            CasualMcpError: The turn failed; `get_stats` has what it used so far.
+            CasualMcpError: The turn failed; `get_stats` has its usage so far.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more)
         await load("casual_llm")

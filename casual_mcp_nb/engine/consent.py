@@ -329,7 +329,7 @@ class Consent:
             tool: The tool as the model was offered it.
             arguments: The call's arguments.
             on_asked: Called with True when the person is asked, and with False when they have answered.
-            on_notice: Called with what the person should know.
+            on_notice: Called with notices for the person.
         """
         answers = self._answers
         request = self._request(tool, arguments, answers)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 QUESTION = 30
-"""Tokens of what the person writes: one or two sentences."""
+"""Tokens of the person's message: one or two sentences."""
 CALL = 40
 """Tokens of a tool call as it is sent back: its name and a few arguments."""
 RESULT = 300
@@ -66,7 +66,7 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
 
 @dataclass(frozen=True)
 class _SearchCost:
-    """What a search adds.
+    """The cost of a search.
 
     Args:
         definition: Tokens of a deferred tool's definition.
@@ -254,7 +254,7 @@ class PromptPrefix:
 
         Args:
             request: The request, as `compared` returned it.
-            view: What the model sees.
+            view: The model's view of the tools.
             step: The step.
             at: Seconds since the turn began.
         """
@@ -355,7 +355,7 @@ class TokenCalibration:
 
         Args:
             estimated: Its estimated size.
-            counted: What was counted.
+            counted: The counted tokens.
             at_least: Whether it can also have been more.
         """
         # Some servers report only what they had not cached; no estimate is off by more than these bounds.

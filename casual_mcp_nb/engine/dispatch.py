@@ -113,7 +113,7 @@ class Dispatcher:
     """Runs the calls of one turn.
 
     Args:
-        view: What the model sees.
+        view: The model's view of the tools.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows during the turn.
         synthetic: The synthetic tools by name.
         caller: The connections.
@@ -121,7 +121,7 @@ class Dispatcher:
         meta: Passed to the servers with each call.
         mocks: Stubs that answer in place of tools.
         context: The context of the conversation, for functions of the notebook.
-        on_notice: Called with what the person should know about a call.
+        on_notice: Called with notices about a call for the person.
         worker: The process that checks arguments before they are sent; None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called; grows.
@@ -206,7 +206,7 @@ class Dispatcher:
             wanted: The tool's name as the model wrote it; or the tool itself where a function of the notebook calls it, which
                 can call tools that the model was not offered.
             arguments: The arguments, or the model's text where that is not a JSON object.
-            listener: Told what happens in the call.
+            listener: Told about events in the call.
             bridged: Whether it came through `call_tool`.
             late: Whether the tool did not exist when the other calls of the answer began.
         """

@@ -1,4 +1,4 @@
-"""Text of servers in what a model reads: bounded, marked as theirs, and never a template.
+"""Text of servers for models: bounded, marked as theirs, and never a template.
 
 See `instructions` in https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
 """
@@ -89,7 +89,7 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
 
     Args:
         system: The system prompt.
-        view: What the model sees: servers with tools in it are in use. Its selection can switch all instructions off.
+        view: The model's view of the tools: servers with tools in it are in use. Its selection can switch all instructions off.
         server_manager: The connections; the config of a server can switch off its own.
     """
     if not view.selection.instructions:
@@ -130,7 +130,7 @@ def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: i
     """Build a message from resources and prompts, each marked with its origin.
 
     Args:
-        attachments: What was read.
+        attachments: The attachments, as read.
         tokens: Maximum tokens of each; a longer one is cut, with a note.
 
     Returns:

@@ -156,7 +156,7 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
 
 
 def always_loaded(name: str, server: ServerConfig) -> tuple[str, ...]:
-    """List what a config keeps loaded of its server: nothing, the server, or single tools."""
+    """List the tools that a config keeps loaded: none, the whole server, or single tools."""
     if isinstance(server.always_load, tuple):
         return tuple(f"{name}:{tool}" for tool in server.always_load)
     return (name,) if server.always_load else ()

@@ -1,4 +1,4 @@
-"""Plan a turn: what the model would call, how some of that is run later, without the model, and how the turn continues."""
+"""Plan a turn: the model's calls, running some of them later without the model, and continuing the turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = "Error: this call was not run: the person left it out."
-"""What the model reads as the result of a planned call that was not run."""
+"""The result of a planned call that was not run, for the model."""
 _MAX_DIFF_LINES = 60
 
 

@@ -156,7 +156,7 @@ _STATEMENT_SECONDS = 5.0
 _HEAD_SHARE = 4
 """The head of a result has at most the limit of results divided by this."""
 _PART_SHARE = 2
-"""What is read on has at most the limit divided by this."""
+"""Reading on returns at most the limit divided by this."""
 _USUAL_LIMIT = 4_000
 _MAX_OFFSET_DIGITS = 12
 

@@ -2,9 +2,9 @@
 
 `build_run` prepares a `Run`; `Run.run` is the turn. Each step of it goes like this:
 
-1. `request` assembles what the model gets: the system prompt, as much of the conversation as its context window holds, and
+1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and
    the definitions of the tools that are loaded or that a search has found.
-2. `gate`, if the caller passed one, pauses here and may edit what the model has not read yet.
+2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
 3. The model is called (`_complete`); its response becomes the next message of the conversation. Without tool calls, the turn is
 over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
@@ -86,14 +86,14 @@ class Run:
 
     Args:
         model: The model.
-        view: What the model sees at the start.
+        view: The model's view of the tools at the start.
         dispatcher: Runs single calls; shares `discovered` with this run. Its synthetic tools were made for `delivery`.
         messages: The conversation so far, with the new message and without a system message; grows.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows.
         system: The system prompt; empty for none.
         limits: The limits of the turn.
         emit: Called with each event.
-        delivery: How the model gets what searches find.
+        delivery: How the model receives search results.
         stream: Whether the model's text is received in pieces.
         gate: Awaited before each model call; None for no pause.
         clock: Returns seconds, from any start.
@@ -105,7 +105,7 @@ class Run:
         notices: The notices on tools that this turn has emitted; grows.
         large_results: Keeps the results of which the model reads only the head.
         history: The notices given in this conversation.
-        deliveries: Chooses how the model gets what searches find.
+        deliveries: Chooses how the model receives search results.
         prefix: Compares each request with the one before.
         recorded: The steps that the turn begins with; `messages` has theirs.
         ahead: Awaited before each call of the model, after its event; None for nothing.
@@ -554,7 +554,7 @@ async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> To
     other words for the same, but says nothing of messages that are only talk.
 
     Args:
-        view: What the model sees.
+        view: The model's view of the tools.
         prompt: The message.
         loaded: The wire names of the tools that the conversation has loaded already.
     """

@@ -31,7 +31,7 @@ def put_in_place(
         server_manager: The connections.
         consent: Asks the person.
         toolbox: The functions of the notebook, which are run while the rest is replayed.
-        log: Called with what replayed servers log.
+        log: Called with the log messages of replayed servers.
         notify: Called with notices about them.
 
     Returns:

@@ -63,9 +63,9 @@ class ToolClient:
         options: Which tools: a toolset, discovery, delivery; what they leave open follows the chat's selection as it is then.
         approver: Asks the person of the client.
         can_ask: Returns whether that person could answer now.
-        how_to_allow: As of `Consent`.
+        how_to_allow: See `Consent`.
         admit: Awaited before each use; it raises if the servers may not be started.
-        on_notice: Called with what the client's person should know about a call.
+        on_notice: Called with notices about a call for the client's person.
         remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
             a tool that it calls counts as found.
     """
@@ -119,7 +119,7 @@ class ToolClient:
         Args:
             name: The wire name, or another one that the catalog resolves.
             arguments: The arguments.
-            asker: Passes on what the server asks during the call.
+            asker: Passes on the server's questions during the call.
             on_progress: Called with progress, total and message.
             on_resolved: Called with the tool that is meant, before it is called.
 

@@ -46,7 +46,7 @@ class OwnTool:
         on_log: Called with the name of the tool, a level and a text that the person should know.
 
     Attributes:
-        spec: What a model reads of it.
+        spec: The definition for models.
 
     Raises:
         UsageError: It is not a synthetic tool, or has a name that a tool of this package has.
@@ -99,7 +99,7 @@ class GuardedTool:
         own: The tool.
         deferred: The tools that it can load.
         loaded: Those that the conversation has loaded already.
-        delivery: How the model gets what it loads.
+        delivery: How the model receives loaded tools.
     """
 
     def __init__(
@@ -206,14 +206,14 @@ class ToolView:
 
     Args:
         catalog: All tools.
-        selection: What the person chose, as it was when the view was compiled, with an `auto` decided; not to be edited.
+        selection: The person's choices, as they were when the view was compiled, with `auto` decided; not to be edited.
         loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
         own: The person's own synthetic tools, which are always loaded.
-        instructions: By server, what it says about its use, for the manifest.
+        instructions: Each server's instructions, for the manifest.
     """
 
     catalog: Catalog
@@ -350,7 +350,7 @@ class ToolView:
 
         Args:
             discovered: The tools that the conversation has already loaded.
-            delivery: How the model gets what it finds; None for what follows from the selection alone.
+            delivery: How the model receives search results; None for what follows from the selection alone.
             used: The tools that it has called; may grow.
 
         Returns:
@@ -426,13 +426,13 @@ def compile_view(
 
     Args:
         catalog: All tools.
-        selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
+        selection: The person's choices; every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
         blocked: Tools that are left out because they changed.
         excluded: Tools that are left out by the config.
         own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
             another tool.
-        instructions: By server, what it says about its use; for the manifest, if the selection allows it.
+        instructions: Each server's instructions; for the manifest, if the selection allows it.
         window: Context window of the model in tokens; None if unknown.
     """
     selection = selection.snapshot()

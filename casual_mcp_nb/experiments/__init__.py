@@ -1,1 +1,1 @@
-"""Measure how well tools are found, what makes that hard, and how several ways to answer compare."""
+"""Measure how well tools are found, check their descriptions, and compare several set-ups."""

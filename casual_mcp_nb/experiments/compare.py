@@ -30,7 +30,7 @@ MAX_RUNS = 100
 """How many runs a comparison may have unless the person says otherwise: each calls a model."""
 
 Check = str | re.Pattern[str] | Callable[[Turn], Any]
-"""What makes a turn right: a text that its answer contains, a pattern that is found in it, or a function of the turn."""
+"""The check of a turn: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
 
 _STOPPED = "Stopped before it began."
 
@@ -44,7 +44,7 @@ class Ways:
         models: Names of models of the config, or model objects.
         tool_sets: Names of toolsets; None is the toolset of the session.
         strategies: How the model finds deferred tools.
-        deliveries: How it gets what it found.
+        deliveries: How it receives search results.
     """
 
     discovery: Sequence[Discovery] = ()

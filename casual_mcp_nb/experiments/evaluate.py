@@ -1,4 +1,4 @@
-"""Evaluate how well search strategies find the tools that cases need, and check a catalog for what makes that hard."""
+"""Evaluate how well search strategies find the tools that cases need, and check a catalog's descriptions."""
 
 from __future__ import annotations
 

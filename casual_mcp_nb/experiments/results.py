@@ -35,7 +35,7 @@ class Case:
 
     Args:
         query: The query.
-        needs: What the query needs: for each need, the tools that meet it.
+        needs: The needs of the query: for each, the tools that meet it.
     """
 
     query: str
@@ -203,7 +203,7 @@ FigureName = Literal["steps", "calls", "searches", "tokens_in_full", "tokens_reu
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 REUSED_WEIGHT = 0.1
-"""What a reused token counts where there are no prices: providers with a cache bill about a tenth for it."""
+"""The weight of a reused token if there are no prices: providers with a cache bill about a tenth for it."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +211,12 @@ class Way:
     """One way to answer a prompt. A field that is None is as the session has it.
 
     Args:
-        name: Its name, from what differs between the ways.
+        name: Its name, from the differences between the variants.
         model: The model.
         tool_set: The toolset.
         discovery: Whether deferred tools are hidden.
         strategy: How the model finds them.
-        delivery: How it gets what it found.
+        delivery: How it receives search results.
     """
 
     name: str
@@ -626,7 +626,7 @@ def _as_text(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Experiments(Displayable):
-    """What a session has compared.
+    """The comparisons of a session.
 
     Args:
         comparison: The last comparison; None before the first one.

@@ -50,7 +50,7 @@ class SessionExperiments(Namespace):
         turns: Has the conversation; none of its turns runs meanwhile.
         starter: Connects the servers, and shows them starting.
         tools: Searches them.
-        questions: What turns ask the person.
+        questions: The turns' questions to the person.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SessionExperiments(Namespace):
 
     @property
     def now(self) -> Experiments:
-        """What was compared last, as a value."""
+        """The last comparison, as a value."""
         return Experiments(self._comparison)
 
     @blocking
@@ -97,7 +97,7 @@ class SessionExperiments(Namespace):
         progress: bool = True,
         **options: Unpack[ModelOptions],
     ) -> Comparison:
-        """Answer prompts in several ways, and compare what each took and whether it was right.
+        """Answer prompts with several set-ups, and compare their cost and correctness.
 
         Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
         can run meanwhile. Tools are really called, in each run; calls that need approval ask as usual. Runs are made one after
@@ -107,11 +107,11 @@ class SessionExperiments(Namespace):
             prompt: The text, or several texts.
             discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
             models: Names of models of the config, or model objects.
-            tool_sets: Names of toolsets; None in the list is what the session uses.
+            tool_sets: Names of toolsets; None in the list is the session's own choice.
             strategies: `search`, `browse`, or both.
-            deliveries: How the model gets what it found: `auto`, `definitions`, `native`, `bridge`.
+            deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
             repeats: How often each prompt is sent in each way.
-            check: What makes a turn right: a text that the answer contains as whole words, a compiled pattern that is found in
+            check: The check of a turn: a text that the answer contains as whole words, a compiled pattern that is found in
                 it, or a function that gets the `Turn`; or a list with one for each prompt.
             max_runs: The most runs to make: one for each way, prompt and repeat.
             progress: Show it while it runs.
@@ -163,7 +163,8 @@ class SessionExperiments(Namespace):
         Args:
             cases: The queries and the tools that should be found, or a file with one case per line, as
                 `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
-            strategies: What to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`; None for the built-in search.
+            strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`; None for the
+                built-in search.
             k: Number of tools of each search that count; None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
@@ -182,7 +183,7 @@ class SessionExperiments(Namespace):
         """Write a first file of cases for `evaluate`, from past conversations: this one and the last hundred saved ones.
 
         A case is what the model searched for, with the tools that the search found and it then called; or your message, with
-        the tools that it called without a search. Read the file, and correct what the model got wrong.
+        the tools that it called without a search. Read the file, and correct the model's mistakes.
 
         Args:
             path: A new file.

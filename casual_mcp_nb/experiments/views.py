@@ -73,7 +73,7 @@ _NOTHING_COMPARED = (
 
 
 def experiments_view(experiments: Experiments, limits: DisplayLimits) -> View:
-    """Show the last comparison, or what can be compared."""
+    """Show the last comparison, or the possible ones."""
     if experiments.comparison is not None:
         return comparison_view(experiments.comparison, limits)
     return View("experiments", "Experiments", (TextBlock(_NOTHING_COMPARED),))

@@ -175,7 +175,7 @@ def pick(value: Any, path: str) -> Any:
     `[*]` selects every item of a list or object and returns a list; a key with other characters is written `['a.b']`.
 
     Raises:
-        BadQuery: The path is not valid, or leads to nothing; the message names what is there.
+        BadQuery: The path is not valid, or leads to nothing; the message names the existing keys.
     """
     return _follow(value, _steps(path))
 

@@ -62,7 +62,7 @@ class CellArgs:
 
     Args:
         options: The options of the turn, by the names of `ChatOptions`; `Session.chat` checks the values.
-        echo: What the cell shows; None for the usual display.
+        echo: The output of the cell; None for the usual display.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
         output: The variable to store the turn or the plan in.
         plan: Whether the calls are only planned.
@@ -261,7 +261,7 @@ COMPARE_OPTIONS = {
 }
 """The options of `%mcp compare`, each with its keyword argument of `session.experiments.compare`."""
 DISCOVERY = {"on": True, "off": False, "auto": "auto"}
-"""What `--discovery` of `%mcp compare` takes."""
+"""The values of `--discovery` of `%mcp compare`."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
 _OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
@@ -422,7 +422,7 @@ def one_word(command: str, line: str, kind: str, example: str = "") -> str:
     Args:
         command: The command.
         line: The text after it.
-        kind: What the word names, for the error.
+        kind: The kind of thing that the word names, for the error.
         example: A valid word, for the error; empty for none.
 
     Raises:

@@ -39,11 +39,11 @@ class Command:
     Args:
         group: Its heading in the help.
         summary: Its purpose, in one line.
-        usage: What follows its name.
+        usage: Its arguments.
         example: An example.
-        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
+        names: Its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
             `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools.
-        run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
+        run: Runs it, and returns the output of the cell. None for a command that opens or closes the session.
     """
 
     group: str

@@ -232,7 +232,7 @@ class McpMagics(Magics):
         """Open and connect a session; the announcement is shown before anything is imported for it.
 
         Args:
-            announcement: What is shown.
+            announcement: The text to show.
             make: Opens the session.
             hint: Returns a note for the status; empty for none.
         """

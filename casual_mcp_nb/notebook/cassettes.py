@@ -129,10 +129,10 @@ class RecordedTurn:
     """A turn of a cassette.
 
     Args:
-        messages: What the person sent.
+        messages: The person's messages.
         options: The options of the turn that are not those of the session.
         history: The conversation before it; None if that is not known, and it continues the one so far.
-        selection: What the model sees in it, as far as that differs from the session's; None if that is not known.
+        selection: The selection for it, as far as it differs from the session's; None if that is not known.
         servers: The servers that there were; None for those of the session.
     """
 
@@ -144,7 +144,7 @@ class RecordedTurn:
 
 
 class SessionCassettes(Namespace):
-    """What records and replays the cassettes of a session, one at a time: `session.cassettes`.
+    """Record and replay the cassettes of a session, one at a time: `session.cassettes`.
 
     Args:
         chat: The engine.
@@ -155,7 +155,7 @@ class SessionCassettes(Namespace):
 
     Attributes:
         current: The cassette that is recorded or replayed; None if none is.
-        source: What answers in place of models and servers for as long as the session lives; None if they answer themselves.
+        source: The cassette that replaces models and servers for the whole session; None if they answer themselves.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class SessionCassettes(Namespace):
 
     @property
     def now(self) -> CassetteOverview:
-        """What is recorded or replayed now, as a value."""
+        """The present recording or replay, as a value."""
         return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
@@ -193,7 +193,7 @@ class SessionCassettes(Namespace):
 
         Args:
             conversation: The turns.
-            head: What the conversation was set up with; None for that of the present one.
+            head: The set-up of the conversation; None for that of the present one.
         """
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
@@ -247,9 +247,9 @@ class SessionCassettes(Namespace):
         pace: float | None = None,
         match_on: Collection[MatchOn] = MATCH_ON,
     ) -> CassetteInUse:
-        """Record what models and servers answer in a file, or let the file answer in their place.
+        """Record the answers of models and servers in a file, or let the file answer in their place.
 
-        What is recorded: answers of models, results of calls, contents of resources and prompts, progress and log messages,
+        Recorded are answers of models, results of calls, contents of resources and prompts, progress and log messages,
         and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
         environments of servers are never in the file.
 
@@ -259,7 +259,7 @@ class SessionCassettes(Namespace):
                 replaces the file.
             pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
                 default is 0.5 in a notebook and 0 in a script.
-            match_on: What of a request to a model must be as it was recorded: `model`, `system`, `messages`, `tools`.
+            match_on: The parts of a model request that must match the recording: `model`, `system`, `messages`, `tools`.
 
         Returns:
             A context manager; or call its `close`. Another one, or the end of the session, closes it too.
@@ -417,7 +417,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     """Convert a turn to a turn of a cassette.
 
     Args:
-        turn: What the person sent.
+        turn: The person's messages.
         first: The first request to the model.
 
     Raises:
@@ -482,7 +482,7 @@ def config_of(cassette: Cassette, path: Path) -> Config:
         path: Its file.
 
     Raises:
-        CassetteError: What the cassette has of models and servers is not valid.
+        CassetteError: The cassette's models or servers are not valid.
     """
     session, models = cassette.session, cassette.models
     # The default model is the first one.

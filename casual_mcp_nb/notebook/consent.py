@@ -1,4 +1,4 @@
-"""Whether servers may start, and what a session does with calls: who allowed them, and what the person is asked."""
+"""Whether servers may start, and consent for calls: who allowed them, and the questions to the person."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrustGate:
         on_change: Called when the servers may start from now on, and when they were kept from it.
 
     Attributes:
-        pending: What the person has to accept, once something was kept from starting.
+        pending: The report that the person has to accept, once something was kept from starting.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ def _environment_trusts() -> bool:
 
 
 class SessionConsent(Namespace):
-    """What a session asks you before it does it, and the record of what was done: `session.consent`.
+    """The approvals of a session and the record of its calls: `session.consent`.
 
     Args:
         chat: Makes the calls, and records them.
@@ -163,7 +163,7 @@ class SessionConsent(Namespace):
 
     @property
     def now(self) -> ConsentStatus:
-        """What was accepted and what was not, as it is now."""
+        """The accepted and pending parts, as they are now."""
         return ConsentStatus(
             accepted=self._gate.is_open,
             strict=self._chat.consent.strict,
@@ -174,7 +174,7 @@ class SessionConsent(Namespace):
         )
 
     def trust(self) -> Trust:
-        """Return what the config would start and where keys would go; starts nothing.
+        """Show the commands of the config and the addresses that get keys; starts nothing.
 
         A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
         address, the names of variables or headers, or a folder in it has changed. `session.consent.trust().accept()` accepts it
@@ -182,7 +182,7 @@ class SessionConsent(Namespace):
 
         Returns:
             Each server with its complete command, folder, address and the names of its variables and headers; each client with
-            its address and the name of the variable that its key comes from; marked with what is new or has changed. Never a
+            its address and the name of the variable that its key comes from; with new and changed parts marked. Never a
             value of a secret.
         """
         return self._gate.report()

@@ -121,7 +121,7 @@ def diagnose(
         servers: The servers as they are now.
         templates: The names of the prompt templates.
         notices: Names in the config that do not exist.
-        budget: What turns cost with the tools that are known now.
+        budget: The cost of turns with the tools that are known now.
     """
     return Diagnosis(
         (

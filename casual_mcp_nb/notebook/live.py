@@ -206,7 +206,7 @@ def values_of(status: DataclassInstance) -> dict[str, Any]:
 
 
 Echo = Literal["none", "text", "output", "all"]
-"""What a cell shows of a turn: nothing, only the answer, the usual display, or everything unfolded."""
+"""The output of a turn in a cell: nothing, only the answer, the usual display, or everything unfolded."""
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""

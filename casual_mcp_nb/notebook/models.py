@@ -54,7 +54,7 @@ def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
 
 
 class SessionModels(NamespaceList[ModelRow]):
-    """The models of a session, and what they read first: `session.models`. `session.model` is the one in use.
+    """The models of a session, and their system prompts: `session.models`. `session.model` is the one in use.
 
     Args:
         chat: Has the templates.

@@ -34,13 +34,13 @@ class Pause:
 
     Args:
         step: The step, from 0.
-        request: What would be sent.
+        request: The request to send.
         catalog: The tools that are known.
 
     Attributes:
         texts: The texts that the model has not read yet: your message as "", results by the id of the call. Assign to change
             one.
-        labels: What each of them is.
+        labels: The label of each.
         system: The system prompt, for this step and the rest of the turn.
         tools: The tools that are offered, as `server:tool`, for this step and the rest of the turn. Remove some, or add
             deferred ones, which loads them. Built-in tools such as `search_tools` are not in it.
@@ -122,7 +122,7 @@ class Pauses:
         turns: Runs the turn.
         engine: The thread of the engine.
         catalog: Returns the tools that are known.
-        prompt: What is added to the conversation.
+        prompt: The message to add to the conversation.
         options: The options of the turn.
         owner: Held as long as the turn runs.
 

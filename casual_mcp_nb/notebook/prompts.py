@@ -496,7 +496,7 @@ class Questions(Sequence[Question]):
         """Build the function that pauses one turn before each model call.
 
         Args:
-            step: Whether to pause, or what to await instead of the person; None for `step_mode` as it is at that moment.
+            step: Whether to pause, or a replacement for the person to await; None for `step_mode` as it is at that moment.
             stop: Stops the turn.
 
         Raises:

@@ -35,7 +35,7 @@ MAX_DEFAULT = 4_000
 _EMAIL = re.compile(
     r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I | re.A
 )
-"""What browsers accept: https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address."""
+"""The format that browsers accept: https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address."""
 _YES = ("y", "yes", "true", "1")
 _NO = ("n", "no", "false", "0")
 
@@ -47,14 +47,14 @@ class FormField:
     Args:
         name: The property's name.
         title: Its label.
-        kind: What it takes; `choice` is one of `choices`, `choices` any number of them.
-        description: What it is for.
+        kind: The kind of its value; `choice` is one of `choices`, `choices` any number of them.
+        description: Its purpose.
         required: Whether it must be filled in.
-        default: What the server suggests, as it would be sent; None if there is nothing, or it is invalid.
+        default: The server's suggestion, as it would be sent; None if there is nothing, or it is invalid.
         choices: The values with their labels.
         minimum: The smallest number, or the minimum length of a string.
         maximum: The largest number, or the maximum length of a string.
-        format: What a text must be: `email`, `uri`, `date` or `date-time`; empty for any text.
+        format: The format of a text: `email`, `uri`, `date` or `date-time`; empty for any text.
     """
 
     name: str
@@ -223,7 +223,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "date": ("a date such as 2026-07-28", _is_date),
     "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
 }
-"""The formats of a form's texts, each with what it takes and the check;
+"""The formats of a form's texts, each with a description and the check;
 see https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
 
 
@@ -342,7 +342,7 @@ class ApprovalQuestion(Question):
         request: The call.
 
     Attributes:
-        tool: The tool, with its server and what the server claims about it.
+        tool: The tool, with its server and the server's claims about it.
         arguments: The complete arguments.
         policy: The policy that wants approval.
         reason: Why approval is needed, see `Reason`.
@@ -360,7 +360,7 @@ class ApprovalQuestion(Question):
     def written(self) -> str:
         """The complete arguments, with nothing hidden and nothing cut.
 
-        What goes out in the user's name is written in its own letters, so that it can be read; all else in ASCII.
+        Text that goes out in the user's name is written in its own letters, so that it can be read, and all else in ASCII.
         """
         text = json.dumps(self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str)
         return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
@@ -460,11 +460,11 @@ class StepQuestion(Question):
     Args:
         channel: Where it is asked.
         step: The step, from 0.
-        request: What the model would be sent.
+        request: The request to the model.
 
     Attributes:
         texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
-        labels: What each of them is.
+        labels: The label of each.
     """
 
     kind = "step"
@@ -494,10 +494,10 @@ class StepQuestion(Question):
         """Run the turn to its end without another pause.
 
         Args:
-            texts: As of `edit`; None changes nothing.
+            texts: See `edit`; None changes nothing.
 
         Raises:
-            UsageError: As of `edit`.
+            UsageError: See `edit`.
         """
         self._settle(("run", self._edits(texts) if texts else ()))
 

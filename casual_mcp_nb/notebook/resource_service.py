@@ -52,7 +52,7 @@ class ResourceService:
         starter: Connects the servers.
         calls: The calls that the person made, whose results can have links.
         engine: The thread of the coroutines.
-        questions: What a server asks while it is read.
+        questions: A server's questions while it is read.
         observers: Told when the attachments for the next message change.
         turns: Returns the turns, whose results can have links.
 
@@ -187,8 +187,8 @@ class ResourceService:
         """Insert a message with the contents of resources and prompts before the others.
 
         Args:
-            messages: What the person says.
-            attachments: One or several: a URI or a name, or what `SessionResources.read` and `SessionPrompts.get` returned;
+            messages: The person's messages.
+            attachments: One or several: a URI or a name, or a result of `SessionResources.read` or `SessionPrompts.get`;
                 None for none.
 
         Raises:
@@ -286,7 +286,7 @@ class ResourceService:
 
 
 class _Offered(NamespaceList[T]):
-    """What all servers offer of one kind, as last listed."""
+    """The resources or prompts of all servers, as last listed."""
 
     def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
         self.engine = starter.engine
@@ -296,12 +296,12 @@ class _Offered(NamespaceList[T]):
 
     @blocking
     async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
-        """Return what a server suggests for a parameter of a template, or an argument of a prompt.
+        """Return a server's suggestions for a parameter of a template, or an argument of a prompt.
 
         Args:
             name: The template, as for `read`; or the prompt, as for `get`.
             argument: The parameter.
-            text: What it begins with.
+            text: The beginning of the value.
             others: The values of other parameters, on which the suggestions may depend.
 
         Returns:
@@ -380,7 +380,7 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def unsubscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
-        """End what `subscribe` began.
+        """Stop following a resource.
 
         Args:
             what: The resource, as for `read`.

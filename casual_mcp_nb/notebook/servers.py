@@ -1,4 +1,4 @@
-"""The servers of a session: their states, and what adds, removes and examines them."""
+"""The servers of a session: their states, and methods to add, remove and examine them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
 
         Raises:
-            UsageError: There is a server of that name, or it cannot be told what `spec` means.
+            UsageError: There is a server of that name, or `spec` is not valid.
             ConfigError: The entry is wrong.
         """
         try:
@@ -125,7 +125,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @blocking
     async def remove(self, name: str) -> None:
-        """End a server and forget it: its tools, its entries in the selection, what was approved for it.
+        """End a server and forget it: its tools, its entries in the selection, and its approvals.
 
         The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn goes on.
 
@@ -166,7 +166,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.status_of(name)
 
     def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure what the tools of the connected servers cost, see `audit_host`.
+        """Measure the cost of the connected servers' tools, see `audit_host`.
 
         Args:
             unreadable: Servers of the file that are left out of the config, each with the reason.
@@ -174,7 +174,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return measure(self._chat, self._config, unreadable)
 
     def log(self, name: str) -> ServerLog:
-        """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
+        """Return the end of a server's log: its stderr and its log messages, over all its starts.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -199,11 +199,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     @overload
     def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
     def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
-        """Check what a session needs, or how far a tool gets on its way to the model, and say how to fix what does not work.
+        """Check the requirements of a session, or follow one tool to the model, with a remedy for each problem.
 
         Args:
             name: A tool, such as `server:tool`, or a server for all its tools; None to check the session.
-            query: What a model might search for: also tell the rank of each deferred tool.
+            query: Words that a model might search for; adds the rank of each deferred tool.
 
         Returns:
             One row per check: Python, packages, commands, config, keys, servers, templates; if the config has no language

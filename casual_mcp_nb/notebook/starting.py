@@ -1,4 +1,4 @@
-"""Start servers: asked first, shown while they start, with what the first turn needs loaded in the background."""
+"""Start servers: ask first, show their progress, and load the first turn's libraries in the background."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class StartDisplay:
     Create it on the thread of the cell. It imports nothing that takes long before it has shown something.
 
     Args:
-        announcement: What is shown first.
+        announcement: The first text to show.
         quiet: Show nothing; the same holds if the environment says so, and on other threads than the main one.
         handle: A display that the cell already has, to use instead of a new one.
     """
@@ -192,7 +192,7 @@ class StartDisplay:
 
         Args:
             servers: The servers as they are now; None if there are none to report.
-            final: What stays in the cell, a value or a string; None for nothing.
+            final: The final output of the cell, a value or a string; None for nothing.
         """
         self.stop()
         if self._thread is not None:

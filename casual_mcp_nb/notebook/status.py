@@ -89,7 +89,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
         config: The session's config.
         model: Name of the model in use.
         turns: How many turns the conversation has.
-        budget: What turns cost.
+        budget: The cost of turns.
         saving: Where conversations are saved, in a sentence; empty if they are not.
     """
     view = chat.current_view()
@@ -143,7 +143,7 @@ def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) ->
     """Measure the cost of the servers of a config that are connected now.
 
     Args:
-        chat: Has the connections. What its selection leaves out by a toolset counts; servers that are off do not.
+        chat: Has the connections. Tools outside its toolset count; servers that are off do not.
         config: Its config.
         unreadable: Servers whose entries cannot be used, each with the reason.
     """

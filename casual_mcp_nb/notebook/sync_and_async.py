@@ -66,7 +66,7 @@ def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
 
 
 _NO_LOOP = "no running event loop"
-"""What asyncio says on a thread that blocks."""
+"""The message of asyncio on a thread that blocks."""
 _AWAITS_OTHERS = "A method with a blocking and an awaited form awaits something on the caller's thread, where no loop may run."
 _ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
 

@@ -44,11 +44,11 @@ class ToolDoctor:
     Args:
         chat: Has the connections, the selection and the policies.
         config: The session's config.
-        view: What the model sees now.
+        view: The model's present view of the tools.
         turns: The conversation.
         discovered: The deferred tools that the conversation has loaded.
         model: The model that turns use unless they name another.
-        query: What a model might search for; None to leave the ranks out.
+        query: Words that a model might search for; None to leave the ranks out.
     """
 
     chat: McpToolChat

@@ -1,4 +1,4 @@
-"""The tools of a session: what is known of them, and what calls, adds, loads and groups them."""
+"""The tools of a session, and methods to call, add, load and group them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         engine: The thread of the engine.
         observers: Told of changes.
         starter: Connects the servers.
-        questions: What a tool asks when a person calls it.
+        questions: A tool's questions when a person calls it.
         runner: The conversation, which has loaded some.
         run_function: Runs functions of the notebook.
 
@@ -177,14 +177,14 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
         In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread; an async one runs
-        on the caller's own loop. What it raises reaches the model as text.
+        on the caller's own loop. An exception reaches the model as text.
 
         Args:
             target: The function, method or object; of a class, an object is made.
             options: See `ToolFields`.
 
         Returns:
-            What a model reads of it.
+            The tool's definition for models.
 
         Raises:
             UsageError: It cannot be a tool; the message says why.
@@ -212,7 +212,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
         `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
-        work. A tool of the same name is replaced. What it raises is an error of its call, and you see where.
+        work. A tool of the same name is replaced. An exception is an error of its call, and you see where.
 
         Args:
             tool: The tool.
@@ -359,7 +359,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def budget(self) -> Budget:
-        """What a turn and ten turns cost, now and if every tool were loaded: an estimate, see `engine.turn_estimate`.
+        """The estimated cost of one turn and ten turns, now and if every tool were loaded, see `engine.turn_estimate`.
 
         Counts the tools that are known now; does not connect.
         """

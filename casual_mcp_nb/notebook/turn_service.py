@@ -58,9 +58,9 @@ class TurnService:
         engine: The thread of the engine.
         runner: Keeps the turns.
         starter: Connects the servers, and shows them starting.
-        tools: What is known and called of them.
-        resources: Reads what is attached to a message.
-        questions: What turns ask the person.
+        tools: The tools.
+        resources: Reads the attachments of a message.
+        questions: The turns' questions to the person.
         observers: Told of changes.
     """
 
@@ -121,9 +121,9 @@ class TurnService:
         """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
 
         Args:
-            prompt: What is added to the conversation.
+            prompt: The message to add to the conversation.
             options: The options of the turn.
-            echo: What the cell shows.
+            echo: The output of the cell.
             index: The turn replaces the one at this index and all after it.
             recorded: The steps that it begins with, see `recorded_steps`.
         """
@@ -154,7 +154,7 @@ class TurnService:
 
         Args:
             turn: The turn whose trace takes the events.
-            prompt: What is added to the conversation.
+            prompt: The message to add to the conversation.
             options: The options of the turn.
             on_event: Called with each event.
             channel: Where the person is asked.
@@ -208,7 +208,7 @@ class TurnService:
 
         Args:
             turn: The turn whose trace takes the events.
-            prompt: What is added to the conversation.
+            prompt: The message to add to the conversation.
             options: The options of the turn.
             channel: Where the person is asked; None for that of cells that await.
         """
@@ -252,7 +252,7 @@ class TurnService:
         """Continue a saved conversation, see `Session.resume`.
 
         Returns:
-            The conversation, and what of its set-up is not available any more.
+            The conversation, and the parts of its set-up that are no longer available.
         """
         self.check_open()
         self.runner.check_free()

@@ -69,7 +69,7 @@ def auto_words(threshold: float) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Show what the model is sent in a sentence and a bar; folded, the servers, the choices and the cost."""
+    """Show the tools that are sent in a sentence and a bar; folded, the servers, the choices and the cost."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     model = ("Model", model_words(session.model, session.provider))
@@ -399,7 +399,7 @@ def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
 
 
 def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
-    """Show what was accepted, what asks first, and the tools whose definition has changed."""
+    """Show the accepted config, the policies that ask, and the tools whose definition has changed."""
     facts: list[tuple[str, Cell]] = [
         ("Servers", "may start" if consent.accepted else "ask before they start, if you have not accepted them"),
         ("Calls", "every call asks, unless its policy is never" if consent.strict else "ask according to their policies"),

@@ -85,8 +85,8 @@ class ToolContext:
 
         Args:
             progress: How far, in any unit.
-            total: What it goes up to; None where that is not known.
-            message: What is being done.
+            total: The final value; None if it is unknown.
+            message: The current activity.
         """
         self.on_progress(progress, total, message)
 

@@ -15,9 +15,9 @@ class ToolFields(TypedDict, total=False):
 
     Args:
         name: Its name; None for the function's.
-        description: What a model reads of it; None for the docstring without its list of arguments.
+        description: The description for models; None for the docstring without its list of arguments.
         inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
-        annotations: What it does to the world; a destructive tool asks before each call.
+        annotations: Its effects; a destructive tool asks before each call.
         approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
     """
 

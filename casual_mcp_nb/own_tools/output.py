@@ -160,7 +160,8 @@ class ToolOutput:
     """A result in two forms: one for the model, one for the person.
 
     Args:
-        content: What the model reads: a text, anything that has a JSON form, a table, a figure, or several of these in a list.
+        content: The result for the model: a text, anything that has a JSON form, a table, a figure, or several of these in a
+            list.
         payload: Any object. It stays in this process: it is shown, it is on `turn.payloads`, and no model and no file gets it.
     """
 
@@ -171,7 +172,7 @@ class ToolOutput:
 async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bool) -> ToolResult:
     """Have a function run, and return its result; figures are drawn on the thread that ran it.
 
-    Generators are read to their end, and what is to be awaited is awaited, also where a plain function returned it.
+    Generators are read to their end, and awaitables are awaited, even if a plain function returned them.
     """
     outcome = await run(lambda: _awaited(call()) if is_async else _read(call()), is_async)
     if not isinstance(outcome, _Unread):
@@ -239,7 +240,7 @@ def _result_of(value: Any) -> ToolResult:
     """Convert a function's return value to the result of a tool.
 
     Tables become their first rows with their shape, figures and images become PNG, and are the payload too; axes become
-    their figure. All else becomes text or JSON; what has no JSON form becomes its `repr`, and is the payload.
+    their figure. All else becomes text or JSON. A value without a JSON form becomes its `repr`, and is the payload.
     """
     match value:
         case ToolResult():

@@ -54,7 +54,7 @@ class Filled:
         name: Its name in the function.
         adapter: Checks its value.
         default: The default of its signature, or its pydantic `Field` if it has one.
-        description: What the docstring says about it.
+        description: Its description in the docstring.
     """
 
     name: str
@@ -200,7 +200,7 @@ def read_parameters(
         function: The function, or a method that is bound.
         name: The tool's name, for errors.
         inject: Values by the name of a parameter, or by the key of its `Inject`.
-        descriptions: What is known about each parameter.
+        descriptions: The description of each parameter.
         context: The names of the values in the context of the conversation: a parameter of such a name may have any type.
 
     Raises:

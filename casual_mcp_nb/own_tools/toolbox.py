@@ -48,7 +48,7 @@ class NotebookTool:
     """A tool of the notebook.
 
     Args:
-        spec: What a model reads of it.
+        spec: The definition for models.
         policy: When the person is asked before a call; None for the default.
         is_async: Whether `start` returns something to await.
         start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
@@ -86,9 +86,9 @@ def read_tool(
             made; any other class is called as a function is, with the parameters of its `__init__`.
         server: The server that it belongs to.
         name: Its name; None for the function's.
-        description: What a model reads of it; None for the docstring without its list of arguments.
+        description: The description for models; None for the docstring without its list of arguments.
         inject: Values for parameters that no model sees, see `read_parameters`.
-        annotations: What it does to the world.
+        annotations: Its effects.
         policy: When the person is asked before a call.
         context: The names of the values that the context of the conversation has.
 
@@ -182,7 +182,7 @@ class Toolbox:
         on_log: Called with level and text of each line that a function logs, and with the traceback of one that failed.
 
     Attributes:
-        tools: What models read of the tools, in the order in which they were added.
+        tools: The definitions for models, in the order in which they were added.
         tools_version: Differs after each change of the tools.
     """
 

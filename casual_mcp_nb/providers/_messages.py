@@ -248,7 +248,7 @@ def sendable_arguments(text: str) -> str:
     """Replace the arguments of a call by `{}` if they are not a JSON object.
 
     Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
-    call's result says what is wrong with them.
+    call's result explains the mistake.
     """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
     try:

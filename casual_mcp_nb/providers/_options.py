@@ -1,4 +1,4 @@
-"""Options of requests: translated for each provider, and adapted to what a model turns out to refuse.
+"""Options of requests: translated for each provider, and adapted to the refusals of models.
 
 Detect options that a model refuses in the provider's message, drop or change them, and remember that. The wordings are those
 of the live APIs, as quoted in issues of other projects.
@@ -206,7 +206,7 @@ _OWN_FIELDS = {
     "prompt_cache_options": "it gives no reason for missing its cache",
     "diagnostics": "it gives no reason for missing its cache",
 }
-"""What is lost without the fields of a request that we add by ourselves."""
+"""The losses without the fields of a request that we add by ourselves."""
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 
 
@@ -403,7 +403,7 @@ class Sendable:
 
     Args:
         options: The options to send, with our defaults for the provider.
-        notices: Descriptions of what is not sent, for the person.
+        notices: Descriptions of the options that are not sent, for the person.
         plain: Whether none were requested or added, so that they are the same for every request.
     """
 
@@ -433,7 +433,7 @@ def sendable_options(
         wire: The wire format; empty if a client makes its own requests.
         model: The provider's name of the model.
         options: The requested options.
-        facts: What has been learnt about the model.
+        facts: The facts learned about the model.
         tools: Whether tools are offered; without them, options about calls are not sent.
         at_home: Whether the request goes to the provider itself. Only there, and where every request needs one, an answer has a
             limit that nobody has set: other servers have windows that are not known.

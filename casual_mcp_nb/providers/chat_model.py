@@ -51,7 +51,7 @@ async def taped(
         messages: The messages.
         tools: The definitions.
         found_tools: Those that the provider adds itself.
-        on_event: Called with what happens before the answer.
+        on_event: Called with the events before the answer.
         ask: Sends the request; called with the function that receives its events.
     """
     if tape.replays:

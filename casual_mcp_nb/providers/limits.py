@@ -25,7 +25,7 @@ class RetryScheduled:
     Args:
         attempt: Number of attempts so far.
         seconds: The delay.
-        reason: What went wrong, in short.
+        reason: A short reason.
     """
 
     attempt: int

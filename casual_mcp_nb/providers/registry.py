@@ -102,7 +102,7 @@ class ModelLimits(NamedTuple):
 
 
 ANSWER_TOKENS = 8_192
-"""The limit of an answer that nobody has set: what a model that does not stop costs at most."""
+"""The limit of an answer that nobody has set: the maximum cost of a model that does not stop."""
 THOUGHT_AND_ANSWER_TOKENS = 32_768
 """The same where the model's thinking counts in the limit."""
 MODELS_AS_OF = "2026-11"
@@ -145,8 +145,8 @@ class ProviderSpec:
         needs_answer_limit: Whether every request must have a limit of the answer.
         thinks: Whether a model thinks before it answers, by its name and options, and its thinking counts in that limit.
         window_option: The argument for a model's context window.
-        window_note: What happens without it.
-        overflow: What happens to a conversation that is too long.
+        window_note: The consequence of leaving it out.
+        overflow: The fate of a conversation that is too long.
         takes_format: Whether it has a JSON mode.
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.

@@ -108,7 +108,7 @@ def scripted_model(*answers: Any, name: str = "scripted", context_window: int | 
     """Create a model that plays these answers; `model.client.requests` records its requests.
 
     Args:
-        *answers: What `ScriptedClient` takes.
+        *answers: See `ScriptedClient`.
         name: The model's name.
         context_window: Its context window in tokens; None if unknown.
     """

@@ -72,7 +72,7 @@ class Guard:
 
     Args:
         app: The application; it gets the body as one message.
-        token: What clients must send as `Authorization: Bearer`; None for none.
+        token: The token that clients send as `Authorization: Bearer`; None for none.
         hosts: The names under which clients may address the service; None for any.
         bound: Whether all clients connect to an address for which `token` and `hosts` are right. Otherwise each is judged by
             the address that it connected to: without a token, only those of this computer are served, by local names or hosts.
@@ -211,7 +211,7 @@ def guarded(
         app: The application.
         host: The address to listen at. One of this computer only is addressed by its local names; any other by any name, as it
             needs the token. None where another server listens, see `bound` of `Guard`.
-        token: What clients must send.
+        token: The token that clients send.
         hosts: Further names under which clients may address it; with another address than a local one, the only names.
         origins: The sites whose pages may send requests and read the answers.
         max_bytes: Maximum size of a body.
@@ -365,7 +365,7 @@ class Listener(uvicorn.Server):
     Args:
         app: The application.
         bound: The socket; it is closed in the end.
-        owner: What is kept from being collected while it serves.
+        owner: The object to keep alive while it serves.
     """
 
     def __init__(self, app: ASGIApp, bound: socket.socket, owner: object = None) -> None:

@@ -27,7 +27,7 @@ PATH = "/mcp"
 MAX_CLIENTS = 100
 """How many clients can be connected at a time."""
 IDLE_SECONDS = 30 * 60.0
-"""After how long a client that sends nothing is forgotten, with what it has found."""
+"""After how long a client that sends nothing is forgotten, with its found tools."""
 MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -43,12 +43,12 @@ async def serve_stdio(
     """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output.
 
     Args:
-        starter: As of `ToolServer`, like the others.
+        starter: See `ToolServer`, like the others.
         observers: Tell of changes.
         engine: The thread of the loop.
         options: Which tools are offered.
-        approval: What is done where a policy requires approval.
-        plain_names: As of `ToolServer`.
+        approval: The action if a policy requires approval.
+        plain_names: See `ToolServer`.
     """
     from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
@@ -89,15 +89,15 @@ async def open_endpoint(
     """Serve clients over streamable HTTP; a coroutine of the caller's side, see `on_engine`.
 
     Args:
-        starter: As of `ToolServer`, like the next four.
+        starter: See `ToolServer`, like the next four.
         observers: Tell of changes.
         engine: The thread on which it runs.
         options: Which tools are offered.
-        approval: What is done where a policy requires approval.
-        host: As of `McpEndpoint`, like the next.
+        approval: The action if a policy requires approval.
+        host: See `McpEndpoint`, like the next.
         port: The port.
-        plain_names: As of `ToolServer`.
-        token: What clients must send.
+        plain_names: See `ToolServer`.
+        token: The token that clients send.
         hosts: Further names under which clients may address it.
         origins: The sites whose pages may use it.
         owner: The session, which is kept as long as it is served.
@@ -131,10 +131,10 @@ class McpEndpoint(Endpoint):
         engine: The thread on which it runs.
         host: The address to listen at.
         port: The port; 0 for any free one.
-        token: What clients must send; None for nothing.
+        token: The token that clients send; None if they need none.
         hosts: Further names under which clients may address it, such as that of a proxy.
         origins: Sites whose pages may use it.
-        owner: What must not be collected while it serves.
+        owner: The object to keep alive while it serves.
 
     Attributes:
         has_token: Whether clients must send a token.

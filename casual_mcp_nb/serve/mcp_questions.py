@@ -53,7 +53,7 @@ class HostCall:
     Args:
         client: The host's connection; what makes the request, where there is no connection.
         context: The request, or the one by which the host has answered the last question.
-        approval: What is done where a policy requires approval.
+        approval: The action if a policy requires approval.
         level: The least severe log messages that the host wants; None for none.
         remembers: Whether "from now on" can be answered.
         forwarded: As in `Asker`.

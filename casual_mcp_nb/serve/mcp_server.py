@@ -89,7 +89,7 @@ class ToolServer:
         observers: Tell of changes.
         engine: The thread of the loop.
         options: Which tools are offered, where they differ from the selection.
-        approval: What is done where a policy requires approval of a call.
+        approval: The action if a policy requires approval of a call.
         plain_names: Whether tools and prompts that only one server has keep their names.
         single: Whether there is only one client, also where it makes requests without a connection.
 
@@ -550,9 +550,9 @@ class _Host:
         connection: Its connection; None where it has none, and listens to changes in another way.
 
     Attributes:
-        listed: What it listed last; None before.
+        listed: Its last list; None before.
         announced: The list it knows from a notification or a listing.
-        lists: What else it has listed.
+        lists: Its other lists.
         calls: How many of its calls run now.
         level: The least severe log messages that it gets.
     """

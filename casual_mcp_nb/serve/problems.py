@@ -67,8 +67,8 @@ class ProblemError(Exception):
 
     Args:
         status: The status of the response.
-        kind: What went wrong, for programs.
-        detail: What went wrong, in words.
+        kind: The kind of the error, for programs.
+        detail: The error in words.
         headers: Further headers of the response.
         errors: The fields that are not valid.
         failure: The fields of the error behind it.

@@ -111,7 +111,7 @@ async def open_service(
         served: The session.
         host: The address to listen at.
         port: The port; 0 for a free one.
-        token: What clients must send.
+        token: The token that clients send.
         approval: Policies by server that replace those of the config for clients.
         limits: How many turns, how long.
         hosts: Further names under which clients may address it.
@@ -160,7 +160,7 @@ def served_api(
         turns: Runs the turns.
         models: Returns the names of the models.
         host: The address to listen at; None where another server listens.
-        token: What clients must send.
+        token: The token that clients send.
         hosts: Further names under which clients may address it.
         origins: The sites whose pages may use it.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SessionServe(Namespace):
-    """What serves a session to other programs, and where: `session.serve`.
+    """The services of a session for other programs: `session.serve`.
 
     Args:
         served: The session.
@@ -55,9 +55,9 @@ class SessionServe(Namespace):
 
         Args:
             host: The address to listen at; with the default, only this computer reaches it.
-            port: The port; 0 for a free one. What this session serves at the same address is closed first.
-            token: What clients must send as `Authorization: Bearer`, at least 16 characters; None for `MCP_SERVE_TOKEN` of the
-                environment. Without one, only an address of this computer can be served.
+            port: The port; 0 for a free one. A service of this session at the same address is closed first.
+            token: The token that clients send as `Authorization: Bearer`, at least 16 characters; None for `MCP_SERVE_TOKEN`
+                of the environment. Without one, only an address of this computer can be served.
             approval: When a call would ask, by server, in place of the session's: `never` allows it to clients, see `Session`.
             limits: How many turns at the same time, how long, how large; None for the usual ones.
             hosts: Further names by which clients may address it, such as that of a proxy.
@@ -106,22 +106,22 @@ class SessionServe(Namespace):
     ) -> McpEndpoint:
         """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP. Connects if needed.
 
-        What they see follows the selection, also when it changes later. Where tools are deferred, they search as the model
-        does; what one client finds is listed for that client only, and its MCP host is told that the list has changed. Nothing
+        Their view follows the selection, even when it changes later. Where tools are deferred, they search as the model
+        does. One client's results are listed for that client only, and its MCP host is told that the list has changed. Nothing
         of the conversation, and no context for functions but `context`, is theirs.
 
         Args:
             host: The address to listen at; another one than that of this computer needs a token.
-            port: The port; 0 for any free one. What this session serves at the same address is closed first.
+            port: The port; 0 for any free one. A service of this session at the same address is closed first.
             tool_set: Another toolset than that of the selection.
             all_tools: List every tool of the selection, for hosts that read the list only once.
             bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
             plain_names: Leave the names of tools and prompts as their servers have them, where only one server has it.
-            approval: What is done with a call whose policy asks a person: `ask` asks that of the client, where its host can,
+            approval: The action for a call whose policy asks a person: `ask` asks that of the client, where its host can,
                 and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
                 always left to the host.
-            token: What clients must send as `Authorization: Bearer`; None for `MCP_SERVE_TOKEN` of the environment, if it is
-                set.
+            token: The token that clients send as `Authorization: Bearer`; None for `MCP_SERVE_TOKEN` of the environment, if
+                it is set.
             hosts: Further names under which clients may address it, such as that of a proxy.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
@@ -201,7 +201,7 @@ class SessionServe(Namespace):
         return ServedAddresses(tuple(each.status for each in open_ones))
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
-        """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""
+        """End the service at an address, forget ended ones, and return the token, from the environment if not given."""
         self._served.check_open()
         for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
             await on_engine(endpoint.end)

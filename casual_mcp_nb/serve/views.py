@@ -1,4 +1,4 @@
-"""Views of what is served: addresses, routes, tools, and how to call them."""
+"""Views of services: addresses, routes, tools, and how to call them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
 
 
 def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
-    """Show at which addresses a session is served, and as what."""
+    """Show the addresses and kinds of a session's services."""
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(each.url), *_use(each)) for each in served.services[: limits.rows])
     table = Table(columns("Address", "Purpose", "Who uses it"), rows, len(served) - len(rows))
     nothing = TextBlock("Nothing is served. To begin: session.serve.http(), or session.serve.mcp().")

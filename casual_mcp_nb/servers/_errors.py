@@ -316,7 +316,7 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "", 
 
     Args:
         server: The server's name.
-        request: What the server did not do, such as `read 'demo://1'`.
+        request: The failed request, such as `read 'demo://1'`.
         reason: Why, in words.
         setting: The field of its config with the time limit that was reached; empty if none was.
         code: The code of the error with which it answered, if it did.

@@ -50,7 +50,7 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
     "prompts/list": ("prompts", mcp_types.Prompt),
 }
-"""The listings besides that of tools: their list, and what is in it."""
+"""The listings besides that of tools, with the kind of their items."""
 
 
 class _Recorded:
@@ -162,7 +162,7 @@ class _TolerantSession(ClientSession):
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
         """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them.
 
-        There are always handlers, for the clients of other programs; a handshake declares what the config allows.
+        There are always handlers, for the clients of other programs; a handshake declares the config's permissions.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS

@@ -108,7 +108,7 @@ class Handlers:
     See https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:
-        asker: Returns whose call what a server asks now belongs to, see `RunningCalls.asker`.
+        asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`.
         log: Called with server, level and text when a server sends a log message.
         elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
             elicitation handlers do.

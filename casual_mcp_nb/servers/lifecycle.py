@@ -174,7 +174,7 @@ class Lifecycle:
         server: A server that lives in this process.
         limit: Limit of a start in seconds.
         hooks: The connection.
-        secrets: What is redacted in errors.
+        secrets: The strings to redact in errors.
         slots: Limits how many processes start at the same time.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What servers said: their logs, their last JSON-RPC messages, and the libraries' log records about them."""
+"""Text from servers: their logs, their last JSON-RPC messages, and the libraries' log records about them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ LINE_LENGTH = 2_000
 MAX_CHARACTERS = 100_000
 """Maximum total length of the returned lines."""
 _STORED = 8 * 1024
-"""Maximum stored length of a line: longer than what is shown, so that a cut cannot leave half a secret unmasked."""
+"""Maximum stored length of a line: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
 
 
 class LogBuffer:

@@ -107,10 +107,10 @@ class McpSession:
         record: Called with each message and its direction.
         protocol: How to negotiate the protocol version; see `ServerConfig`.
         limit: Time limit of the start in seconds.
-        config: The server's config, which says what a handshake declares; None for an in-process server.
+        config: The server's config, which decides the handshake's declarations; None for an in-process server.
 
     Attributes:
-        server_info: What the server reported about itself.
+        server_info: The server's information about itself.
         broken_reason: Why the session was abandoned, if known.
         discover_failure: How it failed to report its protocol versions; None if it answered.
     """

@@ -131,12 +131,12 @@ class StderrLog:
     """The read end of a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
 
     Args:
-        secrets: Strings to redact in what is shown.
+        secrets: Strings to redact in the display.
 
     Attributes:
         pid: Process id of the server, from the launcher's announcement; None until that was read.
         file: The write end, for the server's process.
-        on_chunk: Called on the thread with each piece of what the server writes, and with nothing at the end.
+        on_chunk: Called on the thread with each piece of the server's output, and with nothing at the end.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

@@ -192,7 +192,7 @@ class ServerResources:
         lifecycle: Returns the session.
         limits: Time limits of a request, which are those of a tool call.
         deadlines: The deadlines of the server's running calls.
-        redact: Hides secrets in what it sends.
+        redact: Hides secrets in its messages.
         secrets: Values to redact in errors.
         ttl: Seconds for which lists are fresh; None means until the server says that they changed.
         changed: Called when a list or a followed resource changed.
@@ -391,7 +391,7 @@ class ServerResources:
         """Send a request, a second time if the server has forgotten the session.
 
         Args:
-            request: What the server shall do, for the error.
+            request: The request, for the error.
             send: Sends it.
             optional: Whether None is returned if the server does not know the method.
         """

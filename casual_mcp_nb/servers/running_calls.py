@@ -153,7 +153,7 @@ class CallDeadlines(set[CallDeadline]):
 
 
 MAX_ASKED = 100_000
-"""Maximum number of characters of what a server asks in answer to a request."""
+"""Maximum number of characters of a server's questions in answer to a request."""
 
 
 class Asker(Protocol):
@@ -190,12 +190,12 @@ class ForwardedRequest:
     Args:
         server: The server.
         name: The tool, the prompt or the URI.
-        responses: What the host answers to the server's questions.
-        state: What the server wants back.
+        responses: The host's answers to the server's questions.
+        state: The server's state, to be returned.
 
     Attributes:
-        asked: What the server asks before it answers.
-        error: What it answered instead of a result, which a client of this version has to see.
+        asked: The server's questions before it answers.
+        error: The error that it returned instead of a result, which a client of this version has to see.
     """
 
     server: str
@@ -210,11 +210,11 @@ class ForwardedRequest:
 
         Args:
             request: The method of the client's session.
-            redact: Hides secrets in what the server asks.
+            redact: Hides secrets in the server's questions.
             arguments: The arguments of the method.
 
         Raises:
-            Exception: What the server answered instead, or the library's error.
+            Exception: The server's error, or the library's.
         """
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult

@@ -322,7 +322,7 @@ class TransportContext:
         lines: The filter for its stdout, if it is a process.
         http: The monitor of its HTTP responses, if it is remote.
         release: Called when the transport has been closed.
-        redact: Hides secrets in what the server sends.
+        redact: Hides secrets in the server's messages.
     """
 
     transport: ClientTransport

@@ -178,7 +178,7 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 
     Args:
         status: The server's state.
-        selection: What was chosen.
+        selection: The choices.
         effective: The effective mode.
         inside: Its tools that the selection includes; `inside` and `tokens` of the row count only these.
     """

@@ -48,7 +48,7 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
     Args:
         prompt: The text.
-        options: What the turn does differently.
+        options: The options of the turn.
         images: How many images went with it; their files have to be named by hand.
     """
     files = {"images": [f"image-{number}.png" for number in range(1, images + 1)]} if images else {}
@@ -110,9 +110,9 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
 
     Args:
         turn: The turn.
-        what: Which text.
+        what: The text's name.
         call: The id of the call whose text it is, where it is one.
-        options: What the turn did differently from the next `chat`, for its Python.
+        options: The turn's differences from the next `chat`, for its Python.
 
     Raises:
         UsageError: There is no such call, or its arguments are not an object, so that no Python can make it.
@@ -168,7 +168,7 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
         question: The question.
         answer: `approve`, `approve_for_conversation`, `approve_for_server` or `deny`; `send`, `accept`, `decline` or `cancel`;
             `next`, `edit`, `run` or `stop`.
-        values: What was filled in, or the edited texts.
+        values: The filled-in values, or the edited texts.
 
     Raises:
         UsageError: It is not an answer to this question, something filled in is wrong, or the question is no longer open.
@@ -216,7 +216,7 @@ class Attached:
     """One image.
 
     Args:
-        name: What the person calls it.
+        name: The person's name for it.
         data: Its bytes; they arrive as base64.
     """
 
@@ -252,7 +252,7 @@ class Transcript:
         again: Called when a turn was not drawn again because it was drawn recently, and must be drawn a little later.
 
     Attributes:
-        doing: What the running turn is doing, in words; empty if none is running.
+        doing: The running turn's activity, in words; empty if none is running.
         said: The latest announcement for a person who does not see the panel.
     """
 
@@ -271,7 +271,7 @@ class Transcript:
 
         Args:
             turn: The turn.
-            event: What happened.
+            event: The event.
             number: Which turn of the conversation it is, from 1.
         """
         self._started = time.monotonic() - event.at

@@ -100,18 +100,18 @@ def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
 class SessionWidget(anywidget.AnyWidget):
     """A view of states of a session, which carries out the person's actions.
 
-    A page that opens it gets the whole state first, and after that only changes. What the person does arrives as a call of a
+    A page that opens it gets the whole state first, and after that only changes. The person's actions arrive as calls of a
     command of a state, runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state
     instead; when its session closes, the widget is replaced by that picture.
 
     Args:
         session: The session.
-        states: What it shows, by name; the front end calls their commands as `name.command`.
+        states: Its states, by name; the front end calls their commands as `name.command`.
 
     Attributes:
         bundle: The name of the front end of a subclass, see `bundle_of`.
         more_css: Goes before their style sheet.
-        shown: What the front end has been sent, by the name of the state.
+        shown: The values sent to the front end, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 

@@ -283,10 +283,10 @@ def player_page(
     """Build an HTML page of a conversation that steps through it, searches as its model does, and is a cassette.
 
     Args:
-        conversation: The conversation; what stays in the kernel is left out.
+        conversation: The conversation, without the values that stay in the kernel.
         title: The title of the page if the conversation has no turns.
         view: The tools of the session, which the page can search.
-        cassette: What replays the conversation.
+        cassette: The cassette that replays the conversation.
         secrets: Values to mask, wherever they occur.
     """
     secrets = tuple(secrets)

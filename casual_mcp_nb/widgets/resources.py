@@ -56,7 +56,7 @@ class ResourcesState(State):
     async def offers(self, query: str = "") -> dict[str, Any]:
         """Find the rows whose server, name, title, URI or description has all words of a query.
 
-        The first time, the servers that are connected list what they offer; from then on changes are followed.
+        The first time, the connected servers list their offer. From then on, changes are followed.
 
         Returns:
             `rows`, those of a server together; `total`, how many there are; `problems`, of servers that could not list theirs.
@@ -78,7 +78,7 @@ class ResourcesState(State):
         """Read a resource or fill in a prompt, and return it as HTML. In Python: `resources.read` and `prompts.get`.
 
         Args:
-            kind: What it is.
+            kind: Its kind.
             server: Its server.
             name: The URI of a resource, the name of a prompt.
             values: The values of its parameters or arguments; empty ones are not sent for a prompt.

@@ -50,7 +50,7 @@ class SearchState(ToolsState):
         """Rank the deferred tools for a query, as the model's own search does.
 
         Args:
-            query: What to look for, in words.
+            query: The search words.
             whole: Rank all tools that the selection includes; the same holds if none is deferred.
 
         Returns:

@@ -183,7 +183,7 @@ class SelectionState(ToolsState):
         """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
 
         Raises:
-            ToolSetError: It is not valid, or names what does not exist; the message has the closest names.
+            ToolSetError: It is not valid, or has unknown names; the message has the closest ones.
         """
         self._chat.selection.tool_set = self._resolved(servers, description)
 
@@ -315,7 +315,7 @@ class SelectionState(ToolsState):
             `server`: its name; `state`: `ready`, or `failed`, and then its row says why.
 
         Raises:
-            UsageError: It cannot be told what the text means, or there is a server of that name.
+            UsageError: The text is not valid, or there is a server of that name.
             ConfigError: The server is not valid.
         """
         status = await self.session.servers.add_async(name or None, text)

@@ -50,7 +50,7 @@ class SessionParts(Protocol):
 
     @property
     def cassettes(self) -> SessionCassettes:
-        """What records and replays."""
+        """The recorder and player of cassettes."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class SessionParts(Protocol):
 
     @property
     def consent(self) -> SessionConsent:
-        """What was accepted, and the record of calls."""
+        """The accepted config, and the record of calls."""
         ...
 
 
@@ -118,7 +118,7 @@ class State:
             arguments: Its keyword arguments, as JSON; they are checked against the method's type hints.
 
         Returns:
-            What the method returns.
+            The method's result.
 
         Raises:
             UsageError: There is no such command, or the arguments are not valid. The command's own errors are raised too.

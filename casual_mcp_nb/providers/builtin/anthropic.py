@@ -221,7 +221,7 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
     Each part can stay the same while the next one changes: a tool found by search changes everything after it. The cache looks
     back only 20 blocks from a mark, and many parallel calls with their results are more than that, so the end of the request
     before, which is the last message before the last answer, keeps its mark. Four marks are the most that a request may have. A
-    deferred tool is not part of what is cached, and must have none.
+    deferred tool is not part of the cache, and must have none.
     """
     messages = request["messages"]
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]

@@ -51,7 +51,7 @@ answering: ContextVar[Response | None] = ContextVar("answering", default=None)
 
 
 _REPLACED = "-"
-"""What the SDK requires as the conversation, before `extra_body` replaces it."""
+"""The SDK's required conversation, before `extra_body` replaces it."""
 
 
 class GenaiConnection:

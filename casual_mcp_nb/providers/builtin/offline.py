@@ -25,7 +25,7 @@ class OfflineClient:
     streams = True
     """Whether a reply is streamed."""
     loads_found_tools = True
-    """Whether it takes what searches found apart from the tools that are always loaded, as with the delivery `native`."""
+    """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Plan the next step of a conversation.

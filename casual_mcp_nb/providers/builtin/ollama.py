@@ -197,7 +197,7 @@ def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
 
     Args:
         facts: The server's information about the model.
-        effort: As of `RequestOptions.reasoning_effort`.
+        effort: See `RequestOptions.reasoning_effort`.
     """
     if _thinks(facts) is False:
         return None

@@ -26,7 +26,7 @@ class ReplayClient:
     """
 
     loads_found_tools = True
-    """Whether it takes what searches found apart from the tools that are always loaded, as with the delivery `native`."""
+    """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
 
     def __init__(self, tape: Replayer) -> None:
         self.tape = tape

@@ -178,7 +178,7 @@ test("hits are cut where the model's view ends", () => {
     splitHits(ranked).map((part) => part.map((hit) => hit.rank)),
     [[1, 2], [3]],
   );
-  assert.equal(summaryOf(ranked), "Showing 3 matches of 30 tools; the model gets the top 2.");
+  assert.equal(summaryOf(ranked), "Showing 3 matches of 30 tools. The model gets the top 2.");
   assert.equal(summaryOf({ ...ranked, query: " " }), "");
   assert.deepEqual([scoreText(12.34), scoreText(7.01)], ["12.3", "7"]);
 });

@@ -25,7 +25,7 @@ export function ChangeBox({ name, change, onAccepted }: Props) {
           Accept the change
         </Button>
       </div>
-      <Verbatim label="What changed" testid="diff" text={change.diff} />
+      <Verbatim label="Changes" testid="diff" text={change.diff} />
     </div>
   );
 }

@@ -66,12 +66,12 @@ export function Discovery() {
           onChoose={(value) => set("defer_all", value)}
         />
         <Labelled
-          text="Model gets what it found through"
+          text="Search results are delivered by"
           title="With its provider or call_tool, the tools of a request stay the same, so the prompt cache holds."
         >
           <Select
             testid="delivery"
-            label="How the model gets what it found"
+            label="Delivery of search results"
             value={options.delivery}
             disabled={!options.discovery}
             options={DELIVERIES}

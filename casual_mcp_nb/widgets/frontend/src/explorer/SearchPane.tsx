@@ -120,7 +120,7 @@ function WhyNot({ request, whole, basis }: { request: SearchRequest; whole: bool
       </form>
       {explained && !query.trim() && (
         <p class="cmn-quiet" data-testid="why-not-hint">
-          Write what the model would look for. The rank of <code>{explained}</code> is explained here.
+          Search as the model would. The rank of <code>{explained}</code> is explained here.
         </p>
       )}
       {explained && query.trim() && <Explanation testid="why-not" query={query} name={explained} whole={whole} basis={basis} />}

@@ -93,7 +93,7 @@ export function ModeSegments({ server, tabIndex = 0 }: { server: string; tabInde
     <span onClick={(event) => event.stopPropagation()}>
       <Segments<Mode>
         testid="mode"
-        label={`${server}: what the model sees`}
+        label={`${server}: mode`}
         value={info.mode}
         options={MODES}
         title={modeHelp(info)}

@@ -20,7 +20,7 @@ export function summaryOf({ query, hits, searched, cut }: Ranked): string {
   const tools = counted(searched, "tool");
   if (!hits.length) return `No match among ${tools}. Use the words of the descriptions.`;
   const shown = counted(hits.length, "match").replace("matchs", "matches");
-  return `Showing ${shown} of ${tools}; the model gets the top ${number.format(cut)}.`;
+  return `Showing ${shown} of ${tools}. The model gets the top ${number.format(cut)}.`;
 }
 
 /** A score with one decimal at most. */

@@ -22,7 +22,7 @@ export function TrustCard({ config, command }: Props) {
       <p>
         Nothing was started: you have not accepted <code>{config.file}</code>.
       </p>
-      <Verbatim label="What it would start, and where keys would go" testid="trust-text" text={config.text} />
+      <Verbatim label="Its commands, and the addresses that get keys" testid="trust-text" text={config.text} />
       <Button testid="trust-accept" tone="primary" onClick={() => void bridge.call(command)}>
         Accept and start
       </Button>

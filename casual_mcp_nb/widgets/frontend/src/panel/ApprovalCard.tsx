@@ -16,7 +16,7 @@ export function ApprovalCard({ id, question }: { id: string; question: ApprovalA
     <>
       Allow <code data-testid="question-server">{server}</code> to run <code data-testid="question-tool">{tool}</code>?{" "}
       {claims.map((claim) => (
-        <span key={claim} class="cmn-tag" data-tone={claim === "destructive" ? "bad" : "plain"} title="The server says so">
+        <span key={claim} class="cmn-tag" data-tone={claim === "destructive" ? "bad" : "plain"} title="Declared by the server">
           {claim}
         </span>
       ))}
@@ -25,7 +25,7 @@ export function ApprovalCard({ id, question }: { id: string; question: ApprovalA
   return (
     <QuestionCard question={question} label={`Allow ${server} to run ${tool}?`} title={title}>
       <p class="cmn-quiet">{question.why}</p>
-      {difference && <Verbatim label="What has changed" testid="question-difference" text={difference} />}
+      {difference && <Verbatim label="Changes" testid="question-difference" text={difference} />}
       <Verbatim label="Complete arguments" testid="question-arguments" text={question.arguments} />
       {channel === "panel" && (
         <div class="cmn-row cmn-controls">

@@ -113,7 +113,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
           testid="attach-resource"
           tone="quiet"
           aria-expanded={choosing}
-          title="What MCP servers offer to read and to fill in"
+          title="Resources and prompts of MCP servers"
           onClick={() => setChoosing((before) => !before)}
         >
           Attach resource

@@ -200,7 +200,7 @@ function Actions({ row, archived, busy, act }: { row: ConversationRow; archived:
       <Button
         testid="conversation-fork"
         tone="quiet"
-        title="Continue in a copy; this one stays as it is"
+        title="Continue in a copy, and keep this one unchanged"
         disabled={busy}
         onClick={() => act("fork", row, "Forked")}
       >

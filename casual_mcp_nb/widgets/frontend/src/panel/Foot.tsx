@@ -113,8 +113,8 @@ function InputBar({ tokens: { all, parts } }: { tokens: TokensState }) {
   const values = [all.reused, Math.max(0, all.sent - all.reused)];
   return (
     <>
-      <PartsBar values={values} names={["Reused from the step before", "New"]} most={all.sent} look="reuse" />
-      <span data-testid="tokens-reused">{reusedInWords(all)} from the step before</span>
+      <PartsBar values={values} names={["Reused from the previous step", "New"]} most={all.sent} look="reuse" />
+      <span data-testid="tokens-reused">{reusedInWords(all)} from the previous step</span>
     </>
   );
 }

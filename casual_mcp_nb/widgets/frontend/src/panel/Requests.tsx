@@ -28,9 +28,9 @@ export function Requests({ turn, steps, step, onStep }: Props) {
     if (html) section.current?.scrollIntoView({ block: "nearest" });
   }, [html]);
   return (
-    <section ref={section} class="cmn-requests" aria-label="What was sent" data-testid="requests">
+    <section ref={section} class="cmn-requests" aria-label="Requests" data-testid="requests">
       <div class="cmn-row">
-        <strong class="cmn-grow">What was sent</strong>
+        <strong class="cmn-grow">Requests</strong>
         {Array.from({ length: steps }, (_, index) => index + 1).map((each) => (
           <Button key={each} testid={`sent-${each}`} aria-pressed={each === step} onClick={() => onStep(each)}>
             Step {each}

@@ -19,7 +19,7 @@ export function StepCard({ id, question }: { id: string; question: StepAsked }) 
       <ComingRequest question={id} />
       {question.texts.length > 0 && (
         <details data-testid="step-edit">
-          <summary>Edit what the model reads next</summary>
+          <summary>Edit the text that the model reads next</summary>
           {question.texts.map(({ key, label, text }) => (
             <label key={key} class="cmn-field">
               <span class="cmn-field-title">{label}</span>

@@ -18,7 +18,7 @@ export function addButtons(content: DocumentFragment, turn: number, finished: bo
       buttons("turn", [
         { action: "answer", text: "Copy", label: `Copy the answer of turn ${turn}` },
         { action: "python", text: "Copy as Python", label: `Copy turn ${turn} as Python` },
-        { action: "request", text: "Request", label: `Show what turn ${turn} sent` },
+        { action: "request", text: "Request", label: `Show the requests of turn ${turn}` },
       ]),
     );
   for (const step of content.querySelectorAll<HTMLElement>("details[data-step]")) {

@@ -158,7 +158,7 @@ function Keys({ lesson }: { lesson: Lesson }) {
             This page is a cassette too: <code>Session.from_cassette("lesson.html").replay()</code>
           </>
         ) : (
-          "The conversation is too large for this page to be a cassette."
+          "The conversation is too large to replay this page as a cassette."
         )}
       </p>
     </div>

@@ -39,7 +39,7 @@ export function SearchTab({ search, query, onQuery, shown }: Props) {
         type="search"
         class="cmn-wide"
         aria-label="Search as the model does"
-        placeholder="What a tool should do, in words"
+        placeholder="Describe the task"
         autocomplete="off"
         data-testid="query"
         value={query}

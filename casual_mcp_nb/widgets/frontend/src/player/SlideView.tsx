@@ -47,7 +47,7 @@ function Prompt({ slide }: { slide: PromptSlide }) {
       <h2>Prompt</h2>
       <div class="cmn-spoken cmn-said">{slide.text || "(no text)"}</div>
       <Pictures of={slide} />
-      {slide.before !== undefined && <Folded title="Before it was edited by hand" text={slide.before} />}
+      {slide.before !== undefined && <Folded title="Before the edit" text={slide.before} />}
       {slide.attached?.map((text, index) => (
         <Folded key={index} title="Attached" text={text} />
       ))}
@@ -79,7 +79,7 @@ function Request({ slide, lesson, before }: { slide: RequestSlide; lesson: Lesso
         </div>
         <span class="cmn-visually-hidden">{partsInWords(slide.parts, lesson.parts)}</span>
         {slide.reused !== undefined && (
-          <p class="cmn-quiet">{tokens(slide.reused)} at its beginning are the same as in the request before.</p>
+          <p class="cmn-quiet">{tokens(slide.reused)} at its beginning are repeated from the previous request.</p>
         )}
       </div>
       {slide.remarks?.map((mark) => (
@@ -92,7 +92,7 @@ function Request({ slide, lesson, before }: { slide: RequestSlide; lesson: Lesso
         <MessageRow key={at} message={messageAt(at)} open />
       ))}
       {before && !messages.added.length && <p class="cmn-quiet">None.</p>}
-      <More count={messages.same.length} noun="message" what="as in the request before">
+      <More count={messages.same.length} noun="message" what="as in the previous request">
         {messages.same.map((at) => (
           <MessageRow key={at} message={messageAt(at)} />
         ))}
@@ -104,7 +104,7 @@ function Request({ slide, lesson, before }: { slide: RequestSlide; lesson: Lesso
           {tools.added.length ? <ToolTable tools={tools.added.map(toolAt)} /> : <p class="cmn-quiet">None.</p>}
         </>
       )}
-      <More count={tools.same.length} noun="tool" what="as in the request before">
+      <More count={tools.same.length} noun="tool" what="as in the previous request">
         <ToolTable tools={tools.same.map(toolAt)} />
       </More>
       {tools.removed.length > 0 && (
@@ -209,7 +209,7 @@ function Search({ slide, onSearch }: { slide: SearchSlide; onSearch: Props["onSe
           Search for this yourself
         </Button>
       )}
-      {slide.result && <Folded title="What the model read" text={slide.result} />}
+      {slide.result && <Folded title="Read by the model" text={slide.result} />}
     </>
   );
 }
