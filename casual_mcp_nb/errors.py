@@ -1,13 +1,13 @@
 """One error tree, organised by who has to act.
 
-Every error of this package is a `CasualMcpError`. Its message explains the failure and the next step; its fields let a
+Every error of this package is a `CasualMcpError`. Its message explains the failure and the next step. Its fields let a
 program decide. The branches say who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
 - `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
 - `ServerError`: whoever runs the MCP server
 - `ProviderError`: whoever runs the model
-- `LimitError`: a limit of this package was reached; the user can raise it
+- `LimitError`: a limit of this package was reached. The user can raise it
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class UsageError(CasualMcpError):
 
 
 class UnknownNameError(UsageError):
-    """A name does not exist; the message suggests the closest ones.
+    """A name does not exist. The message suggests the closest ones.
 
     Args:
         category: The kind of thing that was named, such as `tool` or `server`.
@@ -143,7 +143,7 @@ class UnknownNameError(UsageError):
 
 
 class UnknownModelError(UnknownNameError, ValueError):
-    """A model, or the client of one, does not exist; a `ValueError` too, as in casual-mcp."""
+    """A model, or the client of one, does not exist. A `ValueError` too, as in casual-mcp."""
 
     kind = UnknownNameError.kind
 
@@ -163,11 +163,11 @@ class CassetteError(UsageError):
 
 
 class CassetteMismatchError(CassetteError):
-    """A request is not in the cassette that is replayed; the message shows how it differs from the recorded ones.
+    """A request is not in the cassette that is replayed. The message shows how it differs from the recorded ones.
 
     Args:
         message: The missing recording.
-        difference: How it differs from the request that was expected, as lines of a diff; empty if nothing was.
+        difference: How it differs from the request that was expected, as lines of a diff, or empty if nothing was.
         hint: The next step.
         server: The MCP server that was asked, if any.
         tool: The tool that was called, if any.
@@ -194,7 +194,7 @@ class ServerError(CasualMcpError):
 
 
 class ConnectError(ServerError):
-    """A server could not be connected; the message has the reason and the end of its stderr."""
+    """A server could not be connected. The message has the reason and the end of its stderr."""
 
 
 class ToolCallError(ServerError):
@@ -202,14 +202,14 @@ class ToolCallError(ServerError):
 
 
 class ToolTimeoutError(ToolCallError):
-    """A call took longer than its limit; the server was told to stop."""
+    """A call took longer than its limit. The server was told to stop."""
 
 
 class ResourceError(ServerError):
     """A server did not list, read or complete a resource or a prompt, or did not report its changes.
 
     Attributes:
-        code: The JSON-RPC code with which the server answered; None if it answered with none.
+        code: The JSON-RPC code with which the server answered, or None if it answered with none.
     """
 
     code: int | None = None
@@ -225,8 +225,8 @@ class ProviderError(CasualMcpError):
         model: The provider's name of the model, if any.
         status: The HTTP status of the response, if there was one.
         reason: A short reason, without the names of client and model.
-        retry_after: Seconds to wait before the next request, as the provider reported; None if it did not.
-        request_id: The provider's id of the request, which its support asks for; None if it gave none.
+        retry_after: Seconds to wait before the next request, as the provider reported, or None if it did not.
+        request_id: The provider's id of the request, which its support asks for, or None if it gave none.
         headers: The headers of the response about limits, delays and ids, with names in lower case.
         retryable: Whether the same request can succeed if repeated.
     """
@@ -264,7 +264,7 @@ class PermissionDeniedError(ProviderError):
 
 
 class RateLimitError(ProviderError):
-    """The provider's rate limit was reached; see `retry_after` for how long to wait."""
+    """The provider's rate limit was reached. See `retry_after` for how long to wait."""
 
 
 class ContextOverflowError(ProviderError):
@@ -336,7 +336,7 @@ class ExtractionError(ProviderError):
 
 
 class MissingDependencyError(ProviderError):
-    """An optional package is not installed; the message says how to install it."""
+    """An optional package is not installed. The message says how to install it."""
 
 
 class LimitError(CasualMcpError):

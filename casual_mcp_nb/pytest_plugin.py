@@ -54,9 +54,9 @@ def cassette_config() -> Any:
 
 @pytest.fixture
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session whose models and servers answer from the cassette of the test; see `Session.quick`.
+    """A session whose models and servers answer from the cassette of the test. See `Session.quick`.
 
-    A request that differs from the recorded ones is raised where the test made it, with the difference; where a function or a
+    A request that differs from the recorded ones is raised where the test made it, with the difference. Where a function or a
     comparison kept the error to itself, the test fails at its end.
 
     With `--cassette-mode=once` or `all` it records, with `cassette_config`.

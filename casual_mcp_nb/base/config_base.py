@@ -42,7 +42,7 @@ class Written:
     """How a value was written in the file.
 
     Args:
-        text: Its text there; None if the file has no such value.
+        text: Its text there, or None if the file has no such value.
         value: The resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
     """
 
@@ -60,7 +60,7 @@ class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
     Args:
-        path: The file; None for a config made in Python.
+        path: The file, or None for a config made in Python.
         sensitive: Values of variables inserted into fields whose type is not secret.
         notes: Remarks for the user about how the file was read.
         key_variable: The variable that a client's key came from, if the key is not in the config.
@@ -164,7 +164,7 @@ class BaseConfig(BaseModel):
 
 
 def value_at(thing: Any, path: FieldPath) -> Any:
-    """Find the value at a place of a section, or of its dump; None if there is none."""
+    """Find the value at a place of a section, or of its dump, or None if there is none."""
     for step in path:
         if isinstance(thing, BaseModel):
             thing = getattr(thing, str(step), None)
@@ -176,7 +176,7 @@ def value_at(thing: Any, path: FieldPath) -> Any:
 
 
 def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield the texts and secrets in a value; other sections dump themselves."""
+    """Yield the texts and secrets in a value. Other sections dump themselves."""
     if isinstance(value, str | SecretStr):
         yield path, value
     elif isinstance(value, Mapping | list | tuple):
@@ -299,7 +299,7 @@ def _header_name(name: str) -> str:
 
 
 def header_problem(value: str) -> str | None:
-    """Find the reason why a string cannot be the value of an HTTP header, or None; it does not contain the string.
+    """Find the reason why a string cannot be the value of an HTTP header, or None. It does not contain the string.
 
     The HTTP libraries would also refuse it, but in the middle of a request, and with the string in the message.
     """

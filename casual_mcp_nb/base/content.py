@@ -52,7 +52,7 @@ def says_failed(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PayloadPreview:
-    """A preview of a payload; the payload itself stays in the kernel. Files have only its description.
+    """A preview of a payload. The payload itself stays in the kernel. Files have only its description.
 
     Args:
         what: Its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
@@ -90,7 +90,7 @@ class ContentPart:
 
     Args:
         kind: The kind of part.
-        text: The text of a text part or text resource; for other kinds, a short note such as `image/png, 2,048 bytes`.
+        text: The text of a text part or text resource. For other kinds, a short note such as `image/png, 2,048 bytes`.
         mime_type: Its media type, if it has one.
         data: The bytes of an image, audio or a binary resource.
         uri: The URI of a resource or a link. Never fetched.
@@ -124,11 +124,11 @@ class ToolResult:
         content: The parts, in the server's order.
         structured: Structured content, if the tool returned any.
         is_error: Whether the tool itself reported a failure.
-        payload: The value that a function of the notebook returned for the person; no model and no file gets it.
+        payload: The value that a function of the notebook returned for the person. No model and no file gets it.
         previews: The payload as displays show it.
         mocked: Whether a stub answered in place of the tool.
-        rows: The whole of a table that a function of the notebook returned, for questions about it; in no file.
-        returned: The very object that a function of the notebook returned, in a tuple; empty for other tools. In no file.
+        rows: The whole of a table that a function of the notebook returned, for questions about it. In no file.
+        returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools. In no file.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -147,7 +147,7 @@ class ToolResult:
 
     @property
     def data(self) -> Any:
-        """The structured content; the value itself where FastMCP's servers put one into `{"result": ...}`."""
+        """The structured content. The value itself where FastMCP's servers put one into `{"result": ...}`."""
         wrapped = isinstance(self.structured, dict) and self.structured.keys() == {"result"}
         return self.structured["result"] if wrapped else self.structured
 
@@ -155,7 +155,7 @@ class ToolResult:
 MAX_BYTES = 3_750_000
 """Maximum size of an image: 5 MB as base64, which every provider accepts."""
 MAX_IMAGES = 8
-"""Maximum number of images in a tool result, and in all results of a request: the limit of Mistral's API; others accept at
+"""Maximum number of images in a tool result, and in all results of a request: the limit of Mistral's API. Others accept at
 least 20."""
 
 _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
@@ -167,7 +167,7 @@ class Picture:
 
     Args:
         media_type: The declared media type.
-        data: Its bytes; empty for a URL, which is never fetched.
+        data: Its bytes, or empty for a URL, which is never fetched.
         address: The URL of an image that only the provider fetches.
     """
 
@@ -177,7 +177,7 @@ class Picture:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Detect the media type of PNG, JPEG, GIF or WebP by the first bytes; None for anything else."""
+    """Detect the media type of PNG, JPEG, GIF or WebP by the first bytes, or None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
@@ -186,8 +186,8 @@ def media_type_of(data: bytes) -> str | None:
 def images_of(result: ToolResult) -> list[bytes]:
     """Find the images in a tool's result that can be sent to a model.
 
-    Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each;
-    the text of the result has a note about the others.
+    Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each.
+    The text of the result has a note about the others.
     """
     binary = [part for part in result.content if part.data]
     if not binary:
@@ -246,7 +246,7 @@ class LargeResult:
         what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
         size: Its size in bytes.
         tokens: Estimated tokens of the part that the model read.
-        source: The whole, a `KeptText`; None in a saved conversation.
+        source: The whole, a `KeptText`, or None in a saved conversation.
     """
 
     handle: str

@@ -24,7 +24,7 @@ class Check:
         name: The subject of the check.
         verdict: `ok`; `warn`, if something that may not be needed does not work; `fail`, if something needed does not work.
         found: The finding, in words.
-        advice: The remedy; empty if none is needed.
+        advice: The remedy, or empty if none is needed.
     """
 
     part: str
@@ -69,7 +69,7 @@ class StageCheck:
         stage: The stage.
         state: Whether it has.
         found: How, or why not, in words.
-        advice: The remedy; empty if none is needed.
+        advice: The remedy, or empty if none is needed.
     """
 
     stage: Stage
@@ -86,11 +86,11 @@ class ToolDiagnosis(Displayable):
     """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
 
     Args:
-        tool: The tool; its server need not list it.
+        tool: The tool. Its server need not list it.
         stages: All stages, in order.
-        wire_name: The name under which a model is sent it; empty if it is not listed.
-        tokens: Estimated tokens of its definition; None if it is not listed.
-        rank: Its rank in a search for the query; None without a query, or if the search does not find it.
+        wire_name: The name under which a model is sent it, or empty if it is not listed.
+        tokens: Estimated tokens of its definition, or None if it is not listed.
+        rank: Its rank in a search for the query, or None without a query, or if the search does not find it.
         calls: How many calls of it the conversation has, by how they ended.
     """
 
@@ -106,12 +106,12 @@ class ToolDiagnosis(Displayable):
 
     @property
     def stopped(self) -> StageCheck | None:
-        """The stage where something keeps it from the model; None if nothing does."""
+        """The stage where something keeps it from the model, or None if nothing does."""
         return next((check for check in self.stages if check.state == "stopped"), None)
 
     @property
     def ends_at(self) -> Stage | None:
-        """The first stage that it has not passed; None if the model has called it."""
+        """The first stage that it has not passed, or None if the model has called it."""
         return next((check.stage for check in self.stages if check.state in ("stopped", "not yet")), None)
 
     @property
@@ -184,7 +184,7 @@ class ServerTokens:
         server: The server.
         state: Its state; `failed` also if its entry in the config cannot be used.
         tools: Its tools that a model is offered, the most expensive first.
-        error: Why it failed; None if all is well.
+        error: Why it failed, or None if all is well.
         instructions: Estimated tokens of its instructions, which hosts add to the system prompt.
         left_out: Tools of its list that cannot be used, each with the reason.
     """
@@ -211,7 +211,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
         servers: Its servers, the most expensive first.
         deferred_tokens: Estimated tokens with every tool deferred: `search_tools` with the manifest, and the tools that
             the config always loads.
-        budget: The cost of whole turns with every tool deferred, and with every tool loaded; None without tools.
+        budget: The cost of whole turns with every tool deferred, and with every tool loaded, or None without tools.
         notes: Notes on reading the config, such as parts left out.
     """
 
@@ -228,7 +228,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
 
     @property
     def saved(self) -> float | None:
-        """The share of them that deferring saves in the first request, below 0 where it costs more; None without tools."""
+        """The share of them that deferring saves in the first request, below 0 where it costs more, or None without tools."""
         return 1 - self.deferred_tokens / self.tokens if self.tokens else None
 
     @property

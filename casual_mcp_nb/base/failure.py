@@ -15,7 +15,7 @@ MAX_CAUSE = 300
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The fields of an error, for programs; None for those that do not concern it.
+    """The fields of an error, for programs, or None for those that do not concern it.
 
     Args:
         kind: The kind of the error, such as `rate_limit`: see `CasualMcpError.kind`.
@@ -48,7 +48,7 @@ class Failure:
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
-    """Read the fields of an error; None for one that is not of this package."""
+    """Read the fields of an error, or None for one that is not of this package."""
     if not isinstance(error, CasualMcpError):
         return None
     names = [name for name in Failure.__slots__ if hasattr(error, name)]
@@ -69,7 +69,7 @@ class MaskedError(Exception):
 
 
 def masked_error(error: E, secrets: Collection[str]) -> E:
-    """Mask secrets in an error's message and fields, as an error of the same kind; the error itself if it has none."""
+    """Mask secrets in an error's message and fields, as an error of the same kind. The error itself if it has none."""
     mask = mask_of(secrets)
     message, fields = mask(str(error)), {name: _masked(value, mask) for name, value in vars(error).items()}
     if message == str(error) and fields == vars(error):

@@ -23,7 +23,7 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
         hint: The remedy if it exists.
 
     Raises:
-        UsageError: It exists, or it cannot be written; an old file is unchanged.
+        UsageError: It exists, or it cannot be written. An old file is unchanged.
     """
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
@@ -88,7 +88,7 @@ def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | 
         path: The file.
         limit: The most bytes to read.
         secret: Whether nobody else may read it either.
-        within: The folder from which on no part of the path may be a symbolic link; None for the file's own folder.
+        within: The folder from which on no part of the path may be a symbolic link, or None for the file's own folder.
 
     Raises:
         OSError: It cannot be read.
@@ -108,13 +108,13 @@ def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | 
 def why_not_private(
     path: Path, *, secret: bool = True, within: Path | None = None, status: os.stat_result | None = None
 ) -> str | None:
-    """Find how others can read or replace a file, with the line that repairs it; None if they cannot.
+    """Find how others can read or replace a file, with the line that repairs it, or None if they cannot.
 
     Args:
         path: The file.
         secret: See `read_private`.
         within: See `read_private`.
-        status: The status of the file if it is open; None to look it up.
+        status: The status of the file if it is open, or None to look it up.
 
     Raises:
         OSError: There is no such file.

@@ -52,7 +52,7 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
 
     Args:
         value: Any JSON value.
-        limit: Maximum number of parts; a string may have ten times as many characters.
+        limit: Maximum number of parts. A string may have ten times as many characters.
     """
     waiting, size = [value], 0
     while waiting:
@@ -187,10 +187,10 @@ class TimeLimit:
     """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
 
     asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
-    bodies end in a thousandth of their time; a call of a tool has two around it.
+    bodies end in a thousandth of their time. A call of a tool has two around it.
 
     Args:
-        deadline: When, on the clock of the running loop; None for never.
+        deadline: When, on the clock of the running loop, or None for never.
 
     Attributes:
         deadline: As given, or as set with `move`.
@@ -225,7 +225,7 @@ class TimeLimit:
         """Set another deadline.
 
         Args:
-            deadline: When, on the loop's clock; None for never.
+            deadline: When, on the loop's clock, or None for never.
         """
         self.deadline = deadline
         if deadline is not None and deadline < self._timer.at:

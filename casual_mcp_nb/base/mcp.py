@@ -20,17 +20,17 @@ MAX_NAMES = 1_000
 
 @dataclass(frozen=True)
 class Resource(Displayable):
-    """A resource that a server offers; see https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
+    """A resource that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
 
     Args:
         server: The server's name in the config.
         uri: Its URI; of a template, the URI template (RFC 6570).
         name: The server's name for it.
-        title: A name for people; empty for none.
+        title: A name for people, or empty for none.
         description: The server's text; may be empty.
         mime_type: Its media type, if the server says one.
         size: Its size in bytes, if the server says it.
-        parameters: The parameters of a template, in order; None for a resource that can be read as it is.
+        parameters: The parameters of a template, in order, or None for a resource that can be read as it is.
     """
 
     server: str
@@ -59,12 +59,12 @@ class PromptArgument:
 
 @dataclass(frozen=True)
 class ServerPrompt(Displayable):
-    """A prompt that a server offers; see https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
+    """A prompt that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
 
     Args:
         server: The server's name in the config.
         name: The server's name for it.
-        title: A name for people; empty for none.
+        title: A name for people, or empty for none.
         description: The server's text; may be empty.
         arguments: Its arguments, in order; their values are texts.
     """
@@ -109,7 +109,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     Args:
         offers: All of them.
         problems: Why a server could not list its own, by server.
-        listed: Whether the servers were asked; if not, their offer is unknown.
+        listed: Whether the servers were asked. If not, their offer is unknown.
     """
 
     kind = ""
@@ -121,7 +121,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
 
     @property
     def not_listed(self) -> str:
-        """That the servers were not asked yet, and how to ask them; empty if they were."""
+        """That the servers were not asked yet, and how to ask them, or empty if they were."""
         return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.{self.kind}s.list()")
 
     @property
@@ -140,7 +140,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
             server: Only this server's.
 
         Raises:
-            UnknownNameError: There is none; the message has the closest names.
+            UnknownNameError: There is none. The message has the closest names.
             UsageError: Several servers have it.
         """
         offers = [offer for offer in self if server in (None, offer.server)]
@@ -206,7 +206,7 @@ class ResourceContents(Displayable):
 
     @property
     def data(self) -> bytes | None:
-        """The bytes of the first part that is binary; None if there is none."""
+        """The bytes of the first part that is binary, or None if there is none."""
         return next((part.data for part in self.parts if part.data is not None), None)
 
     @cached_property
@@ -261,7 +261,7 @@ class PromptMessages(Displayable):
 
     @property
     def text(self) -> str:
-        """The text of all messages; where an assistant speaks too, each after its role."""
+        """The text of all messages. Where an assistant speaks too, each after its role."""
         roles = {message.role for message in self.messages} != {"user"}
         return "\n\n".join(
             f"{message.role}: {message.content.text}" if roles else message.content.text for message in self.messages
@@ -296,8 +296,8 @@ class Subscription(Displayable):
         server: The server.
         uri: The resource.
         updates: How often it has changed since.
-        last: When it last changed, in seconds since 1970; None if it has not.
-        problem: Why no more changes are reported; empty if they are.
+        last: When it last changed, in seconds since 1970, or None if it has not.
+        problem: Why no more changes are reported, or empty if they are.
     """
 
     server: str
@@ -358,7 +358,7 @@ class SamplingRefused(Exception):
 
     Args:
         text: Why, for the server.
-        details: Why, for the person; empty for the same text.
+        details: Why, for the person, or empty for the same text.
     """
 
     def __init__(self, text: str, details: str = "") -> None:
@@ -401,13 +401,13 @@ class ServerLog(DisplayableList[LogLine], items="lines"):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A JSON-RPC message; see https://www.jsonrpc.org/specification.
+    """A JSON-RPC message. See https://www.jsonrpc.org/specification.
 
     Args:
         at: When it was sent or received, in seconds since 1970.
         direction: `sent` to the server, or `received` from it.
-        method: Its method; for a response, that of the request.
-        tool: Name of the tool concerned; empty for none.
+        method: Its method. For a response, that of the request.
+        tool: Name of the tool concerned, or empty for none.
         text: The message as JSON, cut, with secrets masked and image data left out.
     """
 

@@ -29,7 +29,7 @@ class Flag:
 
     Args:
         help: A short description.
-        takes: The name of its argument; empty for none.
+        takes: The name of its argument, or empty for none.
         read: Parses the argument.
         name: The flag, if it differs from the option's name.
         value: The value of a flag without an argument.
@@ -43,7 +43,7 @@ class Flag:
 
 
 class ModelOptions(TypedDict, total=False):
-    """The options of `RequestOptions` as keyword arguments of one call; None means the model's own value."""
+    """The options of `RequestOptions` as keyword arguments of one call. None means the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
     max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]

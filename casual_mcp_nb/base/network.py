@@ -35,7 +35,7 @@ def is_public(address: str) -> bool:
     """Check whether an IP address belongs to the public internet, whatever this Python knows of it.
 
     Args:
-        address: The address; a zone (`%eth0`) is allowed.
+        address: The address. A zone (`%eth0`) is allowed.
 
     Raises:
         ValueError: It is not an IP address.
@@ -58,6 +58,6 @@ def is_this_computer(host: str) -> bool:
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Parse an address; an IPv4 address in the form of an IPv6 one (`::ffff:10.0.0.1`) becomes plain IPv4."""
+    """Parse an address. An IPv4 address in the form of an IPv6 one (`::ffff:10.0.0.1`) becomes plain IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -72,10 +72,10 @@ class RequestOptions(RemoteConfig):
         """Collect the options of one call.
 
         Args:
-            options: Values by the names of `ModelOptions`; None means not given.
+            options: Values by the names of `ModelOptions`. None means not given.
 
         Raises:
-            UsageError: A name or a value is not valid; the error lists the valid values.
+            UsageError: A name or a value is not valid. The error lists the valid values.
         """
         given = {name: value for name, value in options.items() if value is not None}
         if not given:

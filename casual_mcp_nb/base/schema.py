@@ -50,13 +50,13 @@ class SchemaReader:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The allowed JSON types, such as `("string", "null")`; empty if unspecified."""
+        """The allowed JSON types, such as `("string", "null")`, or empty if unspecified."""
         kind = self.schema.get("type")
         return (kind,) if isinstance(kind, str) else tuple(word for word in self._list("type") if isinstance(word, str))
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The allowed values from `enum` or `const`; empty for any."""
+        """The allowed values from `enum` or `const`, or empty for any."""
         if "const" in self.schema:
             return (self.schema["const"],)
         return tuple(self._list("enum")[:MAX_CHOICES])
@@ -111,7 +111,7 @@ class SchemaReader:
         """Select the schema of the values other than null, with references resolved.
 
         Returns:
-            For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it; the unchanged schema
+            For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it. The unchanged schema
             if there are several. For a list of types, those that are not null.
         """
         part = self.resolved()
@@ -258,7 +258,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
 }
 _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
-"""Keywords that do not affect validation; the library does not check formats by default either."""
+"""Keywords that do not affect validation. The library does not check formats by default either."""
 
 
 def fits_plainly(schema: Any, value: Any) -> bool:

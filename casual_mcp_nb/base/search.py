@@ -12,14 +12,14 @@ from casual_mcp_nb.errors import shown
 
 @dataclass(frozen=True)
 class TermScore:
-    """The contribution of one part of a score; most parts are terms of the query.
+    """The contribution of one part of a score. Most parts are terms of the query.
 
     Args:
-        term: The indexed term; for other parts, a label: `words of the name`, `clause "…"`, `exact name`,
+        term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,
             `the server's topic`, `meaning`, `same description as a better hit` (which is negative).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
         frequency: How often it occurs there.
-        idf: How rare it is over all tools; 0 for parts that are not terms.
+        idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
         query_term: The term of the query, if this one is a synonym of it.
@@ -42,7 +42,7 @@ class Explanation(Displayable):
         tool: Which tool.
         query: The query.
         score: Its score.
-        rank: Its rank, from 1; None if it does not match.
+        rank: Its rank, from 1, or None if it does not match.
         cut: The maximum number of results.
         shares: The contribution of each part.
         missing: Terms of the query that the tool does not contain.

@@ -33,7 +33,7 @@ class ServedTools(Displayable):
 
     @property
     def host_config(self) -> dict[str, Any]:
-        """The entry for the config of another MCP host; the token is left for the person to fill in."""
+        """The entry for the config of another MCP host. The token is left for the person to fill in."""
         headers = {"headers": {"Authorization": "Bearer …"}} if self.has_token else {}
         return {"mcpServers": {"casual-mcp-nb": {"type": "http", "url": self.url, **headers}}}
 
@@ -84,7 +84,7 @@ class ServiceStatus(Displayable):
     Args:
         url: The address.
         running: Whether it is served now.
-        token_variable: Where clients find the token, if they must send one; the token itself is nowhere.
+        token_variable: Where clients find the token, if they must send one. The token itself is nowhere.
         models: The names of the models.
         tool_sets: The names of the toolsets.
         turns: How many turns of clients are running.

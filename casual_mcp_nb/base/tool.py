@@ -46,7 +46,7 @@ class ToolName:
 
     @classmethod
     def split(cls, text: str) -> ToolName:
-        """Split `server:tool` or `server__tool` without a catalog; the server of any other text is empty."""
+        """Split `server:tool` or `server__tool` without a catalog. The server of any other text is empty."""
         server, separator, tool = text.partition(":" if ":" in text else "__")
         return cls(server, tool) if separator else cls("", text)
 
@@ -103,7 +103,7 @@ _CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
 
 
 class Risk(IntEnum):
-    """A server's claim about the harm that a tool can do; the greater it is, the more often approval is needed."""
+    """A server's claim about the harm that a tool can do. The greater it is, the more often approval is needed."""
 
     HARMLESS = 0
     UNKNOWN = 1
@@ -124,7 +124,7 @@ class ToolSpec(Displayable):
         title: A name for people, if any.
         tags: The server's tags of it, which are categories to browse.
         restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
-            app (MCP Apps), `task only` if it runs only as a protocol task; None for every other tool.
+            app (MCP Apps), `task only` if it runs only as a protocol task, or None for every other tool.
         always_load: Whether the server marks it as one to be loaded even if others are deferred.
         wire_name: The wire name; derived from server and name unless a catalog assigns another one.
     """
@@ -158,7 +158,7 @@ class ToolSpec(Displayable):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """Other names that people and models use for this tool; they may not be unique."""
+        """Other names that people and models use for this tool. They may not be unique."""
         names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", self.tool_name.joined)
         return frozenset(names)
 
@@ -166,7 +166,7 @@ class ToolSpec(Displayable):
     def definition(self) -> dict[str, Any]:
         """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a JSON schema).
 
-        Very long descriptions and parameter lists are cut; see `cuts`.
+        Very long descriptions and parameter lists are cut. See `cuts`.
         """
         return self._defined[0]
 
@@ -280,11 +280,11 @@ class ToolCatalog(Protocol):
         """Yield every tool, in the same order each time."""
 
     def get(self, name: str | ToolName, /) -> ToolSpec | None:
-        """Find the tool with this wire name, or `server:tool`; None if there is none."""
+        """Find the tool with this wire name, or `server:tool`, or None if there is none."""
 
 
 class Catalog(Sequence[ToolSpec]):
-    """Every tool of every server, each with a unique wire name; a `ToolCatalog` in memory. Immutable.
+    """Every tool of every server, each with a unique wire name. A `ToolCatalog` in memory. Immutable.
 
     Args:
         tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first
@@ -344,7 +344,7 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """Find the tool with this name in any of the forms of `resolve`; None if there is none or more than one."""
+        """Find the tool with this name in any of the forms of `resolve`, or None if there is none or more than one."""
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
@@ -365,8 +365,8 @@ class Catalog(Sequence[ToolSpec]):
             name: The wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
 
         Raises:
-            UnknownNameError: No tool has that name; the message suggests the closest ones.
-            UsageError: Tools of several servers have it; the message lists them.
+            UnknownNameError: No tool has that name. The message suggests the closest ones.
+            UsageError: Tools of several servers have it. The message lists them.
         """
         tool = self.get(name)
         if tool is not None:
@@ -403,10 +403,10 @@ class Permission:
     Args:
         by: Who decided.
         allowed: Whether it may run.
-        policy: The policy of the tool; empty where none applies.
-        scope: The scope of the answer: the `call`, the `tool`, or the `server`; empty if no one answered.
+        policy: The policy of the tool, or empty where none applies.
+        scope: The scope of the answer: the `call`, the `tool`, or the `server`, or empty if no one answered.
         reason: Why it was denied, in the words of whoever denied it; may be empty.
-        definition: The hash of the definition of the tool that this was decided for; empty for a built-in tool.
+        definition: The hash of the definition of the tool that this was decided for, or empty for a built-in tool.
     """
 
     by: Authority
@@ -424,7 +424,7 @@ class Denial:
     Args:
         tool: The tool.
         reason: Why its calls would be asked about.
-        option: How whoever runs this allows them; empty where nothing does.
+        option: How whoever runs this allows them, or empty where nothing does.
     """
 
     tool: ToolName

@@ -30,7 +30,7 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
         The server, an SDK `MCPServer`; call its `close()` when it is no longer used.
 
     Raises:
-        ValueError: The name is unknown, or an option is, or something that it needs is missing; the message names
+        ValueError: The name is unknown, or an option is, or something that it needs is missing. The message names
             valid.
     """
     from casual_mcp_nb.bundled.registry import build_server
@@ -46,7 +46,7 @@ def command(name: str, args: Sequence[str] = ()) -> list[str]:
         args: The options of the server.
 
     Raises:
-        ValueError: The name is unknown; the message names the valid ones.
+        ValueError: The name is unknown. The message names the valid ones.
     """
     # Without -P, a `random.py` in the working directory would shadow the standard library's.
     return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), bundled_server(name).name, *args]

@@ -39,7 +39,7 @@ class Attachment:
     """A part of a mail that is not its text.
 
     Args:
-        name: The file name without folders; empty if it has none.
+        name: The file name without folders, or empty if it has none.
         type: The MIME type that the sender gave it.
         size: Its length in bytes, decoded.
     """
@@ -60,7 +60,7 @@ class Mail:
         cc: Those of `Cc`.
         reply_to: Those of `Reply-To`.
         date: The time in ISO 8601, or the header as it is if it is not a valid date.
-        message_id: The `Message-ID`, with its angle brackets; empty if it is not valid.
+        message_id: The `Message-ID`, with its angle brackets, or empty if it is not valid.
         references: The ids of the mails that it follows.
         text: The text of the mail; HTML is cleaned to text.
         cut: Whether there is more text than the limit allows, or the mail has too many parts to be read.
@@ -130,7 +130,7 @@ def decoded_header(value: str) -> str:
 
 
 def _parsed(data: bytes) -> Message | None:
-    """Parse the mail into a tree; None if that would take too long: each level of nesting reads every line again."""
+    """Parse the mail into a tree, or None if that would take too long: each level of nesting reads every line again."""
     if sum(1 for _ in _NESTED.finditer(data)) > _MAX_PARTS:
         return None
     try:
@@ -272,12 +272,12 @@ def compose(
         recipients: Addresses by `to`, `cc` and `bcc`, each as `ada@example.com` or `Ada <ada@example.com>`.
         subject: The subject.
         text: The text.
-        in_reply_to: The `Message-ID` of the mail that this one answers; empty for none. Ids come from others' mail, so one that
-            is malformed is left out.
+        in_reply_to: The `Message-ID` of the mail that this one answers, or empty for none. Ids come from others' mail, so
+            one that is malformed is left out.
         references: The ids of the mails before it.
 
     Raises:
-        ValueError: A part cannot be sent, or would make something else of the mail; the message says which one.
+        ValueError: A part cannot be sent, or would make something else of the mail. The message says which one.
     """
     addresses = {field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS}
     if not any(addresses.values()):
@@ -327,7 +327,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unprintable(text: str) -> str | None:
-    """Explain why a text cannot be part of one line of a mail's header, even when decoded; None if it can."""
+    """Explain why a text cannot be part of one line of a mail's header, even when decoded, or None if it can."""
     if not all(map(str.isprintable, text)):
         return "must be one line of visible characters"
     if _ENCODED in text:

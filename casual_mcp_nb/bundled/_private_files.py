@@ -22,14 +22,14 @@ def read_private(path: Path) -> str:
 
     Raises:
         OSError: It cannot be read.
-        NotPrivateError: Others can read or replace it; the message has the remedy.
+        NotPrivateError: Others can read or replace it. The message has the remedy.
         ValueError: It is not text.
     """
     return files.read_private(path, MAX_BYTES, within=private_folder()).decode("utf-8")
 
 
 def why_not_private(path: Path) -> str | None:
-    """Explain how others can read or replace a file, and the remedy; None if they cannot, or there is no file."""
+    """Explain how others can read or replace a file, and the remedy, or None if they cannot, or there is no file."""
     try:
         return files.why_not_private(path, within=private_folder())
     except OSError:
@@ -37,7 +37,7 @@ def why_not_private(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600 in folders with mode 0700; an earlier one is replaced in one step.
+    """Write a file with mode 0600 in folders with mode 0700. An earlier one is replaced in one step.
 
     Raises:
         OSError: It cannot be written.

@@ -17,7 +17,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run a command until it ends, SIGTERM arrives or the parent ends; then kill leftovers and exit as the command did."""
+    """Run a command until it ends, SIGTERM arrives or the parent ends. Then kill leftovers and exit as the command did."""
     if sys.platform == "linux":
         import ctypes
 

@@ -51,7 +51,7 @@ class Account:
     """An account that was signed in to.
 
     Args:
-        email: Its address; empty if Google did not say.
+        email: Its address, or empty if Google did not say.
         grants: Keys of `GRANTS` that the person granted.
     """
 
@@ -70,7 +70,7 @@ def client_file() -> Path:
 
 
 def account() -> Account | None:
-    """Look up the signed-in account; None if there is none. The tokens are not read."""
+    """Look up the signed-in account, or None if there is none. The tokens are not read."""
     try:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
@@ -80,7 +80,7 @@ def account() -> Account | None:
 
 
 def missing(*one_of: str) -> str:
-    """Explain why a server that needs one of these grants cannot run; empty if it can."""
+    """Explain why a server that needs one of these grants cannot run, or empty if it can."""
     signed_in = account()
     if signed_in is None:
         files = (folder() / "account.json", _tokens())
@@ -221,7 +221,7 @@ def sign_out() -> bool:
     """Revoke the account's tokens at Google and delete the files.
 
     Returns:
-        Whether Google confirmed that they are revoked, or no longer valid; the files are deleted in any case.
+        Whether Google confirmed that they are revoked, or no longer valid. The files are deleted in any case.
 
     Raises:
         SignInError: Nobody is signed in.
@@ -307,7 +307,7 @@ class GoogleApi:
     Args:
         name: Its name in the discovery documents, such as `gmail`.
         version: Its version there.
-        endpoint: Its address; None for the one in the discovery document.
+        endpoint: Its address, or None for the one in the discovery document.
     """
 
     def __init__(self, name: str, version: str, endpoint: str | None = None) -> None:
@@ -334,7 +334,7 @@ class GoogleApi:
             request: A request made with a method of `service`.
 
         Raises:
-            ToolError: It failed; the text has the remedy, and nothing secret.
+            ToolError: It failed. The text has the remedy, and nothing secret.
         """
         import httplib2
         from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError

@@ -40,13 +40,13 @@ class BundledServer:
         summary: Its purpose.
         default: Whether the demo includes it.
         approval: The default policy of its tools.
-        example: A question to start with that the offline planner can answer with it; empty for none.
+        example: A question to start with that the offline planner can answer with it, or empty for none.
         libraries: The modules of other packages that it needs.
-        extra: The extra of this package that installs them; empty where the package itself does.
-        credentials: Says which credentials are missing, without importing a library; None if it needs none. Such a server runs
-            only in its own process, which alone reads them.
+        extra: The extra of this package that installs them, or empty where the package itself does.
+        credentials: Says which credentials are missing, without importing a library, or None if it needs none. Such a server
+            runs only in its own process, which alone reads them.
         asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
-        finished: Returns the arguments of a call of one of those as what it would send has them, for the question; it raises
+        finished: Returns the arguments of a call of one of those as what it would send has them, for the question. It raises
             ValueError, with a reason for the model, where nothing could be sent. None: they are sent as they are.
     """
 
@@ -62,11 +62,11 @@ class BundledServer:
     finished: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def missing(self) -> Missing | None:
-        """Explain why the server cannot run here; None if it can."""
+        """Explain why the server cannot run here, or None if it can."""
         return self.missing_libraries() or (self.credentials() if self.credentials else None)
 
     def missing_libraries(self) -> Missing | None:
-        """List which of its libraries are not installed; None if all are."""
+        """List which of its libraries are not installed, or None if all are."""
         absent = [name for name in self.libraries if not _installed(name)]
         if not absent:
             return None
@@ -200,7 +200,7 @@ def bundled_server(name: str) -> BundledServer:
     """Look up a bundled server by name.
 
     Raises:
-        ValueError: The name is unknown; the message names the valid ones.
+        ValueError: The name is unknown. The message names the valid ones.
     """
     if name in BUNDLED:
         return BUNDLED[name]
@@ -269,7 +269,7 @@ def available(*names: str) -> Available:
             others are in `missing`.
 
     Raises:
-        ValueError: A name is unknown; the message names the valid ones.
+        ValueError: A name is unknown. The message names the valid ones.
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}

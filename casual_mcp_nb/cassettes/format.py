@@ -164,7 +164,7 @@ class SessionEntry:
         selection: Its selection when the recording began.
         tool_sets: Its toolsets.
         strict: See `Session`.
-        max_result_tokens: The limit on results; None for the usual one.
+        max_result_tokens: The limit on results, or None for the usual one.
         approval: See `Session`.
     """
 

@@ -34,7 +34,7 @@ class Interaction:
     Args:
         kind: Whom it went to, and what it wants.
         request: The request, as plain values; of a model, with all its messages and tools.
-        response: The answer, as plain values; None if there was an error.
+        response: The answer, as plain values, or None if there was an error.
         error: The error, as plain values.
         events: The events before the answer: pieces of its text (their length, or the text itself), progress, log lines.
         pace: When each event happened, and then the answer, in milliseconds since the request.
@@ -184,7 +184,7 @@ _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    """Convert plain values to an error; one that is not an error of servers, models or limits is of the default kind."""
+    """Convert plain values to an error. One that is not an error of servers, models or limits is of the default kind."""
     kind = getattr(errors, str(plain["kind"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
         kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
@@ -198,7 +198,7 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 
 def plain_result(result: ToolResult) -> dict[str, Plain]:
-    """Convert the result of a call to plain values; a payload stays in the kernel."""
+    """Convert the result of a call to plain values. A payload stays in the kernel."""
     return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned"))}
 
 
@@ -278,7 +278,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Convert a message of a request to a model, without an id; an image becomes a note."""
+    """Convert a message of a request to a model, without an id. An image becomes a note."""
     from casual_llm.messages import ToolResultMessage, UserMessage
 
     if plain["role"] == "assistant":

@@ -27,7 +27,7 @@ class CassetteState:
         mode: Its mode.
         interactions: How many requests to models and servers it has.
         unplayed: How many of them were not made yet, when replaying.
-        problem: Why it cannot be saved; empty if it can.
+        problem: Why it cannot be saved, or empty if it can.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class CassetteOverview(Displayable):
     """The cassette of a session, if one is in use.
 
     Args:
-        state: Its state; None if none is in use.
+        state: Its state, or None if none is in use.
     """
 
     state: CassetteState | None = None

@@ -62,7 +62,7 @@ class TurnWriter(ABC):
         session: The session, whose turn is stopped when no one reads the output.
 
     Attributes:
-        turn: The turn; None before it began.
+        turn: The turn, or None before it began.
     """
 
     ends_stopped_turns = False
@@ -172,7 +172,7 @@ class TerminalTranscript(TurnWriter):
                 self._in_line = False
 
     def write_end(self, turn: Turn) -> None:
-        """Write the answer, unless it was streamed, or the reason why there is none; then the figures."""
+        """Write the answer, unless it was streamed, or the reason why there is none. Then the figures."""
         last = turn.steps[-1] if turn.steps else None
         if not self._live and turn.answer:
             sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")

@@ -44,7 +44,7 @@ class ModuleFinder(MetaPathFinder, Loader):
     """Makes the modules of the table when they are imported."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a module of the table by its full name; None for any other."""
+        """Find a module of the table by its full name, or None for any other."""
         package, _, name = fullname.partition(".")
         if package != _PACKAGE or name not in MODULES:
             return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class McpClient:
     """The connections to all servers of a config, each separate: one that fails or hangs costs the others nothing.
 
-    As an async context manager it connects, and ends everything it started with the outermost `async with`; the next use starts
+    As an async context manager it connects, and ends everything it started with the outermost `async with`. The next use starts
     it again.
 
     Args:
@@ -102,7 +102,7 @@ class McpClient:
             name: The tool, in any spelling that is unique.
             arguments: Its arguments.
             meta: Passed to the server with the call.
-            raise_on_error: Whether a failure that the tool itself reports is raised; otherwise the result says it.
+            raise_on_error: Whether a failure that the tool itself reports is raised. Otherwise the result says it.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -151,7 +151,7 @@ def _settings(folder: Path | None) -> Settings:
 
 
 def _entry_of(transport: Any) -> dict[str, Any] | None:
-    """Convert a FastMCP transport to the config of the server that it starts or reaches; None if a config cannot express it."""
+    """Convert a FastMCP transport to the config of its server, or None if a config cannot express it."""
     if getattr(transport, "command", None):
         given = {"args": list(transport.args), "env": transport.env, "cwd": transport.cwd and str(transport.cwd)}
         return {"command": transport.command} | {key: value for key, value in given.items() if value}
@@ -280,11 +280,11 @@ class McpToolChat(engine.McpToolChat):
 
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
-        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
+        system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
         tool_cache: A `ToolCache` of the same client, which has set how long lists of tools are fresh.
-        server_names: The name of the server of a FastMCP client for one server of this process; other servers know theirs.
+        server_names: The name of the server of a FastMCP client for one server of this process. Other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
-        model_factory: The models that `chat` can name; None for none.
+        model_factory: The models that `chat` can name, or None for none.
         more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and `approval`.
 
     Attributes:
@@ -333,7 +333,7 @@ class McpToolChat(engine.McpToolChat):
         await self.models.close()
 
     async def execute(self, tool_call: AssistantToolCall, meta: Mapping[str, Any] | None = None) -> ToolResultMessage:
-        """Run one call of a model, without asking anybody, and return its result as a message; a failure is its text.
+        """Run one call of a model, without asking anybody, and return its result as a message. A failure is its text.
 
         Args:
             tool_call: The call.

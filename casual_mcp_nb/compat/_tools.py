@@ -97,7 +97,7 @@ def configure_logging(level: str | int = "INFO", logger: logging.Logger | None =
 
     Args:
         level: The lowest level that is written, such as `WARNING`.
-        logger: Which logger; None for this package's.
+        logger: Which logger, or None for this package's.
     """
     logger = logger or logging.getLogger("casual_mcp_nb")
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
@@ -139,7 +139,7 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
 
 
 def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
-    """Convert tools to casual-llm's form; one that has no place in it is left out with a logged warning.
+    """Convert tools to casual-llm's form. One that has no place in it is left out with a logged warning.
 
     Args:
         mcp_tools: Tools of servers, or the MCP SDK's.
@@ -189,10 +189,10 @@ def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tupl
 
     Args:
         tool_name: The name, such as `math_add` or `math__add`.
-        server_names: The servers. The longest that fits counts; a single one has every tool.
+        server_names: The servers. The longest that fits counts. A single one has every tool.
 
     Returns:
-        Both; the server is `default` if none fits.
+        Both. The server is `default` if none fits.
     """
     names = sorted(server_names, key=len, reverse=True)
     server = next((name for name in names if tool_name.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
@@ -223,7 +223,7 @@ def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool
         server_names: The servers.
 
     Raises:
-        ToolSetValidationError: It names servers or tools that do not exist; the message lists all of them.
+        ToolSetValidationError: It names servers or tools that do not exist. The message lists all of them.
     """
     statuses = {name: ServerStatus(name=name, state="ready") for name in server_names}
     check_tool_set(toolset, statuses, specs(tools, _reader(statuses)))
@@ -298,7 +298,7 @@ def render_system_prompt(
         extra: Further variables.
 
     Raises:
-        TemplateError: The template does not exist or fails; it runs in a sandbox, with limits.
+        TemplateError: The template does not exist or fails. It runs in a sandbox, with limits.
     """
     return TemplateLibrary.for_config(None).render(template_name, tools=specs(tools, lambda name: ""), variables=extra)
 
@@ -324,8 +324,8 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
     Args:
         tools: The tools.
-        tool_server_map: The server of each tool of the MCP SDK, by its name; other tools know theirs.
-        embed: Returns an array with one row for each text; see the guide to discovery.
+        tool_server_map: The server of each tool of the MCP SDK, by its name. Other tools know theirs.
+        embed: Returns an array with one row for each text. See the guide to discovery.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
 
     Args:
         deferred_tools: The deferred tools by server.
-        server_names: The servers; those of the tools are meant, whatever is given.
+        server_names: The servers. Those of the tools are meant, whatever is given.
         search_index: Their index; built if not given.
         config: Says how many tools a query returns.
     """
@@ -418,7 +418,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
         return Tool.from_input_schema(plain["name"], plain["description"], plain["parameters"])
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Search the deferred tools; the tools that it loads are those it was given.
+        """Search the deferred tools. The tools that it loads are those it was given.
 
         Args:
             args: `query`, `server_name` and `tool_names`, at least one of them.

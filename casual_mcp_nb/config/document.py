@@ -171,7 +171,7 @@ _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """Replace comments and trailing commas in `text` by spaces; every other character keeps its position.
+    """Replace comments and trailing commas in `text` by spaces. Every other character keeps its position.
 
     Args:
         text: JSON with comments. Errors in it are left for the parser to report.
@@ -211,7 +211,7 @@ class Document:
 
     Args:
         data: The config as plain objects.
-        path: The file; None when it did not come from one.
+        path: The file, or None when it did not come from one.
         positions: Line and column of each key and list item.
         problems: Duplicate keys within one object.
     """
@@ -237,7 +237,7 @@ def read_document(path: Path) -> Document:
     """Read a file in UTF-8, with or without a byte order mark: TOML where its name says so, otherwise JSON.
 
     Raises:
-        ConfigError: It cannot be read or is not an object; with line and column if known.
+        ConfigError: It cannot be read or is not an object. With line and column if known.
     """
     return _or_raised(_parsed(read_text(path), path))
 
@@ -247,10 +247,10 @@ def parse_document(text: str, path: Path) -> Document:
 
     Args:
         text: The content of the file.
-        path: The file that errors name; its suffix determines the format.
+        path: The file that errors name. Its suffix determines the format.
 
     Raises:
-        ConfigError: It is not an object; with line and column if known.
+        ConfigError: It is not an object. With line and column if known.
     """
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.

@@ -1,4 +1,4 @@
-"""Convert one server entry, and what disables it, from another host's format to ours; for the hosts see `hosts`.
+"""Convert one server entry, and what disables it, from another host's format to ours. For the hosts see `hosts`.
 
 Apply the disabled entries of a host's file outside a server's entry, so that nothing disabled there is enabled here.
 - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers`
@@ -70,7 +70,7 @@ class Switches:
 
     Args:
         off: Names of disabled servers.
-        only: Names of the only enabled servers; None for all.
+        only: Names of the only enabled servers, or None for all.
         denied: Patterns that match the combined name of a server and a tool.
         tools: Disabled tools by server.
     """
@@ -194,7 +194,7 @@ _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
 def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Convert one server to our format; a server that only its host can start is left out.
+    """Convert one server to our format. A server that only its host can start is left out.
 
     Args:
         adapted: The config, which records parts that moved, were ignored or are wrong.

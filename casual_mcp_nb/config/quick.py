@@ -59,9 +59,9 @@ def read_server(
 
     Args:
         spec: A text, see `server_fields`; or an entry of a config, as plain objects or read.
-        name: Its name; None for one made from the text, other than those that are taken.
+        name: Its name, or None for one made from the text, other than those that are taken.
         taken: The names of other servers.
-        environ: Where `${NAME}` is looked up; None for the process's environment.
+        environ: Where `${NAME}` is looked up, or None for the process's environment.
 
     Raises:
         UsageError: The meaning of the text is unclear, or an entry has no name.
@@ -194,7 +194,7 @@ def _short_name(*texts: str) -> str:
 OFFLINE = "offline:planner"
 """The model where none is given."""
 OTHER_ADDRESS = "quick"
-"""The client of a model at another address than its provider's; its key is looked for in `QUICK_API_KEY` alone."""
+"""The client of a model at another address than its provider's. Its key is looked for in `QUICK_API_KEY` alone."""
 
 _CHAT = "-chat"
 """Behind a provider's name: its chat completions, also for models that reason."""
@@ -210,10 +210,10 @@ def quick_config(
     """Build the config of a model and servers, and collect the servers that live in this process.
 
     Args:
-        model: As for `model_sections`; None for the offline planner.
+        model: As for `model_sections`, or None for the offline planner.
         servers: Servers by name, as for `read_server` or of this process; or texts, whose servers get their names from them.
         base_url: As for `model_sections`.
-        environ: Variables by name; None for the process's environment and `.env`.
+        environ: Variables by name, or None for the process's environment and `.env`.
 
     Raises:
         UsageError: The model or a server cannot be understood.
@@ -244,12 +244,12 @@ def model_sections(
             `lmstudio:qwen3-4b`; or a name that one provider is known by, such as `claude-sonnet-4-5`. With `openai:`, a model
             that reasons is asked through the Responses API, unless it is written `openai-chat:`. None for the offline planner.
         base_url: Another address than the provider's own.
-        environ: Variables by name; None for the process's environment and `.env`.
+        environ: Variables by name, or None for the process's environment and `.env`.
 
     Raises:
-        UsageError: There is no such provider; the message has the closest names.
-        AuthenticationError: Its key is not set; the message names the variable.
-        MissingDependencyError: Its SDK is not installed; the message has the command that installs it.
+        UsageError: There is no such provider. The message has the closest names.
+        AuthenticationError: Its key is not set. The message names the variable.
+        MissingDependencyError: Its SDK is not installed. The message has the command that installs it.
     """
     variables = read_environment(environ=environ)
     local = {server.name: server for server in local_servers.LOCAL_SERVERS}

@@ -40,7 +40,7 @@ class TrustEntry(Displayable):
 
     Args:
         kind: Which of them.
-        name: Its name in the config; for the config itself, that of its file.
+        name: Its name in the config. For the config itself, that of its file.
         facts: What it would start, or where it would send what, as labels with texts: complete, with secrets masked.
         state: Whether it was accepted.
         changed: The labels of the changes since it was accepted.
@@ -58,10 +58,10 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
     """The programs that a config would start and the hosts its keys would go to.
 
     Args:
-        source: The config's file; empty for a config made in Python.
+        source: The config's file, or empty for a config made in Python.
         entries: The servers and clients, after the settings of the config itself.
         required: Whether the person must accept it before anything starts.
-        why: Why they need not; empty if they must.
+        why: Why they need not, or empty if they must.
         on_accept: Remembers that they have.
     """
 
@@ -119,7 +119,7 @@ def store_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Locate the folder of the store: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`.
 
     Args:
-        environ: The environment; None for the process's own.
+        environ: The environment, or None for the process's own.
     """
     variables = os.environ if environ is None else environ
     base = variables.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
@@ -131,7 +131,7 @@ class TrustStore:
     """The record of accepted settings, servers and clients.
 
     Args:
-        folder: Where it is remembered; None for the user's config folder.
+        folder: Where it is remembered, or None for the user's config folder.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -169,7 +169,7 @@ class TrustStore:
         self._write(folder, {"folder": str(folder.resolve())})
 
     def accepted_folder(self, path: Path) -> Path | None:
-        """Find the folder around a config that was accepted as a whole; None if none was."""
+        """Find the folder around a config that was accepted as a whole, or None if none was."""
         for folder in path.resolve().parents:
             record = self._read(folder)
             if record is not None and record.get("folder") == str(folder):

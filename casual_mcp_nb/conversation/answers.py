@@ -30,7 +30,7 @@ class ModelResponse:
 
     Args:
         message: The answer: text, tool calls, or both.
-        usage: Tokens as reported by the provider with this response; None if it did not.
+        usage: Tokens as reported by the provider with this response, or None if it did not.
         finish_reason: The provider's reason for the end of the answer.
         hosted_calls: Calls of tools that the provider ran itself.
         response_id: The provider's id of the response, with which the next request can be compared.
@@ -90,7 +90,7 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Parse the call that a model meant, also one through `call_tool`; that itself where it names no tool."""
+    """Parse the call that a model meant, also one through `call_tool`. That itself where it names no tool."""
     arguments = parse_arguments(text)
     return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
 

@@ -33,7 +33,7 @@ class StatefulAssistantMessage(AssistantMessage):
     """An assistant message whose provider needs more back than its text and its calls.
 
     Args:
-        kept: The state sent back to the same model; all others get only text and calls.
+        kept: The state sent back to the same model. All others get only text and calls.
     """
 
     kept: ProviderState = Field(repr=False)

@@ -101,7 +101,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
-    """Format the saving or extra cost of deferring, as a label with its value; nothing where it makes no difference."""
+    """Format the saving or extra cost of deferring, as a label with its value, or nothing where it makes no difference."""
     share = words.difference(price, without)
     if not share:
         return ()
@@ -168,7 +168,7 @@ def _added_by_provider(request: Request, limits: DisplayLimits, definitions: boo
 
 
 def _reuse(request: Request) -> tuple[int, Line] | None:
-    """Count the messages before the end of the reused part; None if it ends before the messages."""
+    """Count the messages before the end of the reused part, or None if it ends before the messages."""
     if request.reused is None or not request.reused_messages:
         return None
     return request.reused_messages, reuse_line(request, f"the tools and {words.count(request.reused_messages, 'message')}")

@@ -87,8 +87,8 @@ class TurnDetail:
     Args:
         requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
             definitions of its tools; None for nothing of it.
-        now: Seconds since the turn began, for a running one; None for the time of its last event.
-        since: The request before that of the first step, where the reader has seen it; without it the first one is whole.
+        now: Seconds since the turn began, for a running one, or None for the time of its last event.
+        since: The request before that of the first step, where the reader has seen it. Without it the first one is whole.
     """
 
     requests: Literal["new", "whole"] | None = None

@@ -31,7 +31,7 @@ class ToolSearchIndex:
         tools: The tools; of two with the same server and name the first counts. Only the beginning of long texts is indexed.
         embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
             the closest tool gets six tenths of the best score by words, a tool of average similarity or less gets nothing.
-            Called for all tools here, in batches, and once per search; if it fails, only words count and a warning is logged.
+            Called for all tools here, in batches, and once per search. If it fails, only words count and a warning is logged.
     """
 
     def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | None = None) -> None:
@@ -54,7 +54,7 @@ class ToolSearchIndex:
         """Find the best tools for a query.
 
         Args:
-            query: The search, in words or as a name; only its first 8,000 characters are used.
+            query: The search, in words or as a name. Only its first 8,000 characters are used.
             max_results: Maximum number of tools.
             server: Return only tools of this server.
 
@@ -151,7 +151,7 @@ class ToolSearchIndex:
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages of the descriptions, the most frequent first; empty where they do not show."""
+        """The languages of the descriptions, the most frequent first, or empty where they do not show."""
         return languages(tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1])
 
     @cached_property

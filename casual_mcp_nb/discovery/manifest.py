@@ -37,7 +37,7 @@ def partition_tools(
 
     Args:
         tools: The tools that the toolset includes.
-        modes: `loaded`, `deferred` or `off` for each server; the default is loaded.
+        modes: `loaded`, `deferred` or `off` for each server. The default is loaded.
         discovery: Whether deferring is enabled.
         defer_all: Defer the loaded servers too.
         always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are always loaded. So are the
@@ -93,14 +93,14 @@ def generate_manifest(
 
     Args:
         deferred: The deferred tools.
-        max_tokens: Maximum size in estimated tokens; None for no limit. Over it, all servers' lines shrink in steps: fewer
+        max_tokens: Maximum size in estimated tokens, or None for no limit. Over it, all servers' lines shrink in steps: fewer
             names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
             how many more there are.
-        instructions: Each server's instructions: their beginning is the summary; without it, that is the first
+        instructions: Each server's instructions: their beginning is the summary. Without it, that is the first
             sentences of its tools.
 
     Returns:
-        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`; empty for no tools.
+        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools.
         Nothing in a tool's text can break out of its line, or close a tag around the manifest.
     """
     servers = _servers(deferred, instructions or {})
@@ -114,7 +114,7 @@ def generate_manifest(
 
 
 def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
-    """List the deferred servers with their number of tools in one line; empty for no tools.
+    """List the deferred servers with their number of tools in one line, or empty for no tools.
 
     If it would exceed `max_tokens`, the servers with the fewest tools are only counted.
     """
@@ -266,10 +266,10 @@ def compose(
         notes: Other lines for the model.
         filled: Tools that did not match and are included because of their server.
         siblings: By server, tools that are named at the end but not loaded.
-        delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names; with
+        delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names. With
             `bridge` nothing else has their schemas.
-        presented: Loaded tools of which the model has read all; None for all that are loaded.
-        max_tokens: Maximum size of the definitions of tools that are not loaded yet; one fits always. None for no limit.
+        presented: Loaded tools of which the model has read all, or None for all that are loaded.
+        max_tokens: Maximum size of the definitions of tools that are not loaded yet. One fits always. None for no limit.
 
     Returns:
         The text, of at most 12,000 characters, and the tools in it that are loaded. Others are named or counted in it.
@@ -319,7 +319,7 @@ def marked(head: str, tools: Iterable[ToolSpec]) -> str:
 
 
 def _sibling_lines(siblings: Mapping[str, Siblings]) -> str:
-    """List tool names by server, indented so that none can look like a marker; the rest are counted."""
+    """List tool names by server, indented so that none can look like a marker. The rest are counted."""
     servers = [(server, others) for server, others in siblings.items() if others.total]
     if not servers:
         return ""
@@ -376,7 +376,7 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
 
 
 def schema_text(tool: ToolSpec) -> str:
-    """Format the schema of a tool's arguments in one line, as in a request; empty if it is too long for a card."""
+    """Format the schema of a tool's arguments in one line, as in a request, or empty if it is too long for a card."""
     text = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
     return text if len(text) <= _MAX_SCHEMA else ""
 

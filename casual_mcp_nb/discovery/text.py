@@ -227,7 +227,7 @@ def readable(query: str) -> str:
     `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
 
     Args:
-        query: The request; only its first `MAX_QUERY` characters are used.
+        query: The request. Only its first `MAX_QUERY` characters are used.
     """
     return _CHUNK.sub(_literal, query[:MAX_QUERY])
 
@@ -242,7 +242,7 @@ def _literal(match: re.Match[str]) -> str:
 
 
 def _kind(value: str) -> str:
-    """Name the kind of a value; empty if unknown."""
+    """Name the kind of a value, or empty if unknown."""
     scheme, separator, address = value.partition("://")
     if separator or value.startswith("www."):
         host = re.split(r"[/?#:]", address or scheme, maxsplit=1)[0]
@@ -343,7 +343,7 @@ _DOT = "\u0307"
 
 
 def evidence(text: str) -> dict[str, int]:
-    """Count the evidence for each language in which a text can be; empty where there is none."""
+    """Count the evidence for each language in which a text can be, or empty where there is none."""
     text = unicodedata.normalize("NFC", text[:_READ].casefold().replace(_DOT, ""))
     scores: Counter[str] = Counter()
     if not text.isascii():
@@ -370,7 +370,7 @@ def is_foreign(text: str, expected: Iterable[str]) -> bool:
 
 
 def _clear(text: str) -> str:
-    """Identify the language of a text; empty if several fit equally well."""
+    """Identify the language of a text, or empty if several fit equally well."""
     best = Counter(evidence(text)).most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else ""
 
@@ -393,7 +393,7 @@ FIELDS = (
 
 _MAX_NAME = 200
 _BEGINNING = 500
-"""How many characters of a description count as its purpose; the rest is detail."""
+"""How many characters of a description count as its purpose. The rest is detail."""
 _MAX_DESCRIPTION = 1_500
 _MAX_PARAMETERS = 100
 _MAX_PARAMETER_DESCRIPTION = 200

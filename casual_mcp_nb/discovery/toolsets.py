@@ -23,7 +23,7 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     Args:
         tools: All tools.
         tool_set: The toolset; None includes all tools. It can name a tool by its bare name, its wire name, `server:tool` or
-            `server_tool`; the tool must belong to the server it is listed under.
+            `server_tool`. The tool must belong to the server it is listed under.
 
     Returns:
         Those tools, in their order.
@@ -45,13 +45,13 @@ def check_tool_set(
     """Check that everything a toolset names exists.
 
     Args:
-        tool_set: The toolset; None is always valid.
-        servers: All servers. The tools of one that could not be listed are not checked; see `missing_servers`.
+        tool_set: The toolset. None is always valid.
+        servers: All servers. The tools of one that could not be listed are not checked. See `missing_servers`.
         tools: All tools.
         name: The toolset's name, for the message.
 
     Raises:
-        ToolSetError: It names unknown servers or tools; the message lists all of them, each with the closest names.
+        ToolSetError: It names unknown servers or tools. The message lists all of them, each with the closest names.
     """
     if tool_set is None:
         return

@@ -1,4 +1,4 @@
-"""Views of a search and of the reasons for a rank, in words; the formula is one click away."""
+"""Views of a search and of the reasons for a rank, in words. The formula is one click away."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FORMULA = (
 
 
 def search_view(results: SearchResults, limits: DisplayLimits) -> View:
-    """Show the ranked tools with the words that matched; a short list explains each rank."""
+    """Show the ranked tools with the words that matched. A short list explains each rank."""
     note = words.quoted(results.query)
     if not results.hits:
         text = "No tool matches. Search compares words, so use the language of the tool descriptions."
@@ -88,7 +88,7 @@ def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[C
 
 
 def _matched(explanation: Explanation) -> str:
-    """List the words of the search that a tool has; where it has none, the related words."""
+    """List the words of the search that a tool has. Where it has none, the related words."""
     terms = [share for shares in _by_word(explanation).values() for share in shares]
     own = [share for share in terms if not share.query_term] or terms
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)

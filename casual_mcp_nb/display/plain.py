@@ -20,9 +20,9 @@ _FORMULA = re.compile(r"[\\$]+")
 
 
 def to_markdown(view: View) -> str:
-    """Convert a view to Markdown; its headings are bold lines, which do not show in a notebook's table of contents.
+    """Convert a view to Markdown. Its headings are bold lines, which do not show in a notebook's table of contents.
 
-    What folds is a `details` element, which GitHub and notebooks fold too; nothing in it comes from elsewhere unescaped.
+    What folds is a `details` element, which GitHub and notebooks fold too, or nothing in it comes from elsewhere unescaped.
     """
     return "\n\n".join([*_heading(view), *_markdown_blocks(view.blocks)])
 

@@ -58,7 +58,7 @@ _FIXED_PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A state: a symbol with its word; the tone only adds a colour."""
+    """A state: a symbol with its word. The tone only adds a colour."""
 
     kind: ClassVar[str] = "mark"
     text: str
@@ -144,7 +144,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under titles; the first cell of a row names it. `hidden` counts rows that are not given."""
+    """Rows under titles. The first cell of a row names it. `hidden` counts rows that are not given."""
 
     kind: ClassVar[str] = "table"
     columns: tuple[Column, ...]
@@ -153,7 +153,7 @@ class Table:
 
     @property
     def more(self) -> str:
-        """How many rows are not shown, in words; empty when all are."""
+        """How many rows are not shown, in words, or empty when all are."""
         return f"{self.hidden:,} more" if self.hidden else ""
 
 
@@ -203,7 +203,7 @@ class ImageBlock:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled part; an empty title draws no heading.
+    """A titled part. An empty title draws no heading.
 
     Args:
         title: Its title.
@@ -238,7 +238,7 @@ class View:
 
     Args:
         name: Name of the kind of display, for its CSS class.
-        title: Its title; an empty one draws no heading.
+        title: Its title. An empty one draws no heading.
         blocks: Its contents.
         mark: Its state, if it has one.
         note: A few words next to the title.
@@ -253,13 +253,13 @@ class View:
 
 
 def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
-    """Create columns by title; a title that ends in ` #` is a column of numbers. For `shares` see `Column`."""
+    """Create columns by title. A title that ends in ` #` is a column of numbers. For `shares` see `Column`."""
     each = itertools.zip_longest(titles, shares[: len(titles)], fillvalue=0)
     return tuple(Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share)) for title, share in each)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
-    """Divide `part` by `whole`, within 0 and 1; None if that is not defined."""
+    """Divide `part` by `whole`, within 0 and 1, or None if that is not defined."""
     if part is None or whole is None or not whole > 0:
         return None
     return min(1.0, max(0.0, part / whole))
@@ -271,7 +271,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def heading(part: View | Section) -> tuple[str, ...]:
-    """List the available parts of title, state, note and figures; nothing without a title."""
+    """List the available parts of title, state, note and figures, or nothing without a title."""
     if not part.title:
         return ()
     parts = (cell_text(part.title), part.mark.text if part.mark else "", part.note, *part.figures)

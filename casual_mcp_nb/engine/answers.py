@@ -89,7 +89,7 @@ def _parts(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _value(part: str) -> Any:
-    """Parse a text as JSON or as Python without running anything; None if it is neither."""
+    """Parse a text as JSON or as Python without running anything, or None if it is neither."""
     values: list[Any] = []
     position = 0
     try:
@@ -132,7 +132,7 @@ def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
 
     Args:
         value: The model's arguments.
-        name: The tool, where its tag names it; the value has the arguments then.
+        name: The tool, where its tag names it. The value has the arguments then.
         depth: How deep in what it wrote the value is.
     """
     if isinstance(value, list | tuple) and depth < 3:
@@ -259,7 +259,7 @@ class CallNames:
 
     Args:
         used: The ids that the conversation has already.
-        wire_name: Returns the wire name of the tool that a name means; None where it means none.
+        wire_name: Returns the wire name of the tool that a name means, or None where it means none.
     """
 
     def __init__(self, used: Iterable[str], wire_name: Callable[[str], str | None]) -> None:
@@ -267,7 +267,7 @@ class CallNames:
         self._wire_name = wire_name
 
     def clean(self, message: AssistantMessage) -> AssistantMessage:
-        """Clean the ids and names of a message's calls; an already clean message is returned as it is."""
+        """Clean the ids and names of a message's calls. An already clean message is returned as it is."""
         calls = [self._call(call) for call in message.tool_calls or ()] or None
         return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 

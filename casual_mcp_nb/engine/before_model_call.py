@@ -23,7 +23,7 @@ class MessageEdit:
 
     Args:
         text: The text.
-        call_id: The call whose result it replaces; None for the person's message.
+        call_id: The call whose result it replaces, or None for the person's message.
     """
 
     text: str
@@ -35,7 +35,7 @@ class SystemEdit:
     """Another system prompt for the rest of the turn.
 
     Args:
-        text: The text; empty for none.
+        text: The text, or empty for none.
     """
 
     text: str
@@ -65,7 +65,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     Results of synthetic tools are left out, since they say what is loaded, and messages that are not only text.
 
     Returns:
-        Indexes in `messages` by the id of the call; that of the person's last message by None.
+        Indexes in `messages` by the id of the call. That of the person's last message by None.
     """
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):

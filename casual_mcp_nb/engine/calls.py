@@ -74,7 +74,7 @@ class Repeats:
 
     @property
     def last_useful(self) -> str:
-        """The last call that succeeded, with the beginning of its result; empty if none did."""
+        """The last call that succeeded, with the beginning of its result, or empty if none did."""
         name, text = self._last_success
         return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
 
@@ -110,7 +110,7 @@ class Repeats:
         """Count a failed call.
 
         Returns:
-            A warning for the model, to add to the failure; empty for the first times.
+            A warning for the model, to add to the failure, or empty for the first times.
         """
         _, times = self._count(step, name, arguments, text)
         if times >= END_AFTER:
@@ -162,7 +162,7 @@ class NestedCall:
 
 @dataclass(eq=False)
 class Nesting:
-    """The calls nested in one call; an async context manager around it, which ends them with it.
+    """The calls nested in one call. An async context manager around it, which ends them with it.
 
     Args:
         call_id: The id of the call.
@@ -252,7 +252,7 @@ class Calls:
         self.servers: list[str] = []
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
-        """Run the calls of a step concurrently; those beyond the limit are refused.
+        """Run the calls of a step concurrently. Those beyond the limit are refused.
 
         Args:
             step: The step, from 0.
@@ -412,7 +412,7 @@ class Calls:
     async def _within_limit(
         self, outcome: CallOutcome, call_id: str, server: str
     ) -> tuple[str, ToolResult | None, LargeResult | None]:
-        """Keep a large result and shorten it to its head; other outcomes keep their text and result."""
+        """Keep a large result and shorten it to its head. Other outcomes keep their text and result."""
         text, result = encodable(outcome.text), outcome.result
         limit = self._large_results.limit_for(server, self._limits.result_tokens)
         # No character is more than a token.
@@ -435,7 +435,7 @@ async def _in(
 def search_event(
     step: int, call: AssistantToolCall, search: SyntheticToolResult, offered: int, at: float
 ) -> ToolsSearched | None:
-    """Build the event for a call that searched for tools; None for another call.
+    """Build the event for a call that searched for tools, or None for another call.
 
     Args:
         step: The step, from 0.

@@ -79,7 +79,7 @@ class Decision:
         verdict: See `ApprovalAnswer`.
         scope: What a True applies to in this conversation: the `call`, all calls of the `tool` with this definition, or, where
             the reason is `unannotated`, all tools of the `server` that are not destructive.
-        answered: Whether it is an answer at all; False where nobody gave one.
+        answered: Whether it is an answer at all, or False where nobody gave one.
     """
 
     verdict: ApprovalAnswer
@@ -117,7 +117,7 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
 
     Args:
         tool: The tool.
-        config: The config of its server; None for one that lives in this process.
+        config: The config of its server, or None for one that lives in this process.
         override: Replaces the config's `approval`.
         strict: Whether it is `always` unless somebody set it to `never`.
     """
@@ -144,14 +144,14 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
     """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
 
     Raises:
-        ValueError: Nothing can be sent with them; the message says why, for the model.
+        ValueError: Nothing can be sent with them. The message says why, for the model.
     """
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled.finished(arguments) if bundled and bundled.finished else arguments
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Find the reason to ask a person before a call of a tool as it is defined now; None if there is none.
+    """Find the reason to ask a person before a call of a tool as it is defined now, or None if there is none.
 
     Args:
         tool: The tool.
@@ -203,15 +203,15 @@ class Consent:
 
     Args:
         tool_changes: Knows how the tools were defined before.
-        config_of: Returns the config of a server; None for one that lives in this process.
+        config_of: Returns the config of a server, or None for one that lives in this process.
         overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
             default and the tool does not say whether it is destructive.
         limits: How long to wait for an answer.
         strict: Whether every call asks unless its policy was set to `never`.
-        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there; None for
-            Python's way.
+        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there, or None
+            for Python's way.
         runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
     """
 
@@ -252,7 +252,7 @@ class Consent:
         """Create the consent of another conversation: the same policies, and no answers yet.
 
         Args:
-            approver: Asks the person of that conversation; None for the one here.
+            approver: Asks the person of that conversation, or None for the one here.
             can_ask: Returns whether that person could answer now.
             how_to_allow: Says how that person can allow a call that was denied.
         """
@@ -296,7 +296,7 @@ class Consent:
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server), strict=self.strict)
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
-        """Predict why the person would be asked before a call of a tool, given earlier answers; None if not asked."""
+        """Predict why the person would be asked before a call of a tool, given earlier answers, or None if not asked."""
         if is_outgoing(tool, self._config_of(tool.server)):
             return "outgoing"
         request = self._request(tool, {}, self._answers)
@@ -353,7 +353,7 @@ class Consent:
     async def sampling(
         self, server: str, arguments: dict[str, Any], asking: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Permission:
-        """Ask the person whether the model may answer messages of a server; they are asked each time."""
+        """Ask the person whether the model may answer messages of a server. They are asked each time."""
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
@@ -366,7 +366,7 @@ class Consent:
         return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
 
     def denial(self, tool: ToolSpec) -> Denial | None:
-        """Find the reason why calls of a tool are denied where nobody can be asked; None if they run."""
+        """Find the reason why calls of a tool are denied where nobody can be asked, or None if they run."""
         policy, strict = self.policy(tool), self.strict
         if policy == "always" and is_outgoing(tool, self._config_of(tool.server)):
             return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")

@@ -41,7 +41,7 @@ ANSWER = 100
 CARD = 60
 """Tokens of one tool in the result of a search: its name, its parameters, the first words of its description."""
 _CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
-"""Tokens of a card that does not repeat the definition; with `bridge` the definition itself is in the result."""
+"""Tokens of a card that does not repeat the definition. With `bridge` the definition itself is in the result."""
 TURNS = 10
 
 
@@ -70,7 +70,7 @@ class _SearchCost:
 
     Args:
         definition: Tokens of a deferred tool's definition.
-        per_search: How many tools each search adds; each finds others.
+        per_search: How many tools each search adds. Each finds others.
         most: How many can be loaded.
         card: Tokens of a tool in the result of a search.
         at_the_end: Whether definitions come after all that was said, so that what comes before them stays in a cache.
@@ -91,7 +91,7 @@ def _costs(system: int, definitions: int, search: _SearchCost | None = None) -> 
 
 
 def _requests(system: int, definitions: int, search: _SearchCost | None, turns: int, searching: range) -> tuple[float, float]:
-    """Add up the requests of turns with one call each; a search comes before it in those that are `searching`.
+    """Add up the requests of turns with one call each. A search comes before it in those that are `searching`.
 
     Each request sends everything again: what the first one had, the definitions that searches have added, and all that was
     said. Only what is sent is counted, not what the model writes.
@@ -156,7 +156,7 @@ class PromptPrefix:
     That is the order in which providers render a request, so that one tool more breaks everything behind the tools.
 
     Args:
-        before: The request before; None for the first one of a conversation.
+        before: The request before, or None for the first one of a conversation.
         response_id: The provider's id of its response, if it gave one.
         other_model: Whether another model was sent that one.
         new_selection: Whether the person's selection has changed since.
@@ -175,7 +175,7 @@ class PromptPrefix:
         """Build the prefix for the first request after a turn.
 
         Args:
-            turn: The turn; None for none.
+            turn: The turn, or None for none.
             model: The model.
             messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
             new_selection: Whether the selection has changed since.
@@ -395,7 +395,7 @@ class ContextWindow:
     it is too long.
 
     Args:
-        window: The model's context window in tokens; None if unknown, and nothing is left out.
+        window: The model's context window in tokens, or None if unknown, and nothing is left out.
         reserve: How much of it is reserved for the answer.
         calibration: Corrects estimates.
         count: Estimates the tokens of a text.
@@ -420,7 +420,7 @@ class ContextWindow:
         """Trim the conversation to the messages that fit into the next request.
 
         Args:
-            messages: The conversation without its system message; only ever extended between calls.
+            messages: The conversation without its system message. Only ever extended between calls.
             other_tokens: Estimated tokens of everything else in the request.
         """
         if not self._begun:
@@ -464,9 +464,9 @@ class ContextWindow:
         """Leave out more, because the provider refused a request as too long.
 
         Args:
-            model: The model; its window is that of the refusal, if that stated one.
+            model: The model. Its window is that of the refusal, if that stated one.
             estimated: The estimated tokens of the request.
-            counted: The tokens that the provider counted; None if it does not say.
+            counted: The tokens that the provider counted, or None if it does not say.
         """
         window = model.window or max(self.calibration.predict(estimated) // 2, 1)
         self.window, self.reserve = window, reserve_of(model, window)
@@ -536,7 +536,7 @@ def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[
     Args:
         model: The model.
         calibration: Corrects estimates.
-        count: Counts tokens as the model does; None for an estimate.
+        count: Counts tokens as the model does, or None for an estimate.
     """
     window = model.window
     return ContextWindow(window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens)

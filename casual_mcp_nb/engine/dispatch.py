@@ -56,7 +56,7 @@ def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Se
         worker: The process that checks what is not simple: a schema is a server's, and checking can take forever.
 
     Returns:
-        The problems, one sentence each; None if the arguments could not be checked.
+        The problems, one sentence each, or None if the arguments could not be checked.
     """
     schema, value = dict(tool.input_schema), dict(arguments)
     if fits_plainly(schema, value):
@@ -122,10 +122,10 @@ class Dispatcher:
         mocks: Stubs that answer in place of tools.
         context: The context of the conversation, for functions of the notebook.
         on_notice: Called with notices about a call for the person.
-        worker: The process that checks arguments before they are sent; None to leave that to the servers.
+        worker: The process that checks arguments before they are sent, or None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called; grows.
-        tape: The cassette, which has the answers of stubs too; None if there is none.
+        tape: The cassette, which has the answers of stubs too, or None if there is none.
     """
 
     view: ToolView
@@ -143,7 +143,7 @@ class Dispatcher:
     tape: Recorder | Replayer | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
-        """Find the offered tool that a name means, in any spelling; None if none or several match."""
+        """Find the offered tool that a name means, in any spelling, or None if none or several match."""
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
@@ -173,11 +173,11 @@ class Dispatcher:
         return tool.wire_name if tool else None
 
     def resolve(self, name: str) -> ToolName:
-        """Resolve a name as the model wrote it to server and tool; the server is `UNKNOWN` if there is no such tool."""
+        """Resolve a name as the model wrote it to server and tool. The server is `UNKNOWN` if there is no such tool."""
         return self.identify(name)[0]
 
     def identify(self, name: str) -> tuple[ToolName, str]:
-        """Resolve a name to server and tool, and to the wire name; that is empty if there is no such tool."""
+        """Resolve a name to server and tool, and to the wire name. That is empty if there is no such tool."""
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
@@ -200,7 +200,7 @@ class Dispatcher:
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
-        """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
+        """Run one call. Every failure becomes an outcome with a text for the model. Only a cancellation is raised.
 
         Args:
             wanted: The tool's name as the model wrote it; or the tool itself where a function of the notebook calls it, which
@@ -249,7 +249,7 @@ class Dispatcher:
     async def _checked(
         self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
     ) -> ToolSpec | CallOutcome:
-        """Find the offered tool that is called and check the arguments; the outcome of a call that reaches no server."""
+        """Find the offered tool that is called and check the arguments. The outcome of a call that reaches no server."""
         if bridged and name in self.synthetic:
             return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
         if name in FINDING and self.refresh is not None:

@@ -33,7 +33,7 @@ def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
 
     Args:
         tag: One of those that `bounded` removes from texts.
-        attributes: Its attributes; those that are None or empty are left out. Values may come from servers.
+        attributes: Its attributes. Those that are None or empty are left out. Values may come from servers.
         text: The text, as `bounded` returns it.
     """
     pairs = "".join(f" {name}='{_attribute(value)}'" for name, value in attributes.items() if value)
@@ -90,7 +90,7 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
     Args:
         system: The system prompt.
         view: The model's view of the tools: servers with tools in it are in use. Its selection can switch all instructions off.
-        server_manager: The connections; the config of a server can switch off its own.
+        server_manager: The connections. The config of a server can switch off its own.
     """
     if not view.selection.instructions:
         return system
@@ -111,7 +111,7 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
 
 
 def _in_one_text(texts: Iterable[tuple[str, str]]) -> str:
-    """Join the instructions of servers to one text of at most about 2,000 tokens; empty if there are none."""
+    """Join the instructions of servers to one text of at most about 2,000 tokens, or empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
     for server, instructions in texts:
         text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))
@@ -131,7 +131,7 @@ def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: i
 
     Args:
         attachments: The attachments, as read.
-        tokens: Maximum tokens of each; a longer one is cut, with a note.
+        tokens: Maximum tokens of each. A longer one is cut, with a note.
 
     Returns:
         The message; pictures in a format that models can see are parts of it.

@@ -36,7 +36,7 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
     """Build the options that select the tools a client is offered.
 
     Args:
-        tool_set: Another toolset than that of the selection; None for that.
+        tool_set: Another toolset than that of the selection, or None for that.
         all_tools: Defer nothing.
         bridge: Have found tools called through `call_tool`, so that the list of tools never changes.
 
@@ -64,7 +64,7 @@ class ToolClient:
         approver: Asks the person of the client.
         can_ask: Returns whether that person could answer now.
         how_to_allow: See `Consent`.
-        admit: Awaited before each use; it raises if the servers may not be started.
+        admit: Awaited before each use. It raises if the servers may not be started.
         on_notice: Called with notices about a call for the client's person.
         remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
             a tool that it calls counts as found.
@@ -114,7 +114,7 @@ class ToolClient:
         on_progress: ProgressHandler = lambda *_: None,
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
-        """Call a tool. Every failure of the call becomes an outcome with a text; only a cancellation is raised.
+        """Call a tool. Every failure of the call becomes an outcome with a text. Only a cancellation is raised.
 
         Args:
             name: The wire name, or another one that the catalog resolves.

@@ -26,7 +26,7 @@ _FOR_FORMATS = (
     "webcolors",
 )
 EARLY = 0.9
-"""The fraction of its time after which a job is interrupted, if it can be; its owner kills it at the end of the time."""
+"""The fraction of its time after which a job is interrupted, if it can be. Its owner kills it at the end of the time."""
 SPARE_SECONDS = 1.0
 """Grace period after which it exits by itself, in case the owner is gone."""
 

@@ -17,7 +17,7 @@ Kind = Literal["table", "json", "text"]
 MAX_LINE = 1_000
 """Longer lines of a text are wrapped, so that each can be read."""
 MAX_CELL = 200
-"""Longer values in a row or a list are cut; a path reads them whole."""
+"""Longer values in a row or a list are cut. A path reads them whole."""
 MAX_COLUMNS_NAMED = 60
 _MAX_KEYS_NAMED = 12
 _MAX_MATCH = 240
@@ -37,7 +37,7 @@ _COLUMN_NAME = re.compile(r"[^\d\W][\w .()/%#-]{0,60}")
 
 
 class BadQuery(ValueError):
-    """A question cannot be answered; the message says why."""
+    """A question cannot be answered. The message says why."""
 
 
 class _View(NamedTuple):
@@ -172,10 +172,10 @@ def _numbers(column: Sequence[str]) -> Sequence[Any]:
 def pick(value: Any, path: str) -> Any:
     """Find the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
 
-    `[*]` selects every item of a list or object and returns a list; a key with other characters is written `['a.b']`.
+    `[*]` selects every item of a list or object and returns a list. A key with other characters is written `['a.b']`.
 
     Raises:
-        BadQuery: The path is not valid, or leads to nothing; the message names the existing keys.
+        BadQuery: The path is not valid, or leads to nothing. The message names the existing keys.
     """
     return _follow(value, _steps(path))
 
@@ -189,7 +189,7 @@ def _follow(value: Any, steps: Sequence[str | int | slice | None]) -> Any:
 
 
 def _steps(path: str) -> list[str | int | slice | None]:
-    """Split a path into keys, numbers and slices; None for `[*]`."""
+    """Split a path into keys, numbers and slices, or None for `[*]`."""
     steps: list[str | int | slice | None] = []
     remaining = path.strip().removeprefix("$")
     while remaining:

@@ -12,7 +12,7 @@ MAX_CHARACTERS = 300
 
 
 class _Needed(BaseException):
-    """A template that the owner has to send first; a BaseException, so that `ignore missing` does not swallow it."""
+    """A template that the owner has to send first. A BaseException, so that `ignore missing` does not swallow it."""
 
 
 class _SentTemplates(jinja2.BaseLoader):

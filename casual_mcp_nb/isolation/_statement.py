@@ -17,7 +17,7 @@ HEAP = 256 * 1024 * 1024
 _MAX_VALUE_BYTES = 5_000_000
 _MAX_STATEMENT = 50_000
 _MAX_CHARACTERS = 200_000
-"""The most characters in all rows; one row is always returned."""
+"""The most characters in all rows. One row is always returned."""
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 # These access other files, or change database settings that outlive the statement.

@@ -22,7 +22,7 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
     """Validate a value.
 
     Args:
-        argument: `schema`, as the text of its JSON, and `value`; with `all` too, the first errors are returned.
+        argument: `schema`, as the text of its JSON, and `value`. With `all` too, the first errors are returned.
 
     Returns:
         None if it is valid; `invalid` if the schema itself is not; otherwise `path` and `message` of the most relevant error,

@@ -36,13 +36,13 @@ _CHILD = Path(__file__).with_name("_child.py")
 
 
 class GaveUp(Exception):
-    """A job exceeded a limit; the message is a clause that names it, such as `it took more than 2 s`."""
+    """A job exceeded a limit. The message is a clause that names it, such as `it took more than 2 s`."""
 
 
 class Worker:
     """A process that runs short jobs, one at a time. It starts with the first job, and restarts after a job had to be killed.
 
-    It inherits no environment, open files or secrets from this process; it reads jobs and writes answers as lines of JSON. It
+    It inherits no environment, open files or secrets from this process. It reads jobs and writes answers as lines of JSON. It
     ends with `close`, with the last reference to this object, and with this process, however that ends.
 
     Args:
@@ -85,7 +85,7 @@ class Worker:
         """End the process and abandon a running job. Harmless if there is no process.
 
         Args:
-            for_good: Whether the next job fails; otherwise it starts another process.
+            for_good: Whether the next job fails. Otherwise it starts another process.
         """
         self._closed = self._closed or for_good
         if (process := self._process) is not None:
@@ -157,7 +157,7 @@ class _Process:
         return value
 
     def _exchange(self, line: bytes, seconds: float, limit: int) -> bytes | None:
-        """Write a line and read one; None if the process ended or had to be killed."""
+        """Write a line and read one, or None if the process ended or had to be killed."""
         stdin, stdout = self._popen.stdin, self._popen.stdout
         assert stdin is not None
         assert stdout is not None

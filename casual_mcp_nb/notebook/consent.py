@@ -189,14 +189,14 @@ class SessionConsent(Namespace):
 
     @property
     def unaccepted(self) -> Trust | None:
-        """The servers kept from starting until you accept them; None if there are none."""
+        """The servers kept from starting until you accept them, or None if there are none."""
         return self._gate.pending
 
     @property
     def audit(self) -> Audit:
         """Every call of a tool in this session, oldest first: who made and who allowed it, and how it ended.
 
-        Has no arguments and no results, only their lengths. `undo` and a new conversation leave it as it is; the last 10,000
+        Has no arguments and no results, only their lengths. `undo` and a new conversation leave it as it is. The last 10,000
         calls are kept. `session.consent.audit.save("audit.jsonl")` writes it to a file.
         """
         return self._chat.audit.read()
@@ -207,7 +207,7 @@ class SessionConsent(Namespace):
         return self._chat.audit.count
 
     def accept(self, name: str | ToolName) -> None:
-        """Accept the current definition of a changed tool; with `pin_tools` it is offered again from the next turn on.
+        """Accept the current definition of a changed tool. With `pin_tools` it is offered again from the next turn on.
 
         Args:
             name: The tool, by any name that the catalog resolves.

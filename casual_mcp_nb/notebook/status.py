@@ -66,7 +66,7 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:
-    """Find the reason why a turn would refuse the toolset of a view; empty if it would not."""
+    """Find the reason why a turn would refuse the toolset of a view, or empty if it would not."""
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:
@@ -90,7 +90,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
         model: Name of the model in use.
         turns: How many turns the conversation has.
         budget: The cost of turns.
-        saving: Where conversations are saved, in a sentence; empty if they are not.
+        saving: Where conversations are saved, in a sentence, or empty if they are not.
     """
     view = chat.current_view()
     provider = config.clients[config.models[model].client].provider if model in config.models else None

@@ -21,7 +21,7 @@ PREVIEW_COLUMNS = 8
 MAX_CELL = 80
 MAX_TEXT = 500
 MAX_PICTURE = 20_000
-"""Bytes of a picture; a larger one is made smaller."""
+"""Bytes of a picture. A larger one is made smaller."""
 _PIXELS = (560, 360, 200)
 _INCHES = 6.4
 _MAX_DOTS_PER_INCH = 100
@@ -32,7 +32,7 @@ def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[Pay
 
     Args:
         payload: The payload.
-        drawn: The pictures in the result's content, if they show the payload; None if the content is something else.
+        drawn: The pictures in the result's content, if they show the payload, or None if the content is something else.
     """
     pictures = None if drawn is None else iter(drawn)
     if isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS]):
@@ -88,7 +88,7 @@ def _table_preview(table: Any) -> PayloadPreview:
 
 
 def _index(head: Any) -> tuple[str, list[Any] | None]:
-    """Read the name and the values of an index; None where it only numbers the rows."""
+    """Read the name and the values of an index, or None where it only numbers the rows."""
     index = getattr(head, "index", None)
     if index is None or callable(index) or type(index).__name__ == "RangeIndex":
         return "", None
@@ -150,7 +150,7 @@ MAX_COLUMNS = 20
 MAX_CELLS = 1_000_000
 """How many values of a table can be asked about."""
 MAX_YIELDED = 100_000
-"""How many values a generator can yield; one without an end would fill the memory."""
+"""How many values a generator can yield. One without an end would fill the memory."""
 _RECORDS: Mapping[str, Any] = {"orient": "records", "date_format": "iso", "default_handler": str}
 _MAX_CELL = 100
 
@@ -285,7 +285,7 @@ def _table(table: Any) -> str:
 
 
 def _rows(table: Any) -> TableRows | None:
-    """Convert all rows of a table; None where the text has them all, and where they are too many or have no JSON form."""
+    """Convert all rows of a table, or None where the text has them all, and where they are too many or have no JSON form."""
     rows, columns = table.shape[0], len(table.columns)
     if (rows <= MAX_ROWS and columns <= MAX_COLUMNS) or rows * columns > MAX_CELLS:
         return None

@@ -36,14 +36,14 @@ class Inject:
     The value is that of `inject={…}` where the tool is added; else, at each call, that of the conversation's context.
 
     Args:
-        key: The key of the value; empty for the parameter's own name.
+        key: The key of the value, or empty for the parameter's own name.
     """
 
     key: str = ""
 
 
 class InvalidArgumentsError(ValueError):
-    """A model's arguments do not fit the parameters; the message tells it how."""
+    """A model's arguments do not fit the parameters. The message tells it how."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def read_parameters(
 
 
 def unwrapped(function: Any) -> Any:
-    """Unwrap a `functools.partial` to its function; any other function is returned as it is."""
+    """Unwrap a `functools.partial` to its function. Any other function is returned as it is."""
     while isinstance(function, partial):
         function = function.func
     return function

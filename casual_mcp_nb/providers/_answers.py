@@ -29,7 +29,7 @@ _REFUSALS = (400, 404, 422)
 
 
 def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list[list[str]]:
-    """Find for each message those of these tools that it is the first to load; for most, none.
+    """Find for each message those of these tools that it is the first to load. For most, none.
 
     Only results of the search and of `load_tools` count: any other text could name tools, too.
     """
@@ -74,7 +74,7 @@ def gpt_version(model: str) -> tuple[int, int]:
 
 
 MAX_TEXT = 2_000
-"""Maximum characters of the arguments and of the result of a hosted call on the trace; the provider gets back all of it."""
+"""Maximum characters of the arguments and of the result of a hosted call on the trace. The provider gets back all of it."""
 _VERSION = re.compile(r"(.+?)_(?:\d{8}|\d{4}_\d\d_\d\d)")
 _MAX_PARTS = 50
 _MAX_DEPTH = 8
@@ -85,7 +85,7 @@ def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) ->
 
     Args:
         spec: The provider.
-        wanted: Their parameters by name, as in `hosted_tools` of a model; a name can have a version, as at the provider.
+        wanted: Their parameters by name, as in `hosted_tools` of a model. A name can have a version, as at the provider.
 
     Raises:
         UsageError: The provider has no such tool.
@@ -160,7 +160,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class InvalidResponse(Exception):
-    """The provider reported success and sent something that is not a response; the text is its body."""
+    """The provider reported success and sent something that is not a response. The text is its body."""
 
 
 class StreamTruncated(Exception):
@@ -197,7 +197,7 @@ class Reported(Exception):
 
 
 class ContentFiltered(Exception):
-    """The provider blocked the answer; the text is the part that it sent."""
+    """The provider blocked the answer. The text is the part that it sent."""
 
 
 def answer_of(
@@ -263,7 +263,7 @@ def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
-    """Add up the usage of two requests; a count that one of them does not report is unknown."""
+    """Add up the usage of two requests. A count that one of them does not report is unknown."""
     if usage is None or other is None:
         return None
     counts = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
@@ -352,7 +352,7 @@ async def read_stream(
 
 
 async def _whole_body(response: Response) -> Any | None:
-    """Read the JSON sent instead of a stream; None for a stream.
+    """Read the JSON sent instead of a stream, or None for a stream.
 
     Raises:
         InvalidResponse: It is not JSON.

@@ -1,7 +1,7 @@
 """Adapt a conversation to a provider: ids, names, images, and the state that it wants back.
 
 Adapt a conversation to a provider: names, ids and arguments of calls that it accepts, text that can be encoded. The
-conversation itself is unchanged; only the copy that is sent is adapted.
+conversation itself is unchanged. Only the copy that is sent is adapted.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """Read the fields kept by `parts_with_fields`; empty for another model or another text."""
+    """Read the fields kept by `parts_with_fields`, or empty for another model or another text."""
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:
@@ -139,7 +139,7 @@ _MANY = 1_000
 
 
 async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
-    """Build the request of a conversation; one of many parts and calls is built on a thread.
+    """Build the request of a conversation. One of many parts and calls is built on a thread.
 
     Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
     """
@@ -289,7 +289,7 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Order the messages as Mistral's API and many chat templates require.
 
-    One system message first; then user and assistant alternate, with an assistant message between tool results and the user.
+    One system message first. Then user and assistant alternate, with an assistant message between tool results and the user.
     """
     from casual_llm.message_converters.utils import merge_system_messages
     from casual_llm.messages import AssistantMessage
@@ -309,7 +309,7 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
-    """Merge two messages of the same role; None if they cannot be merged."""
+    """Merge two messages of the same role, or None if they cannot be merged."""
     if first.role == second.role == "user":
         if isinstance(first.content, list) or isinstance(second.content, list):
             return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
@@ -370,7 +370,7 @@ def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str]
 
     Args:
         messages: The conversation.
-        most: Maximum number of images in a request; the person's images count, and are always sent.
+        most: Maximum number of images in a request. The person's images count, and are always sent.
         refused: Digests of images that the provider refused.
     """
     if not has_images(messages):

@@ -1,4 +1,4 @@
-"""Send a request to a model, with retries and rate limits; every wait is reported, every failure explained."""
+"""Send a request to a model, with retries and rate limits. Every wait is reported, every failure explained."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
 
     Returns:
         The error to raise, and its cause: the SDK's error, with a masked substitute for one that would leak a key or fill a
-        page; None if it says no more than ours.
+        page, or None if it says no more than ours.
     """
     secrets = reading.secrets_of(model)
     finding = _finding(error, model, request, secrets)
@@ -267,7 +267,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 _SERVER_ERRORS = (500, 501)
 MAX_STREAM_BYTES = 256_000_000
 """Maximum size of a streamed answer on the wire, where each letter can be an event of hundreds of bytes. The engine limits
-text; this limits arguments and thinking, which the engine sees only at the end."""
+text. This limits arguments and thinking, which the engine sees only at the end."""
 
 
 class ModelRequest:
@@ -380,7 +380,7 @@ class ModelRequest:
         return answer
 
     async def _request(self) -> ModelResponse | None:
-        """Make one request; None if it must be repeated in another form."""
+        """Make one request, or None if it must be repeated in another form."""
         charge = None if self._model.limits is None else await self._wait_for_the_limits(self._model.limits)
         self._attempts += 1
         self._heard = False
@@ -419,7 +419,7 @@ class ModelRequest:
         raise failure from origin
 
     def _has_another_form(self, error: Exception) -> bool:
-        """Check whether there is another form that the model may accept; the next request uses it."""
+        """Check whether there is another form that the model may accept. The next request uses it."""
         status, text = reading.status_of(error), reading.start_of_body(error)
         if self._streamed or not self._wire.name or (self._found_tools is not None and refuses_deferral(status, text)):
             return False

@@ -244,7 +244,7 @@ class Learned:
 
     Args:
         streams: Whether it supports streaming.
-        most_images: Maximum number of images in a request; 0 if it has no vision.
+        most_images: Maximum number of images in a request, or 0 if it has no vision.
         refused_images: Digests of images that were refused.
         mistral_ids: Whether call ids must be nine letters and digits.
         strict_order: Whether messages must be in the order of `_history.in_strict_order`.
@@ -430,11 +430,11 @@ def sendable_options(
     """Determine which options to send to this model.
 
     Args:
-        wire: The wire format; empty if a client makes its own requests.
+        wire: The wire format, or empty if a client makes its own requests.
         model: The provider's name of the model.
         options: The requested options.
         facts: The facts learned about the model.
-        tools: Whether tools are offered; without them, options about calls are not sent.
+        tools: Whether tools are offered. Without them, options about calls are not sent.
         at_home: Whether the request goes to the provider itself. Only there, and where every request needs one, an answer has a
             limit that nobody has set: other servers have windows that are not known.
 

@@ -160,7 +160,7 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Find the HTTP status of an error; for one within a stream, the status that its type usually has."""
+    """Find the HTTP status of an error. For one within a stream, the status that its type usually has."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -279,7 +279,7 @@ def speaks_of_overflow(error: Exception, text: str) -> bool:
 
 
 def stated_window(text: str) -> tuple[int | None, int | None]:
-    """Parse the context window that a refusal states, and the tokens that the provider counted; None for a missing one."""
+    """Parse the context window that a refusal states, and the tokens that the provider counted, or None for a missing one."""
     for pattern in _STATED:
         if match := pattern.search(text):
             window, tokens = (int(match.groupdict().get(name, "0").replace(",", "")) for name in ("window", "tokens"))

@@ -141,9 +141,9 @@ class ChatModel(BoundModel):
         """Bind a model that the user created: any `casual_llm.Model`, even with a custom client.
 
         Args:
-            model: The model; its options are used, but not its own usage tracking. An object whose class has its own `chat`
+            model: The model. Its options are used, but not its own usage tracking. An object whose class has its own `chat`
                 is asked through that, and counts itself, see `casual_llm.Model.chat` and `get_usage`.
-            name: Its name; the default is the provider's name.
+            name: Its name. The default is the provider's name.
         """
         from casual_llm import Model
 
@@ -167,7 +167,7 @@ class ChatModel(BoundModel):
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
     ) -> ModelResponse:
-        """Send a request to the model, with retries; see `Retries`.
+        """Send a request to the model, with retries. See `Retries`.
 
         Args:
             messages: The whole conversation, the system message first.
@@ -186,7 +186,7 @@ class ChatModel(BoundModel):
 
         Raises:
             NativeDeferralError: With `found_tools`, the provider cannot load deferred tools itself.
-            ProviderError: The provider cannot be reached, refused the request, or returned an unusable response; see its
+            ProviderError: The provider cannot be reached, refused the request, or returned an unusable response. See its
                 subclasses. After text was passed to `on_event`, it is an `IncompleteStreamError` with that text.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
@@ -206,7 +206,7 @@ class ChatModel(BoundModel):
         )
 
     def with_options(self, options: RequestOptions) -> ChatModel:
-        """Copy this model with other options; the facts learnt about it are shared."""
+        """Copy this model with other options. The facts learnt about it are shared."""
         merged = self.options.overlaid(options)
         if merged is self.options:
             return self

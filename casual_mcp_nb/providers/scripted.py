@@ -110,7 +110,7 @@ def scripted_model(*answers: Any, name: str = "scripted", context_window: int | 
     Args:
         *answers: See `ScriptedClient`.
         name: The model's name.
-        context_window: Its context window in tokens; None if unknown.
+        context_window: Its context window in tokens, or None if unknown.
     """
     client: Any = ScriptedClient(answers)
     return ChatModel(client, name, client_name="scripted", provider="scripted", context_window=context_window)

@@ -37,11 +37,11 @@ OPEN_PATHS = ("/health", "/docs")
 
 
 def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
-    """Check the token that clients must send; None for none, which only an address of this computer may have.
+    """Check the token that clients must send, or None for none, which only an address of this computer may have.
 
     Args:
         token: The token, if there is one.
-        host: The address to listen at; None where another server listens.
+        host: The address to listen at, or None where another server listens.
 
     Raises:
         UsageError: It is missing or too short.
@@ -71,9 +71,9 @@ class Guard:
     `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body.
 
     Args:
-        app: The application; it gets the body as one message.
-        token: The token that clients send as `Authorization: Bearer`; None for none.
-        hosts: The names under which clients may address the service; None for any.
+        app: The application. It gets the body as one message.
+        token: The token that clients send as `Authorization: Bearer`, or None for none.
+        hosts: The names under which clients may address the service, or None for any.
         bound: Whether all clients connect to an address for which `token` and `hosts` are right. Otherwise each is judged by
             the address that it connected to: without a token, only those of this computer are served, by local names or hosts.
         origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
@@ -164,7 +164,7 @@ class Guard:
         return self._hosts
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Read the body; None if the client has gone."""
+        """Read the body, or None if the client has gone."""
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_large()
@@ -209,10 +209,10 @@ def guarded(
 
     Args:
         app: The application.
-        host: The address to listen at. One of this computer only is addressed by its local names; any other by any name, as it
+        host: The address to listen at. One of this computer only is addressed by its local names. Any other by any name, as it
             needs the token. None where another server listens, see `bound` of `Guard`.
         token: The token that clients send.
-        hosts: Further names under which clients may address it; with another address than a local one, the only names.
+        hosts: Further names under which clients may address it. With another address than a local one, the only names.
         origins: The sites whose pages may send requests and read the answers.
         max_bytes: Maximum size of a body.
         max_values: Maximum number of JSON values in it.
@@ -360,11 +360,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Listener(uvicorn.Server):
-    """Serves an application at a socket; its coroutines run on the engine's loop.
+    """Serves an application at a socket. Its coroutines run on the engine's loop.
 
     Args:
         app: The application.
-        bound: The socket; it is closed in the end.
+        bound: The socket. It is closed in the end.
         owner: The object to keep alive while it serves.
     """
 

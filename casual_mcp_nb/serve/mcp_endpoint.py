@@ -86,7 +86,7 @@ async def open_endpoint(
     owner: object,
     begin: Callable[[McpEndpoint], object],
 ) -> McpEndpoint:
-    """Serve clients over streamable HTTP; a coroutine of the caller's side, see `on_engine`.
+    """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
 
     Args:
         starter: See `ToolServer`, like the next four.
@@ -130,8 +130,8 @@ class McpEndpoint(Endpoint):
         served: The tools.
         engine: The thread on which it runs.
         host: The address to listen at.
-        port: The port; 0 for any free one.
-        token: The token that clients send; None if they need none.
+        port: The port, or 0 for any free one.
+        token: The token that clients send, or None if they need none.
         hosts: Further names under which clients may address it, such as that of a proxy.
         origins: Sites whose pages may use it.
         owner: The object to keep alive while it serves.

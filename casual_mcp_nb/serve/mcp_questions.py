@@ -38,7 +38,7 @@ ANSWER_SECONDS = 600.0
 """How long such a request waits until the host makes it again with the answers."""
 ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
 _STATE = "casual-mcp-nb:"
-"""How the state of a request that waits here begins; the state of a server is passed on as it is."""
+"""How the state of a request that waits here begins. The state of a server is passed on as it is."""
 
 
 def _form(*answers: str) -> dict[str, Any]:
@@ -48,13 +48,13 @@ def _form(*answers: str) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class HostCall:
-    """A request that a host makes; an `Asker`.
+    """A request that a host makes. An `Asker`.
 
     Args:
         client: The host's connection; what makes the request, where there is no connection.
         context: The request, or the one by which the host has answered the last question.
         approval: The action if a policy requires approval.
-        level: The least severe log messages that the host wants; None for none.
+        level: The least severe log messages that the host wants, or None for none.
         remembers: Whether "from now on" can be answered.
         forwarded: As in `Asker`.
         log: Sends a log message with the answer to the request.
@@ -161,7 +161,7 @@ class HostCall:
 
         Args:
             context: The request that has the answers.
-            responses: The answers; those to nothing that was asked are ignored.
+            responses: The answers. Those to nothing that was asked are ignored.
         """
         self.context = context
         for key, response in responses.items():
@@ -296,7 +296,7 @@ def allowed_by_host(tool: ToolSpec) -> str:
 
 
 async def approve(request: ApprovalRequest) -> Decision:
-    """Ask whoever makes the call of this task; an `Approver`."""
+    """Ask whoever makes the call of this task. An `Approver`."""
     asker = ASKER.get()
     if not isinstance(asker, HostCall):
         raise NoOneToAsk

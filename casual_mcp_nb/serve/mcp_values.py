@@ -1,4 +1,4 @@
-"""Tools, results, resources and prompts in the form in which MCP sends them; the way back from `servers/convert.py`."""
+"""Tools, results, resources and prompts in the form in which MCP sends them. The way back from `servers/convert.py`."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ Kind = Literal["resources", "prompts"]
 class Offers:
     """Lists and finds resources and prompts; belongs to the engine's loop.
 
-    A URI stays as its server wrote it; where several servers list the same one, it is that of the first. A prompt is named as a
+    A URI stays as its server wrote it. Where several servers list the same one, it is that of the first. A prompt is named as a
     tool is, `server__prompt`.
 
     Args:
@@ -346,7 +346,7 @@ class Offers:
         return {each.uri: each.updates for server in self._servers().values() for each in server.subscriptions.all}
 
     async def _listed(self, kind: Kind) -> list[Any]:
-        """Collect the lists of all servers; one that fails or is slow costs the others nothing."""
+        """Collect the lists of all servers. One that fails or is slow costs the others nothing."""
         servers = self._servers()
         tasks = {name: self._begun(kind, name, server) for name, server in servers.items()}
         if tasks:

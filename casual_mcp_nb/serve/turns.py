@@ -31,11 +31,11 @@ class ServedTurns:
     """The turns of clients on the engine's loop. Clients' messages are never part of the session's conversation.
 
     Args:
-        chat: The session's; it has the servers, the models, the selection and the system prompt.
+        chat: The session's. It has the servers, the models, the selection and the system prompt.
         limits: How many, how long.
         approval: Policies by server that replace those of the config for clients.
         secrets: Values to mask in errors.
-        admit: Awaited before each turn; it raises if the servers may not be started.
+        admit: Awaited before each turn. It raises if the servers may not be started.
         notify: Called with each turn and event.
     """
 
@@ -84,7 +84,7 @@ class ServedTurns:
 
         Args:
             turn: The turn whose trace takes the events.
-            messages: The client's conversation; the turn answers the last message.
+            messages: The client's conversation. The turn answers the last message.
             options: The options of the turn.
             on_event: Called with each event.
 

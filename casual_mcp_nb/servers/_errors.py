@@ -52,7 +52,7 @@ class Redactor:
         Args:
             text: The beginning.
             length: Maximum length to return.
-            cut: Whether the text continues; then its end, which may be half a secret, is dropped.
+            cut: Whether the text continues. Then its end, which may be half a secret, is dropped.
         """
         result = self(text)
         return result[: max(0, len(result) - self.longest) if cut else None][:length]
@@ -162,7 +162,7 @@ def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> s
     """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
 
     Args:
-        config: The server's config; None for a server of this process.
+        config: The server's config, or None for a server of this process.
         secrets: Values to redact in addition to the server's own secrets.
     """
     if config is None:
@@ -184,7 +184,7 @@ SESSION_FORGOTTEN = "Session terminated"
 """The SDK's message for an HTTP 404 within a session."""
 
 UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""The start of the SDK's message for an HTTP response that is not a message; the rest quotes the response."""
+"""The start of the SDK's message for an HTTP response that is not a message. The rest quotes the response."""
 
 CLOSED = "the connection was closed"
 ENDED = "it ended unexpectedly"
@@ -220,7 +220,7 @@ def root_cause(error: BaseException, secrets: Collection[str]) -> str:
 
 
 def is_answer(exc: BaseException) -> bool:
-    """Check whether the server answered, even with an error or something unreadable; otherwise the session is broken."""
+    """Check whether the server answered, even with an error or something unreadable. Otherwise the session is broken."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -285,7 +285,7 @@ def timeout_error(
         seconds: How long the call ran.
         field: The field of the config that holds the limit.
         stray_output: Output of the server meanwhile that was not a message, if any.
-        stalled: Why the connection was closed on an endless message; None if it was not.
+        stalled: Why the connection was closed on an endless message, or None if it was not.
     """
     stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
     ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
@@ -318,7 +318,7 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "", 
         server: The server's name.
         request: The failed request, such as `read 'demo://1'`.
         reason: Why, in words.
-        setting: The field of its config with the time limit that was reached; empty if none was.
+        setting: The field of its config with the time limit that was reached, or empty if none was.
         code: The code of the error with which it answered, if it did.
     """
     hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
@@ -331,7 +331,7 @@ def lost_reason(broken_reason: str | None) -> str:
     """Explain why a server that was ready no longer is.
 
     Args:
-        broken_reason: Why its session was abandoned; None if it ended by itself.
+        broken_reason: Why its session was abandoned, or None if it ended by itself.
     """
     return f"{broken_reason or ENDED}. It is started again at its next use"
 

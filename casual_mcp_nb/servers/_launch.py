@@ -14,10 +14,10 @@ ANNOUNCEMENT = b"casual-mcp-nb process "
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run `command`; on failure say why on stderr and exit with 127.
+    """Run `command`. On failure say why on stderr and exit with 127.
 
     Args:
-        parent: Process id of who started this; when that has ended before the kernel was asked, so does this.
+        parent: Process id of who started this. When that has ended before the kernel was asked, so does this.
         command: Program and arguments.
     """
     os.write(2, ANNOUNCEMENT + b"%d\n" % os.getpid())

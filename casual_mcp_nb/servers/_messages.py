@@ -49,7 +49,7 @@ _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-
 
 
 def id_of(start: str, end: str) -> int | None:
-    """Find the id of a JSON-RPC message at its start or its end; None if neither contains one."""
+    """Find the id of a JSON-RPC message at its start or its end, or None if neither contains one."""
     match = _ID_FIRST.match(start) or _ID_LAST.search(end)
     return int(match[1]) if match else None
 
@@ -60,7 +60,7 @@ def input_of(error: ValidationError) -> str:
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
-    """Build the error reply that replaces an unreadable message; None if its request is unknown."""
+    """Build the error reply that replaces an unreadable message, or None if its request is unknown."""
     ids = map(_id_in, _inputs(error))
     request_id = next((each for each in ids if each is not None), None)
     return None if request_id is None else reply(request_id, UNREADABLE)
@@ -79,7 +79,7 @@ def _id_in(given: Any) -> int | None:
 
 
 def reply(request_id: int, message: str) -> dict[str, Any]:
-    """Build the error reply to a request; see https://www.jsonrpc.org/specification#error_object."""
+    """Build the error reply to a request. See https://www.jsonrpc.org/specification#error_object."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": message}}
 
 
@@ -89,7 +89,7 @@ def readable(message: bytes) -> bytes | None:
     The SDK's parser would refuse the whole message for one of them, and with it a whole list of tools.
 
     Returns:
-        The message; None if it has too many surrogates to repair on the event loop.
+        The message, or None if it has too many surrogates to repair on the event loop.
     """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()

@@ -72,7 +72,7 @@ class _Recorded:
 
 
 class _Received(_Recorded):
-    """A stream of messages that are recorded as they arrive; the answer to a request that cannot be read becomes an error."""
+    """A stream of messages that are recorded as they arrive. The answer to a request that cannot be read becomes an error."""
 
     @property
     def last_context(self) -> Any:
@@ -162,7 +162,7 @@ class _TolerantSession(ClientSession):
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
         """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them.
 
-        There are always handlers, for the clients of other programs; a handshake declares the config's permissions.
+        There are always handlers, for the clients of other programs. A handshake declares the config's permissions.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS

@@ -43,11 +43,11 @@ class ToolCache:
 
     Args:
         fetch: Lists the tools; must have its own time limit.
-        ttl_seconds: How long a listing is fresh; None means it never expires.
+        ttl_seconds: How long a listing is fresh. None means it never expires.
         clock: A monotonic clock in seconds.
 
     Attributes:
-        ttl: As given; a listing that is fresh already stays so for as long as it was at first.
+        ttl: As given. A listing that is fresh already stays so for as long as it was at first.
         listed: Whether there was a listing.
     """
 
@@ -74,7 +74,7 @@ class ToolCache:
         """List the tools, again only if the cache has expired. Concurrent callers share one listing.
 
         Raises:
-            Exception: The listing failed, and there is no older one; it is tried again after the TTL or
+            Exception: The listing failed, and there is no older one. It is tried again after the TTL or
                 30 seconds, whichever is shorter.
         """
         fetches = self._fetches
@@ -139,17 +139,17 @@ MAX_INSTRUCTIONS = 10_000
 
 
 class Connection:
-    """A connection to one server. Each connect opens a new session, owned by one task; a dead one is reopened once on next use.
+    """A connection to one server. Each connect opens a new session, owned by one task. A dead one is reopened once on next use.
 
     Args:
         name: The server's name.
-        config: Its config; None for an in-process server.
+        config: Its config, or None for an in-process server.
         server: The server itself, if it is in this process.
         handlers: Callbacks for the server's requests and notifications.
-        cache_ttl: Seconds for which its list of tools is cached; None means it never expires.
+        cache_ttl: Seconds for which its list of tools is cached. None means it never expires.
         secrets: Values to redact in everything it sends, in addition to the secrets of its config.
-        worker: The process that validates results; None to start one.
-        slots: Limits how many server processes start at the same time; None for no limit.
+        worker: The process that validates results, or None to start one.
+        slots: Limits how many server processes start at the same time, or None for no limit.
 
     Attributes:
         log: Its stderr and log messages.
@@ -247,7 +247,7 @@ class Connection:
 
     @property
     def instructions(self) -> str:
-        """The server's instructions for its use; empty while there is no session."""
+        """The server's instructions for its use, or empty while there is no session."""
         session = self._lifecycle.session
         return session.server_info.instructions[:MAX_INSTRUCTIONS] if session else ""
 
@@ -299,11 +299,11 @@ class Connection:
     async def connect(self) -> None:
         """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
 
-        A listing that fails leaves it `unlisted`, and the status says why; it is tried again once, with a separate limit.
+        A listing that fails leaves it `unlisted`, and the status says why. It is tried again once, with a separate limit.
         A caller that is cancelled ends the start.
 
         Raises:
-            ConnectError: It could not be connected; the message has the reason and the end of its stderr.
+            ConnectError: It could not be connected. The message has the reason and the end of its stderr.
             ClosedError: The connection was closed.
         """
         await self._lifecycle.connect()
@@ -358,7 +358,7 @@ class Connection:
         """List the tools of a server that is ready, if the cache is stale.
 
         Returns:
-            The tools; the last known ones if the server is not ready.
+            The tools. The last known ones if the server is not ready.
 
         Raises:
             Exception: The listing failed, and there is no older list.
@@ -380,7 +380,7 @@ class Connection:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool once; a second time only if the first cannot have run, or failed at a question.
+        """Call a tool once. A second time only if the first cannot have run, or failed at a question.
 
         It is repeated if the server has forgotten the session, and if the tool asked the person a question that this server can
         ask after the older handshake only, unless the tool is declared destructive.

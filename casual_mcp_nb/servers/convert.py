@@ -49,7 +49,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
     """Convert one tool of a listing.
 
     Args:
-        tool: The SDK's tool; see https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
+        tool: The SDK's tool. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
         server: Name of its server in the config.
 
     Raises:
@@ -152,7 +152,7 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
 
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
-    """Convert a resource of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
+    """Convert a resource of a listing. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
     size = resource.size if resource.size is None or resource.size >= 0 else None
     return Resource(
         server=server,
@@ -185,7 +185,7 @@ def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
 
 
 def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
-    """Convert a prompt of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    """Convert a prompt of a listing. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
     arguments = tuple(
         PromptArgument(argument.name, argument.description or "", bool(argument.required))
         for argument in (prompt.arguments or ())[:MAX_ARGUMENTS]

@@ -201,7 +201,7 @@ async def _sample(
     params: Any,
     _context: Any,
 ) -> Any:
-    """Answer a request for an answer of the model; only during calls, and only so often during each."""
+    """Answer a request for an answer of the model. Only during calls, and only so often during each."""
     from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData
 
     try:
@@ -258,7 +258,7 @@ async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, an
 
 
 async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[Any]:
-    """List the addresses of those roots that are existing folders; where the config names none, those of the caller."""
+    """List the addresses of those roots that are existing folders. Where the config names none, those of the caller."""
     if not roots:
         asker = handlers.asker(server)
         if asker is None:

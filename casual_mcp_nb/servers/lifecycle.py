@@ -38,7 +38,7 @@ class ConnectMode:
     Args:
         transport: `stdio`, `http`, `sse` or `in-process`.
         protocol: As in `ServerConfig`.
-        note: Why it differs from the config; empty if it does not.
+        note: Why it differs from the config, or empty if it does not.
     """
 
     transport: str
@@ -54,7 +54,7 @@ def initial_mode(config: ServerConfig | None) -> ConnectMode:
 def fallback_mode(
     mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
 ) -> ConnectMode | None:
-    """Choose the mode to try after a failed start; None if no other mode would help.
+    """Choose the mode to try after a failed start, or None if no other mode would help.
 
     Args:
         mode: The mode that failed.
@@ -131,7 +131,7 @@ class StartSlots:
     A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one.
 
     Args:
-        number: How many start together; by default two for each processor.
+        number: How many start together. By default two for each processor.
         seconds: How long a start keeps its slot.
     """
 
@@ -160,17 +160,17 @@ class StartSlots:
 
 
 class _BothFailed(Exception):
-    """Neither transport reached the server; the message has both reasons, redacted."""
+    """Neither transport reached the server. The message has both reasons, redacted."""
 
 
 class Lifecycle:
-    """The successive sessions of one server; a lock allows only one caller at a time to start one.
+    """The successive sessions of one server. A lock allows only one caller at a time to start one.
 
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
     Args:
         name: The server's name.
-        config: Its config; None for an in-process server.
+        config: Its config, or None for an in-process server.
         server: A server that lives in this process.
         limit: Limit of a start in seconds.
         hooks: The connection.
@@ -178,12 +178,12 @@ class Lifecycle:
         slots: Limits how many processes start at the same time.
 
     Attributes:
-        session: The current session; None before the first start.
+        session: The current session, or None before the first start.
         state: The server's state.
         error: Why it failed, if it did.
         seconds: Duration of the last start.
         startable: Whether the next use starts it: it was never started, or it was ready and died.
-        mode: How it is connected; once a fallback was needed, it stays in use.
+        mode: How it is connected. Once a fallback was needed, it stays in use.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class Lifecycle:
             await self._start()
 
     async def ensure(self) -> McpSession:
-        """Open a session if the server was never started or has died since; otherwise return the live one."""
+        """Open a session if the server was never started or has died since. Otherwise return the live one."""
         if not self.alive:
             async with self._lock:
                 if not self.alive:
@@ -299,7 +299,7 @@ class Lifecycle:
             await asyncio.wait(set(self._ending))
 
     async def disconnect(self) -> None:
-        """End the session with all its processes; the next use opens another one. A start in progress is waited for."""
+        """End the session with all its processes. The next use opens another one. A start in progress is waited for."""
         async with self._lock:
             if self._closed:
                 return

@@ -82,7 +82,7 @@ CLOSE_SECONDS = 4.5
 GRACE_SECONDS = 0.5
 """How long a server may take to exit by itself before its process group gets SIGTERM."""
 KILL_SECONDS = 0.5
-"""Time from SIGTERM to SIGKILL; the SDK would do the same after a longer wait."""
+"""Time from SIGTERM to SIGKILL. The SDK would do the same after a longer wait."""
 DISCOVER_SHARE = 1 / 3
 """The fraction of the start's time limit after which a server that has not answered `server/discover` gets the older
 handshake."""
@@ -105,14 +105,14 @@ class McpSession:
         on_resource_updated: Called with the URI of a resource whose contents changed.
         on_refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
-        protocol: How to negotiate the protocol version; see `ServerConfig`.
+        protocol: How to negotiate the protocol version. See `ServerConfig`.
         limit: Time limit of the start in seconds.
-        config: The server's config, which decides the handshake's declarations; None for an in-process server.
+        config: The server's config, which decides the handshake's declarations, or None for an in-process server.
 
     Attributes:
         server_info: The server's information about itself.
         broken_reason: Why the session was abandoned, if known.
-        discover_failure: How it failed to report its protocol versions; None if it answered.
+        discover_failure: How it failed to report its protocol versions, or None if it answered.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class McpSession:
         await asyncio.shield(self._opened)
 
     async def all_tools(self) -> list[Tool]:
-        """List the server's tools, page by page; an endless listing stops at a limit, with a logged warning.
+        """List the server's tools, page by page. An endless listing stops at a limit, with a logged warning.
 
         See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
         """
@@ -224,7 +224,7 @@ class McpSession:
         return dict(getattr(self.client.session, "left_out", {}))
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """Look up the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
+        """Look up the output schema of a tool as the server wrote it, or None where it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
@@ -338,7 +338,7 @@ class McpSession:
             self._on_lost(self)
 
     async def set_log_level(self, level: str) -> None:
-        """Ask for log messages of at least this severity, where the server has that; it need not answer."""
+        """Ask for log messages of at least this severity, where the server has that. It need not answer."""
         if self.modern or "logging" not in self.server_info.capabilities:
             return
         request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]

@@ -71,8 +71,8 @@ class ServerManager:
 
     Args:
         servers: Server configs by name.
-        in_process: In-process servers by name; they come after those of the config.
-        cache_ttl: Seconds for which lists of tools are cached; None means they never expire.
+        in_process: In-process servers by name. They come after those of the config.
+        cache_ttl: Seconds for which lists of tools are cached. None means they never expire.
         handlers: Callbacks for servers' requests and notifications.
         secrets: Values to redact in everything that servers send, in addition to each server's own secrets.
 
@@ -80,7 +80,7 @@ class ServerManager:
         disabled: The servers that the config disables and nobody has enabled.
         version: Counts the changes of servers' states and tools.
         running_calls: For whom the servers run calls now.
-        worker: The process for work that servers and templates could make endless; it ends with the server manager.
+        worker: The process for work that servers and templates could make endless. It ends with the server manager.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ServerManager:
 
     @property
     def instructions(self) -> Mapping[str, str]:
-        """Each server's instructions for its use; empty where it has none."""
+        """Each server's instructions for its use, or empty where it has none."""
         return {name: connection.instructions for name, connection in self._connections.items()}
 
     @property
@@ -160,16 +160,16 @@ class ServerManager:
         return [connection.name for connection in self._enabled() if not connection.settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
-        """Look up the config of a server; None if it has none or does not exist."""
+        """Look up the config of a server, or None if it has none or does not exist."""
         connection = self._connections.get(name)
         return connection.config if connection else None
 
     def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server after the others; the next `connect` starts it.
+        """Add a server after the others. The next `connect` starts it.
 
         Args:
             name: Its name.
-            config: Its config; None for an in-process server.
+            config: Its config, or None for an in-process server.
             server: The server itself, if it is in this process.
 
         Raises:
@@ -249,7 +249,7 @@ class ServerManager:
 
         Args:
             name: The server.
-            tool: Only those about this tool, by its own name; None for all.
+            tool: Only those about this tool, by its own name, or None for all.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -259,13 +259,13 @@ class ServerManager:
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
 
-        About two processes for each processor start at the same time; the limit of each counts from its own start.
+        About two processes for each processor start at the same time. The limit of each counts from its own start.
 
         Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
-        Cancelling it ends the starts in progress; a second call starts them again.
+        Cancelling it ends the starts in progress. A second call starts them again.
 
         Args:
-            names: Which servers; None for all except those that the config disables and nobody has enabled.
+            names: Which servers, or None for all except those that the config disables and nobody has enabled.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -322,7 +322,7 @@ class ServerManager:
     async def catalog(self) -> Catalog:
         """List every tool of every server, in config order; stale lists are refreshed concurrently.
 
-        A server that died keeps its last known tools, since using them starts it again; one that could not be started has
+        A server that died keeps its last known tools, since using them starts it again. One that could not be started has
         none. The same object is returned until a server's tools change.
 
         Raises:
@@ -365,7 +365,7 @@ class ServerManager:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool of the catalog, once; see `Connection.call`.
+        """Call a tool of the catalog, once. See `Connection.call`.
 
         Raises:
             UsageError: It runs only as a task.
@@ -414,11 +414,11 @@ class ServerManager:
         return {name: each for name, each in readers.items() if each is not None}
 
     async def list_resources(self) -> Resources:
-        """List the resources of all connected servers; if one server fails, the others are still listed."""
+        """List the resources of all connected servers. If one server fails, the others are still listed."""
         return Resources(*await self._listed(lambda server: server.resources()))
 
     async def list_prompts(self) -> Prompts:
-        """List the prompts of all connected servers; if one server fails, the others are still listed."""
+        """List the prompts of all connected servers. If one server fails, the others are still listed."""
         return Prompts(*await self._listed(lambda server: server.prompts()))
 
     async def _listed(
@@ -435,7 +435,7 @@ class ServerManager:
         return tuple(item for result in results if isinstance(result, tuple) for item in result), problems
 
     async def reconnect(self, name: str) -> None:
-        """Reconnect one server, whatever its state; the others are not affected.
+        """Reconnect one server, whatever its state. The others are not affected.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -456,7 +456,7 @@ class ServerManager:
         await self.worker.aclose()
 
     async def disconnect(self) -> None:
-        """End all sessions and their processes concurrently; the next use starts them again."""
+        """End all sessions and their processes concurrently. The next use starts them again."""
         async with asyncio.TaskGroup() as group:
             for connection in (self._connections | self._originals).values():
                 if isinstance(connection, Connection):

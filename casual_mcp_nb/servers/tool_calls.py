@@ -57,7 +57,7 @@ class OutputCheck:
         """Describe the mismatch between a value and the schema, for the model and the person.
 
         Returns:
-            A message, empty if the value matches, and whether it is invalid; a message for a valid one says why it was not
+            A message, empty if the value matches, and whether it is invalid. A message for a valid one says why it was not
             checked.
         """
         if fits_plainly(schema, value):
@@ -88,7 +88,7 @@ class CallRepeatable(Exception):
 
 @dataclass
 class ServerCalls:
-    """Calls the tools of one server; see https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
+    """Calls the tools of one server. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
 
     Args:
         server: The server's name.

@@ -41,7 +41,7 @@ class LiteLLMClient(OwnClient):
     """A casual-llm client that uses LiteLLM, which manages its own connections.
 
     Args:
-        api_key: The key; by default, LiteLLM reads the model provider's key from the environment.
+        api_key: The key. By default, LiteLLM reads the model provider's key from the environment.
         base_url: A URL to use instead of the provider's own. There, a model name without a provider uses OpenAI's format.
         timeout: Seconds without an answer.
         headers: HTTP headers for each request.
