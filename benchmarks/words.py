@@ -21,7 +21,7 @@ LONG = 25
 
 PATTERNS = {
     "what, as a noun": r"\bwhat\b",
-    "of": r"\bof\b",
+    "of": r"(?<!\d )\bof\b",
     "of … of": r"\bof\b(?:[^\w.,;:]+[\w'\u2019-]+){1,4}[^\w.,;:]+of\b",
     "also, too in front": r"(?:^|[,;:(] )(?:also|too)\b",
     ";": r";",

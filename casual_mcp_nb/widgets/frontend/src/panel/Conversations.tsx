@@ -96,7 +96,8 @@ export function Conversations({ onOpened, onClose }: { onOpened(): void; onClose
 }
 
 function summary({ rows, total }: ConversationList, query: string, archived: boolean): string {
-  if (!total) return query.trim() ? "None has this text." : archived ? "None is archived." : "None yet.";
+  if (!total)
+    return query.trim() ? "No conversation contains this text." : archived ? "No conversation is archived." : "None yet.";
   if (rows.length < total) return `The last ${number.format(rows.length)} of ${counted(total, "conversation")}`;
   return counted(total, "conversation");
 }

@@ -15,7 +15,9 @@ export function DiscoveredTools({ busy }: { busy: boolean }) {
   };
   return (
     <section class="cmn-discovered" aria-label="Discovered tools">
-      <p class="cmn-quiet">Found by the model in this conversation and sent since. One that is unloaded can be found again.</p>
+      <p class="cmn-quiet">
+        The model found these in this conversation. They are sent with every request. It can find unloaded ones again.
+      </p>
       <ul data-testid="discovered-tools">
         {tools.map((tool, index) => (
           <li key={tool}>

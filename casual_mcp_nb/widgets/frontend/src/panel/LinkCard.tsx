@@ -15,7 +15,7 @@ export function LinkCard({ id, question }: { id: string; question: LinkAsked }) 
     <QuestionCard question={question} label={`Server ${server} wants you to visit a page`} title={title}>
       <ServerMessage message={question.message} />
       <Verbatim label="Address" testid="question-address" text={address} />
-      <p class="cmn-quiet">It is not opened from here. Read the address before you copy it.</p>
+      <p class="cmn-quiet">It does not open automatically. Read the address before you copy it.</p>
       {question.channel === "panel" && (
         <div class="cmn-row cmn-controls">
           <Button testid="accept" tone="primary" onClick={() => answer("accept")}>

@@ -45,7 +45,9 @@ export function ServerMessage({ message }: { message: string }) {
       <p class="cmn-said" data-testid="question-message">
         {message}
       </p>
-      <p class="cmn-quiet">The server asks this, neither the model nor this notebook. Your answer goes to that server.</p>
+      <p class="cmn-quiet">
+        This question comes from the server, not from the model or this notebook. Your answer goes to the server.
+      </p>
     </>
   );
 }

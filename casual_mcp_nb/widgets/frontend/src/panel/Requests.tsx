@@ -36,7 +36,7 @@ export function Requests({ turn, steps, step, onStep }: Props) {
             Step {each}
           </Button>
         ))}
-        <Button testid="requests-close" tone="quiet" aria-label="Close what was sent" onClick={() => onStep(null)}>
+        <Button testid="requests-close" tone="quiet" aria-label="Close the requests" onClick={() => onStep(null)}>
           Close
         </Button>
       </div>

@@ -155,7 +155,7 @@ function Keys({ lesson }: { lesson: Lesson }) {
       <p class="cmn-quiet">
         {lesson.cassette ? (
           <>
-            This page is a cassette too: <code>Session.from_cassette("lesson.html").replay()</code>
+            This page contains its cassette: <code>Session.quick(cassette="lesson.html").cassettes.replay()</code>
           </>
         ) : (
           "The conversation is too large to replay this page as a cassette."

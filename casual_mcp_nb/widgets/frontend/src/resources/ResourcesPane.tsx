@@ -194,7 +194,7 @@ function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
             <Checkbox
               text="Follow changes"
               testid="offer-follow"
-              title="Have the server report when it changes"
+              title="Ask the server to report changes"
               checked={followed !== undefined}
               onChoose={(on) => bridge.call("resources.set_followed", { server, uri: name, on })}
             />
@@ -203,7 +203,7 @@ function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
       </form>
       <p class="cmn-quiet" role="status" data-testid="offer-state">
         {[
-          followed && (followed.problem ?? `Changed ${number.format(followed.updates)} times since you follow it`),
+          followed && (followed.problem ?? `Changed ${number.format(followed.updates)} times since you started following it`),
           resources.attached > 0 && `${counted(resources.attached, "attachment")} for the next message of the chat panel`,
         ]
           .filter(Boolean)
