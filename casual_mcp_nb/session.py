@@ -29,11 +29,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 
 from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
+from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields, ToolFields, spelled_out
 from casual_mcp_nb.notebook.saving import DEFAULT
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.own_tools.fields import ToolFields
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -146,8 +144,7 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.cassettes import SessionCassettes
         from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
         from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-        from casual_mcp_nb.notebook.log import show_log
-        from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread
+        from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread, show_log
         from casual_mcp_nb.notebook.models import SessionModels
         from casual_mcp_nb.notebook.prompts import Questions
         from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
@@ -1068,8 +1065,7 @@ class Session(Checked, Displayable):
     @property
     def serve(self) -> SessionServe:
         """What serves this session to other programs, and where: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
-        from casual_mcp_nb.serve.service import Served
-        from casual_mcp_nb.serve.serving import SessionServe
+        from casual_mcp_nb.serve.serving import Served, SessionServe
 
         served = Served(self, self.config, self._chat, self.starter, self.observers, self.engine, self.check_open)
         return SessionServe(served, self._endpoints)

@@ -222,10 +222,6 @@ class TurnSpans:
 
     A span is the current one in the task in which its event was emitted: what a call does in there, such as a request to an
     MCP server, becomes its child.
-
-    Args:
-        recording: Where they go.
-        started: The event that began the turn.
     """
 
     def __init__(self, recording: TelemetrySink, started: TurnStarted) -> None:

@@ -70,8 +70,7 @@ from casual_mcp_nb.conversation.views import (
     whole_turn_view,
 )
 from casual_mcp_nb.discovery.views import explanation_view, search_view
-from casual_mcp_nb.display.html import to_html, to_page
-from casual_mcp_nb.display.plain import to_markdown, to_text
+from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, View, complete, fit
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError

@@ -116,11 +116,7 @@ class DisplayableList(Sequence[T], Displayable):
 
 
 class DisplayableMapping(Mapping[str, T], Displayable):
-    """A displayable mapping.
-
-    Args:
-        items: The parts.
-    """
+    """A displayable mapping."""
 
     def __init__(self, items: Mapping[str, T]) -> None:
         self._items = dict(items)
@@ -152,7 +148,6 @@ class Checked:
 
     @property
     def _kind(self) -> str:
-        """Its kind, in words."""
         return f"a {type(self).__name__.lower()}"
 
 

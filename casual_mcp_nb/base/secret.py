@@ -43,9 +43,6 @@ class Secrets(Set[str]):
     """A set of secret values whose repr shows nothing, so that tracebacks with local variables never contain them.
 
     Not a subclass of `frozenset`: traceback tools print the contents of those, whatever their repr is.
-
-    Args:
-        values: The values.
     """
 
     __slots__ = ("_values",)

@@ -350,7 +350,6 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
-    """Build the error for an invalid value of a field."""
     value = values.get(field)
     if field == "strategy":
         return UnknownNameError("strategy", str(value), get_args(Strategy))

@@ -149,9 +149,6 @@ REFUSED = "Path refused. Valid: a relative path inside the root folder, such as 
 class Root:
     """A folder that no path can escape.
 
-    Args:
-        folder: An existing folder.
-
     Raises:
         ValueError: The folder does not exist.
     """
@@ -237,9 +234,6 @@ class Writer:
     """Writes, copies and moves files, one at a time at the end, so that two calls cannot both see a free path.
 
     In each method, `name` is the path as the caller wrote it, for messages.
-
-    Args:
-        root: The folder that contains all paths.
     """
 
     def __init__(self, root: Root) -> None:

@@ -85,12 +85,7 @@ def _key() -> SecretStr:
 
 
 class Usage:
-    """The tools of one organization.
-
-    Args:
-        key: Its admin key.
-        endpoint: The address of the API.
-    """
+    """The tools of one organization."""
 
     def __init__(self, key: SecretStr, endpoint: str = HOME) -> None:
         self._key = key

@@ -42,11 +42,7 @@ def build(endpoint: str | None = None) -> FunctionServer:
 
 
 class Calendar:
-    """The tools of the account's calendars.
-
-    Args:
-        api: Google Calendar's API.
-    """
+    """The tools of the account's calendars."""
 
     def __init__(self, api: GoogleApi) -> None:
         self._api = api

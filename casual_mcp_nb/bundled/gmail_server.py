@@ -45,12 +45,7 @@ def build(endpoint: str | None = None) -> FunctionServer:
 
 
 class Gmail:
-    """The tools of one mailbox.
-
-    Args:
-        api: Gmail's API.
-        can_read: Whether mail can be read, and not only sent.
-    """
+    """The tools of one mailbox."""
 
     def __init__(self, api: GoogleApi, can_read: bool = True) -> None:
         self._api = api

@@ -238,11 +238,7 @@ class Pages:
 
 
 class Jobs:
-    """The tools.
-
-    Args:
-        pages: Fetches the pages.
-    """
+    """The tools."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages

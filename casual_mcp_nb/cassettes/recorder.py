@@ -119,11 +119,7 @@ class Recording:
 
 
 class Recorder:
-    """The recording of a session's requests to models and servers, and their answers.
-
-    Args:
-        session: The session.
-    """
+    """The recording of a session's requests to models and servers, and their answers."""
 
     replays: Literal[False] = False
 

@@ -252,7 +252,6 @@ def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> I
 
 
 def _names(recorded: Iterable[str]) -> str:
-    """List the recorded names, in words."""
     names = list(dict.fromkeys(recorded))
     if not names:
         return "nothing like it was recorded"

@@ -38,12 +38,7 @@ MAX_LOG_LINES = 500
 
 
 class RecordedServer:
-    """A server whose answers are recorded. Requests that are not recorded are passed to the server itself.
-
-    Args:
-        server: The server.
-        recorder: Records them.
-    """
+    """A server whose answers are recorded. Requests that are not recorded are passed to the server itself."""
 
     def __init__(self, server: Any, recorder: Recorder) -> None:
         self._server = server
@@ -89,13 +84,7 @@ class RecordedServer:
 
 
 class RecordedResources:
-    """The resources and prompts of a server, recorded while they are read.
-
-    Args:
-        server: The server's name.
-        resources: The reader of resources.
-        recorder: Records them.
-    """
+    """The resources and prompts of a server, recorded while they are read."""
 
     def __init__(self, server: str, resources: Any, recorder: Recorder) -> None:
         self._server = server
@@ -298,12 +287,7 @@ class _Subscriptions:
 
 
 class ReplayedResources:
-    """The resources and prompts of a server of a cassette; see `ServerResources` for the methods.
-
-    Args:
-        server: The server's name.
-        replayer: Answers.
-    """
+    """The resources and prompts of a server of a cassette; see `ServerResources` for the methods."""
 
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()

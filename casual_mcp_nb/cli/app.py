@@ -16,10 +16,9 @@ from cyclopts import App, CycloptsError
 from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
 from casual_mcp_nb.cli.chat import chat, demo
-from casual_mcp_nb.cli.config import check, doctor, migrate_config
+from casual_mcp_nb.cli.config import check, doctor, migrate_config, sign_in, sign_out
 from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
-from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError

@@ -11,8 +11,7 @@ from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
 from casual_mcp_nb.cli import FAILED, INTERRUPTED
-from casual_mcp_nb.cli.source import Source, connect, demo_config_of, tell_failures
-from casual_mcp_nb.cli.terminal import AsJson, show, tell
+from casual_mcp_nb.cli.terminal import AsJson, Source, connect, demo_config_of, show, tell, tell_failures
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 from cyclopts import App, Parameter
 
 from casual_mcp_nb.base.service import ServeLimits
-from casual_mcp_nb.cli.source import Source
-from casual_mcp_nb.cli.terminal import show, tell
+from casual_mcp_nb.cli.terminal import Source, show, tell
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def mcp(
 def _show_log() -> None:
     """Write the log of a service to stderr; the session sets the level that `LOG_LEVEL` names."""
     from casual_mcp_nb.config.environment import Settings
-    from casual_mcp_nb.notebook.log import show_log
+    from casual_mcp_nb.notebook.loop import show_log
 
     show_log(Settings.log_level, libraries="WARNING")
 
@@ -157,7 +156,7 @@ def _replayed(cassette: Path) -> Session:
 
 def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:
     """Open a session, serve it until Ctrl-C, and return the exit code."""
-    from casual_mcp_nb.serve.service import settled_heap
+    from casual_mcp_nb.serve.serving import settled_heap
 
     _show_log()
     with opened as session:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.source import Source, connect
-from casual_mcp_nb.cli.terminal import AsJson, Flag, show, write_json
+from casual_mcp_nb.cli.terminal import AsJson, Flag, Source, connect, show, write_json
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:

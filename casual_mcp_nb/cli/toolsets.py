@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.source import Source
-from casual_mcp_nb.cli.terminal import AsJson, ask, can_ask, show, tell, write_json
+from casual_mcp_nb.cli.terminal import AsJson, Source, ask, can_ask, show, tell, write_json
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ def edit(
         remove: Leave out this server; can be given several times.
         description: Its purpose.
     """
-    from casual_mcp_nb.config.saving import plain_tool_set
+    from casual_mcp_nb.config.loader import plain_tool_set
 
     config = source.load()
     before = _existing(config, name)
@@ -224,7 +223,7 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
         name: Its name.
         yes: Do not ask.
     """
-    from casual_mcp_nb.config.saving import delete_tool_set
+    from casual_mcp_nb.config.loader import delete_tool_set
 
     config = source.load()
     _existing(config, name)
@@ -345,7 +344,7 @@ def _file_of(config: Config) -> Any:
 
 
 def _save(config: Config, name: str, rules: Mapping[str, Any], description: str) -> None:
-    from casual_mcp_nb.config.saving import save_tool_set
+    from casual_mcp_nb.config.loader import save_tool_set
     from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 
     tool_set = resolve_tool_set({"description": description, "servers": dict(rules)}, {})
@@ -358,6 +357,6 @@ def _save(config: Config, name: str, rules: Mapping[str, Any], description: str)
 
 
 def _plain(name: str, tool_set: ToolSetConfig) -> dict[str, Any]:
-    from casual_mcp_nb.config.saving import plain_tool_set
+    from casual_mcp_nb.config.loader import plain_tool_set
 
     return {"name": name, "description": tool_set.description, "servers": plain_tool_set(tool_set)["servers"]}

@@ -336,10 +336,6 @@ class Environment(Mapping[str, str]):
     """Variables by name, looked up on access. Its repr shows nothing, so that tracebacks never contain them.
 
     It is not a `dict`, and no method that can fail holds one in a local variable: traceback tools would print its contents.
-
-    Args:
-        layers: Where to look, in this order.
-        references: The names of the variables that entries refer to, by name.
     """
 
     __slots__ = ("_layers", "_references")

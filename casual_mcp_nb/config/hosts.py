@@ -47,9 +47,6 @@ def is_registry_entry(data: Mapping[str, Any]) -> bool:
 class RegistryEntry:
     """The first supported way to reach the server: a package to start, or a remote URL.
 
-    Args:
-        data: The file as plain objects.
-
     Attributes:
         name: The server's name, without the namespace before it.
         server: The equivalent entry in `mcpServers`; None if no package or remote is supported.
@@ -350,7 +347,6 @@ def _word(key: str, keys: Any = ()) -> str:
 
 
 def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
-    """Merge the servers of all sections into one."""
     if not sections:
         if isinstance(adapted.data.get("servers"), list):
             sections = [(("servers",), adapted.data.pop("servers"))]

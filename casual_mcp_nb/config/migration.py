@@ -150,7 +150,6 @@ class _Variables:
 
     @property
     def secrets(self) -> Secrets:
-        """The secrets."""
         return Secrets(self._values.values())
 
     def reference(self, value: str, at: KeyPath, *names: str) -> str:
@@ -248,7 +247,6 @@ def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _V
 
 
 def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables) -> list[str]:
-    """Replace the secrets in texts by references."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         if "${" not in secret and any(_holds(text, secret) for text in texts):
             reference = variables.reference(secret, at, name)

@@ -179,7 +179,6 @@ class _Rendered:
 
 
 def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Convert the variables to plain JSON values."""
     try:
         plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:

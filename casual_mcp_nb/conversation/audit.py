@@ -160,11 +160,7 @@ FOLLOWED = frozenset({ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished
 
 
 class _Follower:
-    """Turns the events of one turn into records.
-
-    Args:
-        add: Called with each call that has ended.
-    """
+    """Turns the events of one turn into records."""
 
     def __init__(self, add: Callable[[AuditRecord], None]) -> None:
         self._add = add

@@ -44,9 +44,6 @@ Span = list[int]
 class NumberedValues:
     """Numbers values; equal values get the same number.
 
-    Args:
-        rows: Those that have a number already.
-
     Attributes:
         rows: The values as JSON objects, by number.
     """
@@ -345,12 +342,7 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
 
 
 class EventWriter:
-    """Writes the events of one conversation one at a time, each as it is in a document of `dump_traces`.
-
-    Args:
-        messages: The messages that the document has already, as plain values.
-        tools: The definitions that it has already.
-    """
+    """Writes the events of one conversation one at a time, each as it is in a document of `dump_traces`."""
 
     def __init__(self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()) -> None:
         self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)

@@ -105,7 +105,6 @@ class Conversation(Sequence[Turn], Displayable):
 
 
 def _ended(trace: Trace) -> Trace:
-    """Mark the trace of a saved turn as ended."""
     if not trace.of(TurnFinished):
         trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
     return trace

@@ -106,7 +106,6 @@ class _Repair:
         self._renamed = self._alone = self._moved = 0
 
     def add(self, message: ChatMessage) -> None:
-        """Add the next message."""
         if message.role == "tool":
             self._result(message)
         elif message.role == "assistant" and message.tool_calls:

@@ -63,11 +63,7 @@ class PlannedCall(Displayable):
 
 
 class ToolCalls(DisplayableList[ToolCall], items="_calls"):
-    """Calls that were run.
-
-    Args:
-        calls: The calls, in order.
-    """
+    """Calls that were run."""
 
     def __init__(self, calls: Iterable[ToolCall]) -> None:
         self._calls = tuple(calls)

@@ -119,7 +119,6 @@ class _State:
                 self._open.clear()
 
     def result(self) -> PersonWaits:
-        """Compute the times in which it waited."""
         spans = [*self._spans, *([(self._at, math.inf)] if self._waits() else [])]
         waiting = frozenset(self._waiting()) if self._open else frozenset()
         return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))

@@ -11,7 +11,7 @@ from casual_mcp_nb.conversation import event
 from casual_mcp_nb.conversation.event import CallStatus, HostedCall, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.display import words
-from casual_mcp_nb.display.html import IMAGE_TYPES
+from casual_mcp_nb.display.render import IMAGE_TYPES
 from casual_mcp_nb.display.view import (
     Bar,
     Block,

@@ -192,9 +192,6 @@ _MAX_KINDS = 8
 class Ranker:
     """Ranks the documents of a corpus.
 
-    Args:
-        bm25: The corpus, documents in the order in which equal scores are ranked.
-
     Attributes:
         copies: For each document that duplicates others, the first of them.
     """
@@ -325,7 +322,6 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
 
 
 def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
-    """Number the related terms that the vocabulary has, for each term that has any."""
     numbers = {term: [vocabulary[other] for other in others if other in vocabulary] for term, others in related.items()}
     return {term: others for term, others in numbers.items() if others}
 
@@ -334,14 +330,7 @@ _SHOWN = 60
 
 
 class ScoreExplainer:
-    """The breakdown of one tool's score.
-
-    Args:
-        scorer: The scorer of the corpus.
-        scored: Its result for the query.
-        document: The tool's index in the corpus.
-        tool: The tool.
-    """
+    """The breakdown of one tool's score."""
 
     def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec) -> None:
         self._scorer = scorer
@@ -419,12 +408,7 @@ def _clause_words(clause: Clause) -> str:
 
 
 class Engine:
-    """Ranks the tools of an index and explains their scores. Tools are documents, in order of wire name.
-
-    Args:
-        tools: At least one tool, all with different names.
-        embed: The embedding, if any.
-    """
+    """Ranks the tools of an index and explains their scores. Tools are documents, in order of wire name."""
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))

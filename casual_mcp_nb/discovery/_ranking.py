@@ -46,14 +46,7 @@ NAME, DESCRIPTION = 0, 2
 
 
 class Postings:
-    """For each term, the documents that contain it, in order, each with a value.
-
-    Args:
-        term_of: The term of each entry, sorted.
-        documents: The document of each entry, sorted within a term.
-        values: The value of each entry.
-        terms: How many terms there are.
-    """
+    """For each term, the documents that contain it, in order, each with a value."""
 
     def __init__(self, term_of: Ints, documents: Ints, values: Floats, terms: int) -> None:
         self.starts: list[int] = np.searchsorted(term_of, np.arange(terms + 1)).tolist()
@@ -83,11 +76,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
     """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
 
     The constructor, the use of document frequencies and the idf are rank-bm25's; with one field of weight 1, `get_scores`
-    returns the same as its `BM25Plus`. Term counts per document are not stored, so `get_batch_scores` is not supported.
-
-    Args:
-        corpus: For each document, its text in each field. At least one document.
-        fields: The fields.
+    returns what its `BM25Plus` returns. Term counts per document are not stored, so `get_batch_scores` is not supported.
     """
 
     vocabulary: Mapping[str, int]
@@ -241,11 +230,7 @@ class TermCache:
 
 
 class Lookup:
-    """Finds the documents for a term, with a cache.
-
-    Args:
-        bm25: The corpus.
-    """
+    """Finds the documents for a term, with a cache."""
 
     def __init__(self, bm25: FieldedBM25) -> None:
         self._bm25 = bm25
@@ -317,11 +302,6 @@ class ServerRanker:
 
     A server is ranked by the document frequencies of its tools, as in CORI: Callan, Lu and Croft, Searching Distributed
     Collections with Inference Networks (SIGIR 1995).
-
-    Args:
-        lookup: Find the tools for a term.
-        server_of: The number of each tool's server.
-        count: How many servers there are.
     """
 
     def __init__(self, lookup: Lookup, server_of: Ints, count: int) -> None:
@@ -454,7 +434,6 @@ class Scorer:
         scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
-        """Weight the terms of a text."""
         weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
         return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 

@@ -28,7 +28,7 @@ from casual_mcp_nb.discovery.manifest import (
     summary,
 )
 from casual_mcp_nb.discovery.search_tools import Finder, SearchArguments, read_browsing, read_names
-from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, definition_of
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -143,7 +143,7 @@ class BrowseToolkitTool:
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the categories, and `parameters`."""
         text = "See what tools you can load: of a category, for a query, or all categories in short."
-        return _definition(
+        return definition_of(
             self.name,
             f"{text} {_CATEGORIES}{self._categories}",
             _BROWSED,
@@ -232,7 +232,7 @@ class LoadToolsTool:
         text = (
             f"Load tools, to call them{through} from your next step on; at most {self._shelf.max_active} are loaded at a time."
         )
-        return _definition(self.name, text, {"names": _NAMES}, "names")
+        return definition_of(self.name, text, {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Load tools.
@@ -286,7 +286,7 @@ class UnloadToolsTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`."""
-        return _definition(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
+        return definition_of(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Unload tools.
@@ -382,13 +382,6 @@ def to_unload(content: str) -> list[str]:
     """Parse the tools that an answer of `load_tools` lists as loaded when there was no room; empty if there was."""
     full = _FULL.search(content)
     return full[1].split(", ") if full and full[1] != "none" else []
-
-
-def _definition(name: str, description: str, properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"type": "object", "properties": {key: dict(schema) for key, schema in properties.items()}}
-    if required:
-        parameters["required"] = list(required)
-    return {"name": name, "description": description, "parameters": parameters}
 
 
 def _page(head: str, items: Sequence[Item], page: int, line: Callable[[Item], str]) -> str:

@@ -6,7 +6,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
@@ -16,7 +15,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, definition_of
 from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
@@ -366,11 +365,7 @@ def _listing(names: Iterable[str], limit: int = 30) -> str:
 
 
 class ToolNames:
-    """Tools by each of their names. The server comes from the tool; names are never parsed.
-
-    Args:
-        tools: The tools to look up.
-    """
+    """Tools by each of their names. The server comes from the tool; names are never parsed."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
@@ -408,13 +403,10 @@ Load tools that you do not have yet, to call them{through} from your next step o
 
 _MANIFEST = re.compile(r"<manifest>\n(.*)\n</manifest>\Z", re.DOTALL)
 
-_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "description": "What to do, in the language of the manifest"},
-        "server_name": {"type": "string", "description": "All its tools; with query, those that fit"},
-        "tool_names": {"type": "array", "items": {"type": "string"}, "description": "Exact names"},
-    },
+_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
+    "query": {"type": "string", "description": "What to do, in the language of the manifest"},
+    "server_name": {"type": "string", "description": "All its tools; with query, those that fit"},
+    "tool_names": {"type": "array", "items": {"type": "string"}, "description": "Exact names"},
 }
 
 
@@ -469,13 +461,8 @@ class SearchToolsTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
-        return {
-            "name": self.name,
-            "description": _DESCRIPTION.format(
-                manifest=self._manifest, through=f" through {CALL_TOOL}" if self._delivery == "bridge" else ""
-            ),
-            "parameters": deepcopy(_PARAMETERS),
-        }
+        through = f" through {CALL_TOOL}" if self._delivery == "bridge" else ""
+        return definition_of(self.name, _DESCRIPTION.format(manifest=self._manifest, through=through), _PROPERTIES)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Search the deferred tools.

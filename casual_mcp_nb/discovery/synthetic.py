@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in, read_call, unmarked
-from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
+    FINDING,
+    LOAD_TOOLS,
+    READ_RESULT,
+    SEARCH_TOOLS,
+    SYNTHETIC,
+    UNLOAD_TOOLS,
+    SearchRow,
+)
 from casual_mcp_nb.discovery.manifest import compose
 
 if TYPE_CHECKING:
@@ -16,6 +25,19 @@ if TYPE_CHECKING:
 
 BUILT_IN = FINDING | {READ_RESULT}
 """The names of the synthetic tools of this package, all of them harmless."""
+
+
+def definition_of(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> dict[str, Any]:
+    """Write the definition of a synthetic tool, as it is sent to a model."""
+    parameters = {"type": "object", "properties": {key: dict(schema) for key, schema in properties.items()}}
+    more = {"required": list(required)} if required else {}
+    return {"name": name, "description": description, "parameters": {**parameters, **more}}
+
+
+def synthetic_spec(definition: Mapping[str, Any]) -> ToolSpec:
+    """Describe a synthetic tool as other tools are."""
+    name = definition["name"]
+    return ToolSpec(SYNTHETIC, name, definition["description"], definition["parameters"], wire_name=name)
 
 
 class _Result(NamedTuple):

@@ -139,33 +139,45 @@ def quoted(text: str) -> str:
     return f"“{text}”"
 
 
-def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
-    """Write a tool call as Python code: `session.tools.call("math:add", a=1, b=2)`."""
-    plain = {name: value for name, value in arguments.items() if _is_plain(name)}
-    others = {name: value for name, value in arguments.items() if name not in plain}
-    parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]
-    return f"session.tools.call({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
+_MAX_LINE = 100
+
+
+def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) -> str:
+    """Write a call as Python, over several lines where one would be long; names that no keyword can have are passed as `**`."""
+    others = {name: value for name, value in named.items() if not _is_plain(name)}
+    parts = [*map(literal, values), *(f"{name}={literal(value)}" for name, value in named.items() if name not in others)]
+    parts += [f"**{literal(others)}"] if others else []
+    line = f"{function}({', '.join(parts)})"
+    if len(line) <= _MAX_LINE or len(parts) == 1:
+        return line
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"{function}(\n{lines})"
+
+
+def call_code(tool: ToolName | str, arguments: Mapping[str, Any]) -> str:
+    """Write a tool call as Python: `session.tools.call("math:add", a=1, b=2)`."""
+    return python_call("session.tools.call", [str(tool)], arguments)
 
 
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write the reading of a resource as Python code: `session.resources.read("demo://1", server="demo")`.
+    """Write the reading of a resource as Python: `session.resources.read("demo://1", server="demo")`.
 
     Args:
         uri: The URI or the URI template.
         server: Its server.
         parameters: The parameters of a template: their values, or only their names, to be filled in.
     """
-    return f"session.resources.read({', '.join([_code(uri), f'server={_code(server)}', *_values(parameters)])})"
+    return f"session.resources.read({', '.join([literal(uri), f'server={literal(server)}', *_values(parameters)])})"
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write a prompt as Python code: `session.prompts.get("demo:greet", name="Ada")`; for arguments see `read_code`."""
-    return f"session.prompts.get({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
+    """Write a prompt as Python: `session.prompts.get("demo:greet", name="Ada")`; for arguments see `read_code`."""
+    return f"session.prompts.get({', '.join([literal(f'{server}:{name}'), *_values(arguments)])})"
 
 
 def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
     given = parameters if isinstance(parameters, Mapping) else {}
-    return [f"{name}={_code(given[name]) if name in given else '…'}" for name in parameters if _is_plain(name)]
+    return [f"{name}={literal(given[name]) if name in given else '…'}" for name in parameters if _is_plain(name)]
 
 
 def _is_plain(name: str) -> bool:
@@ -173,15 +185,18 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _code(value: Any) -> str:
+def literal(value: Any) -> str:
+    """Write a JSON value as a Python literal; a text that hides something is escaped."""
     match value:
         case str():
-            # Double quotes where possible, as in most examples.
-            return f'"{value}"' if value.isprintable() and not set(value) & {'"', "\\"} else repr(value)
+            quoted = repr(value) if value.replace("\n", "").isprintable() else ascii(value)
+            # With double quotes, as formatters write it.
+            inner = quoted[1:-1] if quoted[0] == '"' else quoted[1:-1].replace("\\'", "'").replace('"', '\\"')
+            return f'"{inner}"'
         case float() if not math.isfinite(value):
             return f'float("{value}")'
         case dict():
-            return f"{{{', '.join(f'{_code(key)}: {_code(item)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
         case list() | tuple():
-            return f"[{', '.join(map(_code, value))}]"
+            return f"[{', '.join(map(literal, value))}]"
     return repr(value)

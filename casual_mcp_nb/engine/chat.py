@@ -31,7 +31,7 @@ from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFi
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
-from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run
+from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run, put_in_place
 from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, checked_overrides
 from casual_mcp_nb.engine.context import Deliveries
 from casual_mcp_nb.engine.events import Follower
@@ -46,11 +46,9 @@ from casual_mcp_nb.engine.options import (
     split_messages,
 )
 from casual_mcp_nb.engine.results import LargeResults
-from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.taping import put_in_place
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
-from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields, spelled_out
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool

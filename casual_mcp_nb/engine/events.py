@@ -209,9 +209,6 @@ class ProgressThrottle:
 
     A call of ten minutes passes on about 600 reports, one of a day about 1,300.
 
-    Args:
-        emit: Called with each report that is passed on.
-
     Attributes:
         received: How many reports there were.
     """

@@ -16,8 +16,7 @@ from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
-from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.turn_fields import NamedTurnFields
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
 from casual_mcp_nb.base.content import HANDLE_NOTE, ContentPart, KeptText, LargeResult, ToolResult, size_in_words
 from casual_mcp_nb.base.limits import is_large
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.event import READ_RESULT, SYNTHETIC
+from casual_mcp_nb.conversation.event import READ_RESULT
 from casual_mcp_nb.conversation.step import EMPTY_RESULT
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, definition_of, synthetic_spec
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
@@ -160,24 +159,21 @@ _PART_SHARE = 2
 _USUAL_LIMIT = 4_000
 _MAX_OFFSET_DIGITS = 12
 
-DEFINITION: Mapping[str, Any] = {
-    "name": READ_RESULT,
-    "description": "Read on in a large result, search it, or query it.",
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "handle": {"type": "string", "description": "As in its note."},
-            "offset": {"type": "integer", "description": "The row or line to begin at, from 0."},
-            "path": {"type": "string", "description": "A part of JSON: items[0].name, items[10:20], items[*].id."},
-            "search": {"type": "string", "description": "Text to find."},
-            "regex": {"type": "boolean", "description": "Whether search is a regular expression."},
-            "sql": {"type": "string", "description": "A SELECT over the table `result` (SQLite)."},
-        },
-        "required": ["handle"],
+DEFINITION = definition_of(
+    READ_RESULT,
+    "Read on in a large result, search it, or query it.",
+    {
+        "handle": {"type": "string", "description": "As in its note."},
+        "offset": {"type": "integer", "description": "The row or line to begin at, from 0."},
+        "path": {"type": "string", "description": "A part of JSON: items[0].name, items[10:20], items[*].id."},
+        "search": {"type": "string", "description": "Text to find."},
+        "regex": {"type": "boolean", "description": "Whether search is a regular expression."},
+        "sql": {"type": "string", "description": "A SELECT over the table `result` (SQLite)."},
     },
-}
+    "handle",
+)
 
-TOKENS = ToolSpec(SYNTHETIC, READ_RESULT, DEFINITION["description"], DEFINITION["parameters"], wire_name=READ_RESULT).tokens
+TOKENS = synthetic_spec(DEFINITION).tokens
 """Estimated tokens of the definition."""
 
 

@@ -402,7 +402,6 @@ class Run:
         )
 
     def _make_synthetic(self) -> None:
-        """Create the synthetic tools for the tools that the conversation has loaded."""
         loaded = [tool.tool_name for tool in self.discovered.values()]
         self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used)
         self._offer_reader(self.messages)

@@ -20,7 +20,14 @@ from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, SYNTHETIC, N
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, SyntheticTool, SyntheticToolResult, with_loaded
+from casual_mcp_nb.discovery.synthetic import (
+    BUILT_IN,
+    SyntheticTool,
+    SyntheticToolResult,
+    definition_of,
+    synthetic_spec,
+    with_loaded,
+)
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
@@ -93,14 +100,7 @@ def _plain(definition: Any) -> Any:
 
 
 class GuardedTool:
-    """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits.
-
-    Args:
-        own: The tool.
-        deferred: The tools that it can load.
-        loaded: Those that the conversation has loaded already.
-        delivery: How the model receives loaded tools.
-    """
+    """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits."""
 
     def __init__(
         self,
@@ -155,18 +155,13 @@ class GuardedTool:
         self._own.on_log(self.name, level, text)
 
 
-DEFINITION: Mapping[str, Any] = {
-    "name": CALL_TOOL,
-    "description": "Call a tool that was found.",
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "The tool"},
-            "arguments": {"type": "object", "description": "By its schema"},
-        },
-        "required": ["name", "arguments"],
-    },
-}
+DEFINITION = definition_of(
+    CALL_TOOL,
+    "Call a tool that was found.",
+    {"name": {"type": "string", "description": "The tool"}, "arguments": {"type": "object", "description": "By its schema"}},
+    "name",
+    "arguments",
+)
 
 _USAGE = f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…", "arguments": {{…}}}}'
 _MAX_PROBLEM = 500
@@ -316,9 +311,7 @@ class ToolView:
         """The search or browsing tools as specs; none if nothing is deferred."""
         own = {spec.name for spec in self.own_specs}
         definitions = [tool.definition for name, tool in self.synthetic_tools().items() if name not in own]
-        return tuple(
-            ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in definitions
-        )
+        return tuple(map(synthetic_spec, definitions))
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 class Exclusions:
-    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per catalog.
-
-    Args:
-        config_of: Returns the config of a server, if it has one.
-    """
+    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per catalog."""
 
     def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
         self._config_of = config_of
@@ -186,13 +182,7 @@ def _notice(change: ToolChange) -> Notice:
 
 
 class ChatNames:
-    """Checks names when they are assigned; a `SelectionNames`. A server that has not listed its tools may have any tool.
-
-    Args:
-        server_manager: Knows the servers.
-        tool_sets: The toolsets by name.
-        catalog: Returns the tools that are known now.
-    """
+    """Checks names when they are assigned; a `SelectionNames`. A server that has not listed its tools may have any tool."""
 
     def __init__(
         self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]

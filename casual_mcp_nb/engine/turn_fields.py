@@ -1,17 +1,76 @@
-"""The options of a turn as keyword arguments, each declared once. Imports nothing slow, because the magics import it too."""
+"""Options as keyword arguments, each declared once, and signatures that list them; imports nothing slow."""
 
 # Without postponed annotations: the metadata in `Annotated` is read.
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Never, ParamSpec, TypedDict, TypeVar, cast
 
-from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS, DeliverySetting, Flag, ModelOptions
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS, DeliverySetting, Flag, ModelOptions, in_order
+from casual_mcp_nb.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from casual_llm import Model
 
-    from casual_mcp_nb.base.config import Discovery, Strategy, ToolSetConfig
+    from casual_mcp_nb.base.config import Approval, Discovery, Strategy, ToolSetConfig
+    from casual_mcp_nb.base.tool import ToolAnnotations
     from casual_mcp_nb.engine.before_model_call import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Create a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
+
+    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
+    has begun.
+    """
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        signature = _spelled_out(inspect.signature(method), options)
+        names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
+        names = names[1:] if names[:1] == ["self"] else names
+        option_names = frozenset(names)
+
+        def refuse(kwargs: Mapping[str, Any]) -> Never:
+            raise UnknownNameError("option", next(name for name in kwargs if name not in option_names), names)
+
+        @functools.wraps(method)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            if not option_names.issuperset(kwargs):
+                refuse(kwargs)
+            return method(*args, **kwargs)
+
+        @functools.wraps(method)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            if not option_names.issuperset(kwargs):
+                refuse(kwargs)
+            return await cast("Any", method)(*args, **kwargs)
+
+        # A coroutine function must be recognisable as one.
+        decorated: Any = awaited if inspect.iscoroutinefunction(method) else called
+        decorated.__signature__ = signature
+        return cast("Callable[P, T]", decorated)
+
+    return decorate
+
+
+def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Signature:
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
+        for name, annotation in in_order(options).items()
+        if name not in signature.parameters
+    ]
+    return signature.replace(parameters=[*own, *listed])
+
+
+def _plain(annotation: Any) -> Any:
+    annotation = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
 class TurnFields(ModelOptions, total=False):
@@ -43,3 +102,21 @@ class ChatOptions(NamedTurnFields, total=False):
 
     step: "bool | BeforeModelCall | None"
     attach: Annotated[Any, Flag("a resource to add to the message", "URI")]
+
+
+class ToolFields(TypedDict, total=False):
+    """The options of a tool of the notebook.
+
+    Args:
+        name: Its name; None for the function's.
+        description: The description for models; None for the docstring without its list of arguments.
+        inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
+        annotations: Its effects; a destructive tool asks before each call.
+        approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
+    """
+
+    name: str | None
+    description: str | None
+    inject: Mapping[str, Any] | None
+    annotations: "ToolAnnotations | None"
+    approval: "Approval | None"

@@ -363,7 +363,6 @@ def _panel(session: Session, _line: str) -> Any:
 
 
 def _option(session: Session, line: str) -> Any:
-    """Set an option of discovery."""
     if line:
         name, *values = words_of(line)
         if len(values) != 1:

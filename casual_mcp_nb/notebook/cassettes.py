@@ -33,8 +33,7 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
@@ -51,14 +50,7 @@ NOTEBOOK_PACE = 0.5
 
 
 class CassetteInUse:
-    """A cassette that a session records or replays: a context manager, or call `close`.
-
-    Args:
-        service: The session's.
-        tape: Records or replays.
-        path: The file.
-        mode: Its mode.
-    """
+    """A cassette that a session records or replays: a context manager, or call `close`."""
 
     def __init__(self, service: SessionCassettes, tape: Recorder | Replayer, path: Path, mode: CassetteMode) -> None:
         self._service = service
@@ -145,13 +137,6 @@ class RecordedTurn:
 
 class SessionCassettes(Namespace):
     """Record and replay the cassettes of a session, one at a time: `session.cassettes`.
-
-    Args:
-        chat: The engine.
-        config: Has the secrets.
-        engine: The thread of the engine.
-        observers: Are told of changes, and tell of turns.
-        turns: Runs the turns that are replayed.
 
     Attributes:
         current: The cassette that is recorded or replayed; None if none is.

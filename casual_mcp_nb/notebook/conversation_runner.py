@@ -42,11 +42,6 @@ class InConversation(TypedDict):
 class ConversationRunner:
     """Keeps the turns of a conversation, of which one at a time runs. Its coroutines run on the engine's loop.
 
-    Args:
-        chat: Has the tools and the selection.
-        observers: Are told of the events, and when the turns change.
-        saver: Saves the conversation.
-
     Attributes:
         turns: The turns, oldest first; a running one is the last.
     """

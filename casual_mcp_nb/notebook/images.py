@@ -109,7 +109,7 @@ def _with_images(content: Any, images: Mapping[str, ImageContent]) -> Any:
 async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
     from mcp.server.mcpserver.exceptions import ToolError
 
-    from casual_mcp_nb.bundled._web_client import fetch
+    from casual_mcp_nb.bundled.web_server import fetch
 
     try:
         page = await fetch(address, allowed, MAX_BYTES)

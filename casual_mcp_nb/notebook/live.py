@@ -155,12 +155,7 @@ class ShownInCell:
 
 
 class ShownTurn(ShownInCell, Turn):
-    """A turn that was shown live in its cell.
-
-    Args:
-        trace: The turn's events.
-        shell: IPython's shell.
-    """
+    """A turn that was shown live in its cell."""
 
     def __init__(self, trace: Trace, shell: Any) -> None:
         super().__init__(trace)
@@ -171,12 +166,7 @@ class ShownTurn(ShownInCell, Turn):
 
 
 class ShownServers(ShownInCell, Servers):
-    """Servers that were shown in their cell while they started.
-
-    Args:
-        servers: The servers.
-        shell: IPython's shell.
-    """
+    """Servers that were shown in their cell while they started."""
 
     def __init__(self, servers: Servers, shell: Any) -> None:
         super().__init__(dict(servers), servers.modes)

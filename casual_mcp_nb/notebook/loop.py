@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import sys
 import threading
@@ -26,6 +27,21 @@ from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ToolCall
+
+
+def shell() -> Any | None:
+    """Get IPython's shell if there is one, in a kernel or a terminal, else None. Does not import IPython."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    return get_ipython()
+
+
+def notebook_shell() -> Any | None:
+    """Get IPython's shell if this process is a Jupyter kernel, else None."""
+    running = shell()
+    return running if hasattr(running, "kernel") else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,3 +405,29 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
     already = hasattr(asyncio, "_nest_patched")
     nest_asyncio.apply(loop)
     return "already on" if already else "on"
+
+
+logger = logging.getLogger("casual_mcp_nb")
+# Without a handler, Python would print warnings into the cell.
+logger.addHandler(logging.NullHandler())
+
+
+def show_log(level: str, libraries: str | None = None) -> None:
+    """Log from `level` on, to stderr unless logging is set up already. A second call only changes the level.
+
+    Args:
+        level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
+        libraries: The same for the MCP libraries, whose records are forwarded to this log; None for `level`.
+    """
+    logger.setLevel(level)
+    for name in ("fastmcp", "mcp"):
+        logging.getLogger(name).setLevel(libraries or level)
+    others = [handler for handler in (*logger.handlers, *logging.getLogger().handlers) if _shows(handler)]
+    if not others:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+def _shows(handler: logging.Handler) -> bool:
+    return not isinstance(handler, logging.NullHandler)

@@ -198,7 +198,6 @@ class _Running:
         self._pause: Pause | None = None
 
     def start(self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller) -> None:
-        """Start the turn."""
         wake = self._wake
         self._future, self._ended = engine.submit(work, caller)
         self._future.add_done_callback(lambda _: wake())

@@ -24,7 +24,7 @@ from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, allowed_in_python
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.questions import (
     FORMATS,
     ApprovalQuestion,
@@ -36,7 +36,6 @@ from casual_mcp_nb.notebook.questions import (
     UrlElicitation,
     not_open,
 )
-from casual_mcp_nb.notebook.shell import notebook_shell
 
 
 def can_prompt() -> bool:
@@ -145,7 +144,6 @@ class _InputReader:
         self._ended = threading.Event()
 
     def read(self) -> str:
-        """Read the line."""
         try:
             return input(self._text)
         except KeyboardInterrupt:

@@ -271,10 +271,6 @@ MAX_DIFFERENCE = 20_000
 class Question(ABC):
     """A question to the person.
 
-    Args:
-        channel: Where it is asked.
-        server: The server that it is about, if any.
-
     Attributes:
         kind: `approval`, `form`, `link` or `step`.
         id: Identifies it.
@@ -336,10 +332,6 @@ _REASONS = {
 
 class ApprovalQuestion(Question):
     """Whether a call may run.
-
-    Args:
-        channel: Where it is asked.
-        request: The call.
 
     Attributes:
         tool: The tool, with its server and the server's claims about it.
@@ -456,11 +448,6 @@ class ApprovalQuestion(Question):
 
 class StepQuestion(Question):
     """A pause before a model call.
-
-    Args:
-        channel: Where it is asked.
-        step: The step, from 0.
-        request: The request to the model.
 
     Attributes:
         texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
@@ -591,12 +578,6 @@ class Elicitation(Question):
 class FormQuestion(Elicitation):
     """A form that a server asks the person to fill in.
 
-    Args:
-        channel: Where it is asked.
-        server: The server.
-        message: The server's message.
-        schema: The form, as a JSON Schema.
-
     Attributes:
         fields: The form's fields.
     """
@@ -621,14 +602,7 @@ class FormQuestion(Elicitation):
 
 
 class UrlElicitation(Elicitation):
-    """A page that a server asks the person to visit. It is never opened from here.
-
-    Args:
-        channel: Where it is asked.
-        server: The server.
-        message: The server's message.
-        address: The page's address.
-    """
+    """A page that a server asks the person to visit. It is never opened from here."""
 
     kind = "link"
 

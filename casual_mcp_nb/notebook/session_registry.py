@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.shell import shell
+from casual_mcp_nb.notebook.loop import EngineThread, shell
 
 EXIT_SECONDS = 2.0
 """How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.loop import notebook_shell
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 
 if TYPE_CHECKING:

@@ -159,7 +159,6 @@ class ToolDoctor:
         return StageCheck("listed", "ok", finding)
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
-        """Check whether a server lists tools at all."""
         server, config = shown(status.name), self.config.servers.get(status.name)
         tools = len(self.view.catalog.by_server.get(status.name, ())) + len(status.left_out)
         if tools:

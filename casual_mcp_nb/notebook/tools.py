@@ -34,8 +34,8 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text_async
-from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner
@@ -44,7 +44,6 @@ from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
-from casual_mcp_nb.own_tools.fields import ToolFields
 from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
@@ -53,16 +52,6 @@ if TYPE_CHECKING:
 
 class SessionTools(Namespace, Sequence[ToolSpec]):
     """The tools of a session, by number or by any name that the catalog resolves: `session.tools`.
-
-    Args:
-        chat: Has the tools.
-        config: Where toolsets are saved.
-        engine: The thread of the engine.
-        observers: Told of changes.
-        starter: Connects the servers.
-        questions: A tool's questions when a person calls it.
-        runner: The conversation, which has loaded some.
-        run_function: Runs functions of the notebook.
 
     Attributes:
         recorded: The last calls of `call`.
@@ -386,7 +375,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             ToolSetError: It is not a toolset, or names servers or tools that do not exist.
             ConfigError: The file cannot be read or written, or would not be valid with this toolset.
         """
-        from casual_mcp_nb.config.saving import save_tool_set
+        from casual_mcp_nb.config.loader import save_tool_set
 
         resolved = resolve_tool_set(tool_set, {})
         if self._config.path is None or resolved is None:

@@ -149,13 +149,7 @@ class ToolContext:
 
 
 class NestedCalls:
-    """Makes the nested calls of one function. Created on the loop and in the context of the function's own call.
-
-    Args:
-        runner: Waits for them.
-        scope: The call of the function.
-        is_async: Whether the function is.
-    """
+    """Makes the nested calls of one function. Created on the loop and in the context of the function's own call."""
 
     def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
         self._runner = runner

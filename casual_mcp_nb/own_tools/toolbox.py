@@ -334,7 +334,6 @@ class Toolbox:
 
 
 def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) -> Callable[..., None]:
-    """Create a function for any thread that has a loop call this one."""
 
     def post(*args: Any) -> None:
         # A function can outlive the loop of its turn.
@@ -409,12 +408,7 @@ class Mock:
 
 
 class Mocks:
-    """The stubs of a session, or of one turn; the one that was added last counts.
-
-    Args:
-        run: Runs the functions among them.
-        others: Stubs for tools that these do not name.
-    """
+    """The stubs of a session, or of one turn; the one that was added last counts."""
 
     def __init__(self, run: FunctionRunner, others: Mocks | None = None) -> None:
         self._run = run

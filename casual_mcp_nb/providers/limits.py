@@ -116,7 +116,6 @@ class _Window:
         return max(milliseconds, 1) / 1000
 
     def give_back(self, entry: RateItem, amount: int) -> None:
-        """Reduce an entry by an amount."""
         items = self._bucket.items
         first = next((index for index, item in enumerate(items) if item is entry), None)
         if first is not None:

@@ -74,6 +74,11 @@ def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
+def function_tools_param(tools: Definitions) -> dict[str, Any]:
+    """Convert the definitions to request arguments in the format of OpenAI's chat completions."""
+    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
+
+
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
     """Convert tool choice and parallel calls to OpenAI's format."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls

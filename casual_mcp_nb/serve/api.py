@@ -84,10 +84,6 @@ class EventStream(Response):
     """Runs a turn and sends its events, the last one `Answer` or `Problem`. A client that disconnects stops the turn.
 
     A client that reads slowly delays nothing but its own response: the events wait in the trace.
-
-    Args:
-        run: Runs the turn, with a function that is called with each event.
-        answer: Returns the body of the answer, as it would be without events.
     """
 
     media_type = "text/event-stream"
@@ -483,7 +479,6 @@ def api(
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Answer every error with a problem."""
 
     @app.exception_handler(ProblemError)
     async def problem(_: Request, error: ProblemError) -> Response:

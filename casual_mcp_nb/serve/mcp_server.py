@@ -628,11 +628,9 @@ class _Reports(_Outbox):
         self._call = call
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send a report of progress."""
         self.add(lambda: self._call.context.session.report_progress(progress, total, message))
 
     def log(self, message: mcp.LoggingMessageNotification) -> None:
-        """Send a log message."""
         self.add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
 
 

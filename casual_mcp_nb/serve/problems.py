@@ -63,16 +63,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """A request that cannot be answered.
-
-    Args:
-        status: The status of the response.
-        kind: The kind of the error, for programs.
-        detail: The error in words.
-        headers: Further headers of the response.
-        errors: The fields that are not valid.
-        failure: The fields of the error behind it.
-    """
+    """A request that cannot be answered."""
 
     def __init__(
         self,

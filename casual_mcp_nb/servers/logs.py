@@ -128,12 +128,7 @@ _STORED = 8 * 1024
 
 
 class LogBuffer:
-    """Collects the lines of a server's log across its sessions; for any thread.
-
-    Args:
-        server: The server.
-        secrets: The values to mask.
-    """
+    """Collects the lines of a server's log across its sessions; for any thread."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
@@ -210,12 +205,7 @@ class _Stored:
 
 
 class MessageLog:
-    """Collects the messages of a server across its sessions; written on one thread, read on any.
-
-    Args:
-        server: The server.
-        secrets: The values to mask.
-    """
+    """Collects the messages of a server across its sessions; written on one thread, read on any."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server

@@ -130,9 +130,6 @@ LINE_LENGTH = 500
 class StderrLog:
     """The read end of a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
 
-    Args:
-        secrets: Strings to redact in the display.
-
     Attributes:
         pid: Process id of the server, from the launcher's announcement; None until that was read.
         file: The write end, for the server's process.

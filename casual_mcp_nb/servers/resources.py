@@ -46,11 +46,7 @@ LOST = "the server ended its reports"
 
 
 class ResourceSubscriptions:
-    """The subscriptions of one server, by URI. They end with the session; `restore` opens them in the next one.
-
-    Args:
-        changed: Called when a followed resource changed, or its reports ended.
-    """
+    """The subscriptions of one server, by URI. They end with the session; `restore` opens them in the next one."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed

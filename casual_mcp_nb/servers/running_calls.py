@@ -52,10 +52,6 @@ class CallDeadline(TimeLimit):
 
     The server is notified when a limit is reached or the caller is cancelled.
 
-    Args:
-        limits: The limits.
-        running: The deadlines of the server's running calls.
-
     Raises:
         CallTimeout: A limit was reached.
     """

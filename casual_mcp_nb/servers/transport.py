@@ -273,15 +273,7 @@ codecs.register(_search)
 
 
 class StdioTransport(ClientTransport):
-    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8; here it becomes U+FFFD.
-
-    Args:
-        command: The command line.
-        env: Variables in addition to the SDK's few.
-        cwd: Folder to start it in.
-        stderr: A file for its stderr.
-        lines: The filter for its stdout.
-    """
+    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8; here it becomes U+FFFD."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit

@@ -22,7 +22,7 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of
 from casual_mcp_nb.servers.views import caller_of, decided, tool_of
-from casual_mcp_nb.widgets.state import SessionParts, State
+from casual_mcp_nb.widgets.base import SessionParts, State
 
 MAX_FIELDS = 100
 MAX_CHOICES = 200
@@ -298,9 +298,6 @@ class ToolsState(State):
     """Follows the selection and the servers of a session.
 
     Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
-
-    Args:
-        session: The session.
     """
 
     def __init__(self, session: SessionParts) -> None:

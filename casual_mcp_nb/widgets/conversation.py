@@ -40,7 +40,7 @@ from casual_mcp_nb.widgets._transcript import (
     row_of,
     with_attached,
 )
-from casual_mcp_nb.widgets.state import SessionParts, State, accept, command, unaccepted
+from casual_mcp_nb.widgets.base import SessionParts, State, accept, command, unaccepted
 
 MAX_SHOWN = 50
 """How many conversations the list has; a search finds the others."""
@@ -49,11 +49,7 @@ MAX_TOOLS = 100
 
 
 class ConversationsState(State):
-    """The saved conversations, read once somebody looks, and the actions on them.
-
-    Args:
-        session: The session.
-    """
+    """The saved conversations, read once somebody looks, and the actions on them."""
 
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
@@ -235,7 +231,6 @@ class ConversationState(State):
             self.session.engine.submit(self._connect())
 
     def _models(self) -> list[list[str]]:
-        """List each model with its label."""
         config = self.session.config
         offline = [name for name, model in config.models.items() if config.clients[model.client].provider == "offline"]
         labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
@@ -475,6 +470,5 @@ class ConversationState(State):
 
 
 def _label(attachment: ResourceContents | PromptMessages) -> str:
-    """Build the label of an attachment in the panel."""
     name = attachment.uri if isinstance(attachment, ResourceContents) else attachment.name
     return f"{first(attachment.server, MAX_NAME)}: {first(name, MAX_NAME)}"

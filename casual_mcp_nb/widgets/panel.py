@@ -10,23 +10,17 @@ from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_request import PARTS
-from casual_mcp_nb.display.html import style
-from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.display.render import style
+from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
+from casual_mcp_nb.widgets.base import SessionParts, SessionWidget, State
 from casual_mcp_nb.widgets.conversation import ConversationsState, ConversationState
 from casual_mcp_nb.widgets.resources import ResourcesState
-from casual_mcp_nb.widgets.state import SessionParts, State
 
 MAX_STEPS = 200
 
 
 class TokensState(State):
-    """Tokens per step and turn, with where each number comes from. In Python: `session.stats`.
-
-    Args:
-        session: The session.
-    """
+    """Tokens per step and turn, with where each number comes from. In Python: `session.stats`."""
 
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
@@ -112,11 +106,7 @@ class Panel(SessionWidget):
 
 
 class TokenMeter(SessionWidget):
-    """The tokens of each step and turn, as bars. In Python: `session.stats`.
-
-    Args:
-        session: The session.
-    """
+    """The tokens of each step and turn, as bars. In Python: `session.stats`."""
 
     bundle = "token_meter"
 

@@ -36,7 +36,7 @@ from casual_mcp_nb.conversation.view_request import PARTS, request_words
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
 from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words
 from casual_mcp_nb.display import words
-from casual_mcp_nb.display.html import prose_tree
+from casual_mcp_nb.display.render import prose_tree
 from casual_mcp_nb.display.view import Block, ImageBlock, Status, TextBlock, pretty
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView

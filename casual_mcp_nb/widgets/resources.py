@@ -13,7 +13,7 @@ from casual_mcp_nb.display.words import clean, cut, first, prompt_code, read_cod
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
-from casual_mcp_nb.widgets.state import SessionParts, State, command
+from casual_mcp_nb.widgets.base import SessionParts, State, command
 
 MAX_SHOWN = 300
 """How many resources and prompts a list has; a filter finds the others."""
@@ -23,11 +23,7 @@ Kind = Literal["resource", "prompt"]
 
 
 class ResourcesState(State):
-    """The listings of servers once somebody looks, their contents, and the attachments for the next message of a panel.
-
-    Args:
-        session: The session.
-    """
+    """The listings of servers once somebody looks, their contents, and the attachments for the next message of a panel."""
 
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.bundled._web_client import MAX_BYTES
-from casual_mcp_nb.bundled.web_server import build
+from casual_mcp_nb.bundled.web_server import MAX_BYTES, build
 
 Answers = dict[str, tuple[int, dict[str, str], bytes]]
 

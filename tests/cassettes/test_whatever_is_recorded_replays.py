@@ -297,6 +297,12 @@ METHODS: dict[str, Action] = {
     "experiments.comparison": lambda w: w.session.experiments.comparison is not None,
     "tools.call": lambda w: [w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))],
     "tools.call_async": lambda w: awaited(w.session.tools.call_async("harbour:sink", ship="")).status,
+    "tools.call_recorded": lambda w: (
+        w.session.engine.run(w.session.tools.call_recorded("harbour:nothing", {"number": 0})).call.result
+    ),
+    "tools.find": lambda w: len(w.session.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
+    "tools.searchable": lambda w: len(w.session.engine.run(w.session.tools.searchable()).tools),
+    "servers.audit": lambda w: w.session.servers.audit({}).tokens,
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],
     "consent.audit": lambda w: len(w.session.consent.audit),
     "resources.read": lambda w: w.session.resources.read("harbour://rules").text,

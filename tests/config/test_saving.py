@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.config.saving import delete_tool_set, save_tool_set, saved_names
+from casual_mcp_nb.config.loader import delete_tool_set, load_config, save_tool_set, saved_names
 from casual_mcp_nb.errors import ConfigError, ToolSetError, UsageError
 
 BY_HAND = """{
@@ -199,7 +198,7 @@ def test_names_of_every_kind_come_back(path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from casual_mcp_nb.config.saving import save_tool_set
+from casual_mcp_nb.config.loader import save_tool_set
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.base.config import ToolSetConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

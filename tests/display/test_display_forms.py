@@ -32,7 +32,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.stats import ChatStats, TokenUsageStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.render import to_text
 from casual_mcp_nb.display.view import Block, DisplayLimits, Section, cell_text, fit
 from casual_mcp_nb.views import mimebundle, page, turn_bundle, view_of
 

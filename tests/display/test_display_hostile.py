@@ -16,7 +16,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from casual_mcp_nb.display.plain import escape
+from casual_mcp_nb.display.render import escape
 from casual_mcp_nb.display.words import clean, cut, first, one_line
 from casual_mcp_nb.views import mimebundle, page
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit.growth import PART, assert_growth
 
-from casual_mcp_nb.display.html import prose_html
+from casual_mcp_nb.display.render import prose_html
 
 
 @pytest.mark.parametrize(

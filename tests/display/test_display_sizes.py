@@ -29,8 +29,7 @@ from casual_mcp_nb.conversation.event import (
     TurnStarted,
 )
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.display.html import to_html
-from casual_mcp_nb.display.plain import to_markdown, to_text
+from casual_mcp_nb.display.render import to_html, to_markdown, to_text
 from casual_mcp_nb.views import MAX_BYTES, live_bundle, mimebundle
 
 MEGABYTE = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.widgets.search import SearchState
+from casual_mcp_nb.widgets.explorer import SearchState
 from casual_mcp_nb.widgets.selection import SelectionState
 
 Do = Callable[..., Any]

@@ -11,7 +11,7 @@ from kit.shops import shelves
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.views import mimebundle
-from casual_mcp_nb.widgets.search import BEHIND_THE_CUT, SearchState
+from casual_mcp_nb.widgets.explorer import BEHIND_THE_CUT, SearchState
 
 Do = Callable[..., Any]
 

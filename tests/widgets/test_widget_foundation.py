@@ -16,8 +16,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.notebook.loop import engine_thread
-from casual_mcp_nb.widgets.base import STATIC, merge_patch
-from casual_mcp_nb.widgets.state import State, command
+from casual_mcp_nb.widgets.base import STATIC, State, command, merge_patch
 
 
 class Counter(State):
@@ -172,7 +171,7 @@ WIDGET = """
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.widgets.base import SessionWidget
-from casual_mcp_nb.widgets.state import State, command
+from casual_mcp_nb.widgets.base import State, command
 
 class Counter(State):
     number = 0

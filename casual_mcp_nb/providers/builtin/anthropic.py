@@ -236,7 +236,6 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
 
 
 def _read(answers: Sequence[Message], model: str) -> ModelResponse:
-    """Parse the response in an answer and its continuations."""
     for answer in answers:
         if not isinstance(getattr(answer, "content", None), list):
             raise InvalidResponse(as_sent(answer))

@@ -55,14 +55,7 @@ _REPLACED = "-"
 
 
 class GenaiConnection:
-    """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along.
-
-    Args:
-        api_key: The key.
-        base_url: The address.
-        timeout: Seconds without data.
-        headers: HTTP headers for each request.
-    """
+    """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along."""
 
     def __init__(self, api_key: str, base_url: str, timeout: float, headers: dict[str, str]) -> None:
         import httpx2
@@ -177,14 +170,7 @@ _TAKES_BUDGETS = re.compile(r"gemini-(?:1|2)(?!\d)")
 
 
 class GeminiClient(OwnClient):
-    """A casual-llm client for Google's Gemini API.
-
-    Args:
-        api_key: The key.
-        base_url: A URL to use instead of Google's.
-        timeout: Seconds without data.
-        headers: HTTP headers for each request.
-    """
+    """A casual-llm client for Google's Gemini API."""
 
     def __init__(
         self, api_key: str, base_url: str | None = None, timeout: float = 60.0, headers: Mapping[str, str] | None = None

@@ -15,7 +15,7 @@ from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_o
 from casual_mcp_nb.providers._building import builds_requests, headers_of, key_of, need
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
 from casual_mcp_nb.providers.builtin.openai import conversation, give_back
-from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec, function_tools_param
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
@@ -28,11 +28,6 @@ _T = TypeVar("_T")
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
 """The option for the context window in tokens. Without it, the server silently cuts longer prompts to its default."""
-
-
-def offer(tools: Definitions) -> dict[str, Any]:
-    """Convert the definitions to request arguments."""
-    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
 async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
@@ -268,7 +263,7 @@ SPEC = ProviderSpec(
     about="models on your own machine, and Ollama's cloud",
     position=40,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(function_tools_param, ask, stream, WIRE),
     client=_client,
     sdk="ollama",
     key_variable="OLLAMA_API_KEY",

@@ -45,7 +45,14 @@ from casual_mcp_nb.providers._options import (
     token_field_of,
     unsent_to_reasoning,
 )
-from casual_mcp_nb.providers.registry import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.registry import (
+    Definitions,
+    ModelLimits,
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+    function_tools_param,
+)
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, OpenAIClient
@@ -186,9 +193,7 @@ WIRE = "openai"
 
 def offer(tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments."""
-    if not tools:
-        return {}
-    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
+    return {**function_tools_param(tools), "tool_choice": "auto"} if tools else {}
 
 
 async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
@@ -273,9 +278,6 @@ class Chunks:
     """The chunks of an answer, read until the server ends it.
 
     The SDK leaves its stream at the end mark, in the middle of four generators, each of which a task of the loop then closes.
-
-    Args:
-        stream: The SDK's stream.
 
     Attributes:
         response: The server's response.

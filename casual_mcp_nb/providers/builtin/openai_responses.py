@@ -389,7 +389,6 @@ class _Deferred:
 
 
 def _calls(message: ChatMessage, model: str) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
-    """Yield the calls of a message, each with the fields that this model sent with it."""
     if message.role == "assistant":
         yield from zip(message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True)
 

@@ -19,11 +19,7 @@ __all__ = ["SPEC", "ReplayClient"]
 
 
 class ReplayClient:
-    """The client of models whose answers are in a cassette. The engine asks the cassette, and never the client.
-
-    Args:
-        tape: The cassette.
-    """
+    """The client of models whose answers are in a cassette. The engine asks the cassette, and never the client."""
 
     loads_found_tools = True
     """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
