@@ -228,8 +228,12 @@ class Turn(Displayable):
         if self.added:
             last = self.started.messages[-1]
             return text_of(last.content) if last.role == "assistant" else ""
-        steps = self.steps
-        return steps[-1].text if steps else ""
+        started = self.trace.all_of(StepStarted)
+        if not started:
+            return ""
+        step = started[-1].step
+        text = next((text_of(event.message.content) for event in self.trace.of(StepFinished) if event.step == step), None)
+        return self._unfinished_text(step) if text is None else text
 
     @property
     def truncated(self) -> bool:
@@ -335,10 +339,13 @@ class Turn(Displayable):
     def _unfinished(self, step: int) -> list[ChatMessage]:
         from casual_llm.messages import AssistantMessage
 
-        text = "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
+        text = self._unfinished_text(step)
         if len(text) > MAX_UNFINISHED:
             text = f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters are kept …]"
         return [AssistantMessage(content=text)] if text else []
+
+    def _unfinished_text(self, step: int) -> str:
+        return "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
 
     def _calls_by_step(self) -> dict[int, tuple[ToolCall, ...]]:
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}

@@ -215,15 +215,24 @@ class ConversationState:
     last_selection: str = ""
     last_turn: Turn | None = None
     running: set[Run] = field(default_factory=set)
+    _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:
         """Create that of another conversation, see `McpToolChat.apart`."""
-        other = ConversationState(self.selection.snapshot(), consent or self.consent.apart(), self.large_results)
+        selection = self._shared_snapshot() if private else self.selection.snapshot()
+        other = ConversationState(selection, consent or self.consent.apart(), self.large_results)
         if private:
             other.large_results = self.large_results.apart()
         else:
             other.running = self.running
         return other
+
+    def _shared_snapshot(self) -> Selection:
+        """Copy the selection once for all clients of a service: each of their turns has its own where its options differ."""
+        key = self.selection.key()
+        if self._shared is None or self._shared[0] is not key:
+            self._shared = key, self.selection.snapshot()
+        return self._shared[1]
 
 
 class Chat(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.failure import MaskedError
+from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.options import NO_OPTIONS
 from casual_mcp_nb.base.secret import Mask, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
@@ -291,7 +292,7 @@ class ModelRequest:
     _without: tuple[str, ...] = ()
     _sent = NO_OPTIONS
     _attempts = 0
-    _limit: asyncio.Timeout | None = None
+    _limit: TimeLimit | None = None
     _spent = 0.0
 
     def __init__(
@@ -392,7 +393,7 @@ class ModelRequest:
             if left is None:
                 answer = await self._ask()
             else:
-                async with asyncio.timeout(left) as self._limit:
+                with TimeLimit(began + left) as self._limit:
                     answer = await self._ask()
             if charge is not None and self._model.limits is not None:
                 self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
@@ -527,7 +528,7 @@ class ModelRequest:
             )
         # The provider has started to answer: from here on, only its silence is limited, by the SDK.
         if self._limit is not None:
-            self._limit.reschedule(None)
+            self._limit.move(None)
         self._heard = True
         if text and self._on_event is not None:
             self._streamed.append(text)

@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
+from casual_mcp_nb.base.limits import MAX_VALUES, TimeLimit, ValueCount
 from casual_mcp_nb.base.network import is_this_computer
 from casual_mcp_nb.base.service import TOKEN_VARIABLE
 from casual_mcp_nb.errors import UsageError, brief, shown
@@ -170,7 +170,7 @@ class Guard:
             raise self._too_large()
         parts, size, count = [], 0, ValueCount()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            with TimeLimit(asyncio.get_running_loop().time() + BODY_SECONDS):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":

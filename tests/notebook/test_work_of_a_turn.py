@@ -125,6 +125,18 @@ async def test_definitions_that_are_sent_again_are_converted_once() -> None:
     assert all(one is other for one, other in zip(first, third, strict=True))
 
 
+async def test_clients_share_a_copy_of_the_selection_until_it_is_edited() -> None:
+    manager = ServerManager({}, in_process=servers(), cache_ttl=None)
+    async with McpToolChat(manager, ModelFactory(Config()), selection=Selection.model_validate({"servers": MODES})) as chat:
+        one, other = chat.apart(private=True), chat.apart(private=True)
+        assert one.selection is other.selection is not chat.selection
+        chat.selection.servers["many"] = "off"
+        edited = chat.apart(private=True)
+        assert (one.selection.servers["many"], edited.selection.servers["many"]) == ("deferred", "off")
+        assert chat.apart().selection is not edited.selection
+        assert (await edited.view()).deferred == ()
+
+
 def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is() -> None:
     answering = model()
     with Session(Config(), in_process=servers(), store=None) as session:
