@@ -16,7 +16,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
-__all__ = ["FunctionServer", "ToolError", "adds", "closest", "destroys", "package_version", "reads"]
+__all__ = ["FunctionServer", "ToolError", "adds", "closest", "counted", "destroys", "gigabytes", "package_version", "reads"]
 
 
 class FunctionServer(MCPServer[Any]):
@@ -66,6 +66,16 @@ class FunctionServer(MCPServer[Any]):
             if key not in self._parameters[name]:
                 valid = ", ".join(self._parameters[name]) or "none"
                 raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
+
+
+def counted(count: int, singular: str) -> str:
+    """Count things for a summary: `1 row`, `2 rows`."""
+    return f"{count:,} {singular}{'' if count == 1 else 's'}"
+
+
+def gigabytes(size: int) -> str:
+    """Format a size for a summary: `7.6 GiB`."""
+    return f"{size / 2**30:,.1f} GiB"
 
 
 def reads(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:

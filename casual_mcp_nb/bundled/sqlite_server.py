@@ -24,7 +24,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
-from casual_mcp_nb.bundled._server import FunctionServer, closest, destroys, reads
+from casual_mcp_nb.bundled._server import FunctionServer, closest, counted, destroys, reads
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 _SCHEMA = """
@@ -336,7 +336,7 @@ class Tables:
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""
         with self._database.connect(guard=False) as connection:
-            tables = [
+            tables: list[dict[str, Any]] = [
                 {
                     "name": name,
                     "kind": kind,
@@ -345,7 +345,8 @@ class Tables:
                 }
                 for name, kind in _names(connection).items()
             ]
-        return {"tables": tables}
+        names = ", ".join(table["name"] for table in tables) or "none"
+        return {"summary": f"The database has {counted(len(tables), 'table')}: {names}.", "tables": tables}
 
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
@@ -355,7 +356,8 @@ class Tables:
             references = [
                 {"column": own, "table": other, "referenced_column": key} for own, other, key in _references(connection, table)
             ]
-        return {"table": table, "columns": columns, "foreign_keys": references, "sql": definition}
+        summary = f"{table} has {counted(len(columns), 'column')}: {', '.join(column['name'] for column in columns)}."
+        return {"summary": summary, "table": table, "columns": columns, "foreign_keys": references, "sql": definition}
 
     def list_rows(
         self,
@@ -369,7 +371,10 @@ class Tables:
             cells = [":text = ''", *(f"instr(lower({name}), lower(:text))" for name in names)]
             sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(cells)}"
             result = connection.execute(sql, {"text": containing}, max_rows)
-        return {"rows": result.records, "row_count": len(result.rows), "truncated": result.truncated}
+        match = f" contain {containing!r}" if containing else ""
+        more = "The first " if result.truncated else ""
+        summary = f"{more}{counted(len(result.rows), 'row')} of {table}{match}."
+        return {"summary": summary, "rows": result.records, "row_count": len(result.rows), "truncated": result.truncated}
 
     def count_rows(
         self, table: Table, by: Annotated[str, Field(description="Column: count the rows for each of its values")] = ""
@@ -378,11 +383,12 @@ class Tables:
         with self._reading(table, by) as connection:
             count = _count(connection, table)
             if not by:
-                return {"count": count}
+                return {"summary": f"{table} has {counted(count, 'row')}.", "count": count}
             own = _quoted(by)
             sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
             groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
-        return {"count": count, "groups": groups.records, "truncated": groups.truncated}
+        summary = f"{table} has {counted(count, 'row')}, in {counted(len(groups.rows), 'group')} by {by}."
+        return {"summary": summary, "count": count, "groups": groups.records, "truncated": groups.truncated}
 
     def summarize_column(self, table: Table, column: Column) -> dict[str, Any]:
         """Show the minimum, maximum, sum (the total) and average of a table's column, and how many values it has."""
@@ -398,7 +404,10 @@ class Tables:
                 "empty": f"count(*) - count({name})",
             }
             [row] = connection.execute(f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}")
-        return dict(zip(figures, row, strict=True))
+        values = dict(zip(figures, row, strict=True))
+        shown = ", ".join(f"{name} {values[name]:,.12g}" for name in ("sum", "average") if values[name] is not None)
+        summary = f"{table}.{column}: minimum {values['minimum']}, maximum {values['maximum']}{', ' if shown else ''}{shown}."
+        return {"summary": summary, **values}
 
     def query(
         self,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import FunctionServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, counted, gigabytes, reads
 
 
 def build() -> FunctionServer:
@@ -45,11 +45,14 @@ def cpu_info() -> dict[str, Any]:
     load = None
     with contextlib.suppress(OSError):
         load = dict(zip(("1_minute", "5_minutes", "15_minutes"), psutil.getloadavg(), strict=True))
+    model = _cpu_model() or platform.processor() or None
+    cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
     return {
-        "model": _cpu_model() or platform.processor() or None,
+        "summary": f"{model or 'The processor'}: {counted(logical or 1, 'logical processor')}, {counted(cores or 1, 'core')}.",
+        "model": model,
         "architecture": platform.machine(),
-        "cores": psutil.cpu_count(logical=False),
-        "logical_processors": psutil.cpu_count(),
+        "cores": cores,
+        "logical_processors": logical,
         "usable_by_this_process": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
         "load_average": load,
     }
@@ -59,7 +62,9 @@ def memory_info() -> dict[str, Any]:
     """Show the main memory and swap in bytes: total, available and used."""
     memory = psutil.virtual_memory()
     swap = psutil.swap_memory()
+    free, total = gigabytes(memory.available), gigabytes(memory.total)
     return {
+        "summary": f"{free} of {total} memory are available; {memory.percent:g}% are used.",
         "total_bytes": memory.total,
         "available_bytes": memory.available,
         "used_bytes": memory.total - memory.available,
@@ -73,20 +78,21 @@ def disk_info() -> dict[str, Any]:
     """Show total, used and free disk space in bytes, for each local drive and the disk of the working folder."""
     local = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=False)}
     places = dict.fromkeys((Path.cwd().anchor, *local, str(Path.cwd())))
-    disks = []
+    disks: list[dict[str, Any]] = []
     for path in places:
         # A drive without a disk in it, or a folder that may not be read.
         with contextlib.suppress(OSError):
             usage = psutil.disk_usage(path)
             sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
             disks.append({"path": path, "file_system": local.get(path), **sizes, "used_percent": usage.percent})
-    return {"disks": disks}
+    free = ", ".join(f"{gigabytes(disk['free_bytes'])} of {gigabytes(disk['total_bytes'])} on {disk['path']}" for disk in disks)
+    return {"summary": f"Free disk space: {free}.", "disks": disks}
 
 
 def network_info() -> dict[str, Any]:
     """Show the host name and the network interfaces with their local addresses. Sends no traffic."""
     states = psutil.net_if_stats()
-    interfaces = []
+    interfaces: list[dict[str, Any]] = []
     for name, addresses in psutil.net_if_addrs().items():
         by_family: dict[Any, list[str]] = {}
         for address in addresses:
@@ -100,7 +106,9 @@ def network_info() -> dict[str, Any]:
                 "ipv6": by_family.get(socket.AF_INET6, []),
             }
         )
-    return {"hostname": platform.node(), "interfaces": interfaces}
+    listed = ", ".join(f"{each['ipv4']} ({each['name']})" for each in interfaces if each["ipv4"]) or "no address"
+    summary = f"This computer is {platform.node()}: {listed}."
+    return {"summary": summary, "hostname": platform.node(), "interfaces": interfaces}
 
 
 def list_processes(
@@ -127,7 +135,9 @@ def list_processes(
         "name": lambda process: process["name"].casefold(),
         "pid": lambda process: process["pid"],
     }
-    return {"total": len(processes), "processes": sorted(processes, key=keys[sort_by])[:limit]}
+    listed = sorted(processes, key=keys[sort_by])[:limit]
+    summary = f"{len(listed):,} of {len(processes):,} running processes, by {sort_by}."
+    return {"summary": summary, "total": len(processes), "processes": listed}
 
 
 def _distribution() -> str | None:

@@ -19,7 +19,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.bundled._documents import html_to_text as text_of_html
-from casual_mcp_nb.bundled._server import FunctionServer, reads
+from casual_mcp_nb.bundled._server import FunctionServer, counted, reads
 from casual_mcp_nb.isolation import _query
 
 _FUNCTIONS = {
@@ -106,12 +106,14 @@ def html_to_text(html: Annotated[str, Field(description="The HTML page", max_len
 
 def count_words(text: Text) -> dict[str, Any]:
     """Count the words, characters, lines and sentences of a text. Also returns its most frequent words."""
-    words = _WORD.findall(text)
+    words, lines = _WORD.findall(text), text.splitlines()
+    sizes = [counted(len(words), "word"), counted(len(text), "character"), counted(len(lines), "line")]
     return {
+        "summary": f"The text has {', '.join(sizes)}.",
         "words": len(words),
         "characters": len(text),
         "characters_without_spaces": sum(not character.isspace() for character in text),
-        "lines": len(text.splitlines()),
+        "lines": len(lines),
         "sentences": len(re.findall(r"[.!?…](?=\s|$)", text)),
         "most_frequent": dict(Counter(word.casefold() for word in words).most_common(10)),
     }
@@ -253,7 +255,7 @@ def query_json(
 
 def _unique(items: list[str]) -> dict[str, Any]:
     unique = list(dict.fromkeys(items))
-    return {"count": len(unique), "found": unique}
+    return {"summary": ", ".join(unique) or "None.", "count": len(unique), "found": unique}
 
 
 def _first_number(line: str) -> float:

@@ -13,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.base.time_zones import zones_by_name
-from casual_mcp_nb.bundled._server import FunctionServer, closest, reads
+from casual_mcp_nb.bundled._server import FunctionServer, closest, counted, reads
 
 _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026', 'now' or 'today'"
 
@@ -174,7 +174,11 @@ def date_difference(
     seconds = (second - first).total_seconds()
     early, late = sorted((first, second))
     between = relativedelta(late, early)
+    days = counted(abs((second - first).days), "day") if seconds % 86_400 == 0 else f"{abs(seconds) / 3600:,.12g} hours"
+    parts = {"year": between.years, "month": between.months, "day": between.days}
+    whole = ", ".join(counted(number, unit) for unit, number in parts.items() if number) or "0 days"
     return {
+        "summary": f"From {early.day} {early:%B %Y} to {late.day} {late:%B %Y}: {days} ({whole}).",
         "days": (second - first) / timedelta(days=1),
         "weeks": seconds / 604_800,
         "hours": seconds / 3600,

@@ -52,10 +52,8 @@ _ACCEPTED = {
     "date": ("date", "time"),
     "time": ("time", "date"),
     "text": ("quoted", "json", "encoded"),
-    "search": ("quoted",),
-    "filter": ("quoted",),
     "number": ("quoted", "number"),
-    "": ("quoted",),
+    **dict.fromkeys(("search", "filter", ""), ("quoted",)),
 }
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -63,7 +61,9 @@ _FROM_WORDS = ("from", "between", "of", "since")
 _TO_WORDS = ("to", "into", "in", "as", "until", "and")
 _REST_MARKER = re.compile(r":\s+|\b(?:of|in|that|saying|says|for|about|matching|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
-_PROPER_NAME = re.compile(r"\b(?:in|for|of|at|about|called|named)\s+((?:[A-Z][\w'\u2019-]*\s?)+)")
+_PROPER_NAME = re.compile(
+    r"(?:\b(?:in|for|of|at|about|called|named|near|from|by|to|with|on)|^\w+)\s+((?:[A-Z][\w'\u2019-]*\s?)+)"
+)
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
@@ -71,17 +71,14 @@ _GENERIC = frozenset(terms("available content current describe different every l
 
 
 class Parameter(NamedTuple):
-    """A parameter of a tool."""
+    """A parameter of a tool: its type, what a string means (a kind of mention or empty), `source` or `target` or neither."""
 
     name: str
     required: bool
     schema: SchemaReader
     type: str
-    """Its JSON type; `string` if unspecified."""
     kind: str
-    """The meaning of a string: a kind of mention, `text`, `search`, or empty if unknown."""
     direction: str
-    """Whether it is a `source` or a `target`; else empty."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -274,7 +271,8 @@ class Filling:
         """Check whether a mention is the number that a parameter needs."""
         if mention.kind == "quantity":
             unit, described = set(terms(mention.unit)), parameter.schema.description[:_MAX_TEXT]
-            return bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described)))
+            named = mention.unit.casefold() in parameter.name.casefold().split("_")
+            return named or (bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described))))
         amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
         beside = self._text[max(0, mention.start - 30) : mention.end + 30]
         spoken = rf"\b{re.escape(parameter.name.replace('_', ' '))}\b"

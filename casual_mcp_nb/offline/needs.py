@@ -227,6 +227,8 @@ _N = rf"(-?{NUMBER})"
 _T = r"(?:\d{1,9}(?:\.\d{1,9})?)?"
 _SQUARE = rf"(?<![\w.])(-?{_T})\s*\*?\s*x\s*(?:\^|\*\*)\s*2"
 _QUADRATIC = rf"{_SQUARE}(?:\s*([+-]\s*{_T})\s*\*?\s*x)?(?:\s*([+-]\s*\d{{1,9}}(?:\.\d{{1,9}})?))?\s*=\s*0(?![\w.])"
+_SIGNS = {"+": "plus", "-": "minus", "*": "times|multiplied by|\u00d7", "/": "divided by|\u00f7", "**": r"to the power of|\^"}
+_SIGNS |= {"%": "modulo", "/ 100 *": "(?:%|percent) of"}
 _BEFORE, _AFTER = r"(?<=[\d)])\s*", r"\s*(?=\S*\d)"
 _TIMES = r"(seconds|minutes|hours|days|weeks|months|years)"
 _COMPUTER = "cores?|is|are|do|does|have|has|there|free|available|used|left|in|on|this|the|my|i|we|it|computer|machine"
@@ -248,18 +250,12 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"\b(?:the )?factorial of {_N}|(?<![\w.])(\d+)(?: factorial\b|!(?=\W|$))": r"factorial(\1\2)",
     rf"{_N} squared\b": r"\1 ** 2",
     rf"{_N} cubed\b": r"\1 ** 3",
-    rf"\bsubtract {_N} from {_N}": r"\2 - \1",
-    rf"\b(?:add|sum of) {_N} (?:and|to) {_N}(?!\s*(?:,|and)\s*\d)": r"\1 + \2",
+    rf"\b(?:subtract|take) {_N} (?:away )?from {_N}": r"\2 - \1",
+    rf"\b(?:add|sum(?: of)?) {_N} (?:and|to) {_N}(?!\s*(?:,|and)\s*\d)": r"\1 + \2",
     rf"\b(?:multiply|product of) {_N} (?:by|with|and) {_N}": r"\1 * \2",
     rf"\bdivide {_N} by {_N}": r"\1 / \2",
     rf"\bround {_N} to (\d) (?:decimal|digit|place)\w*(?: places)?": r"round(\1, \2)",
-    rf"{_BEFORE}plus{_AFTER}": " + ",
-    rf"{_BEFORE}minus{_AFTER}": " - ",
-    rf"{_BEFORE}(?:times|multiplied by|\u00d7){_AFTER}": " * ",
-    rf"{_BEFORE}(?:divided by|\u00f7){_AFTER}": " / ",
-    rf"{_BEFORE}(?:to the power of|\^){_AFTER}": " ** ",
-    rf"{_BEFORE}modulo{_AFTER}": " % ",
-    rf"{_BEFORE}(?:%|percent) of{_AFTER}": " / 100 * ",
+    **{rf"{_BEFORE}(?:{words}){_AFTER}": f" {sign} " for sign, words in _SIGNS.items()},
     r"\b(?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?\b": "gcd of",
     r"\b(?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?\b": "lcm of",
     r"\b(?:by )?how many percent\b": "percentage change",
@@ -273,16 +269,18 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"\bhow old (?:am|is|are)\b.{0,40}?\bborn on\b": "difference in years, end=today, start",
     rf"\bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+ {_TIMES})": r"add duration time=today, \1",
     rf"\bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+ {_TIMES}) from (?:now|today)": r"add duration time=today, \1",
-    r"\bweekday\b": "day of week",
-    r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?": "week number of a date, text=today",
-    r"\b(?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)": r"week number of a date, text=\1",
+    r"\bweekday\b|\ba (?:mon|tues|wednes|thurs|fri|satur|sun)day\b": "day of week",
+    r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:(?:it|this)\b(?: today| now)?|(\w[\w-]*))": lambda match: (
+        f"week number of a date, text={match[1] or 'today'}"
+    ),
     # Files, texts and tables.
     rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": r"find_replace find=\1, replace=\2, text=\3",
     r"\bfor the (?:word|words|phrase|text|string)\s+": "for ",
     r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b": r"search files for \1",
     r"\b(?:do|does|which|what) (?:any )?files? (?:mention|contain|have)s?\b": "search text of files for",
-    r"\bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)\b": r"list \1",
+    r"\bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)\b": r"which files are in the \1",
     r"\bhow (?:big|large) is\b": "what is the size of",
+    r"\bhow long is (?:the|this) (?:text|word|sentence)\b": "count the characters in",
     r"\b(?:which|what) columns (?:do|does|has|are in)\b": "describe the columns of",
     # The computer.
     r"\bprocessors?\b": "cpu",
@@ -329,7 +327,7 @@ _IMPLIED = {
 }
 _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
 # Words that say nothing about a tool, in addition to the search's stop words.
-_EMPTY = "does each enough exactly hey kind left made much now one say says sort still thanks value"
+_EMPTY = "contents does each enough every exactly hey kind left made much now one say says sort still thanks value"
 
 
 class Word(NamedTuple):
@@ -383,6 +381,19 @@ class Need:
             "numbers": kinds.count("number") > 2,
         }
         return " ".join(hint for hint, wanted in hints.items() if wanted).split()
+
+
+_OPERATIONS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "sqrt": "square root"}
+
+
+def spelled(need: Need) -> Need | None:
+    """Spell a need's only calculation as an operation and its numbers, for tools that do one each: `add 2, 3`."""
+    nodes = [node for one in need.mentions if one.kind == "expression" for node in ast.walk(ast.parse(one.value))]
+    values = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    names = [node.id if isinstance(node, ast.Name) else type(node).__name__ for node in nodes]
+    names = [_OPERATIONS.get(name, name) for name in names if name in _OPERATIONS or name.islower()]
+    rest = "".join(need.text[: one.start] + need.text[one.end :] for one in need.mentions if one.kind == "expression")
+    return Need(f"{names[0]} {', '.join(values)} {rest}") if len(names) == 1 else None
 
 
 def needs_of(text: str) -> list[Need]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,7 @@ from casual_mcp_nb.discovery.search_tools import manifest_in
 from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.needs import Need, find_mentions, needs_of
+from casual_mcp_nb.offline.needs import Need, find_mentions, needs_of, spelled
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -39,6 +39,8 @@ _SYNONYM = 0.7
 _CHANGING = """
 clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set update write
 """
+_FILLER = 0.4
+_ASKING = frozenset(terms("display find get give list look print show tell"))
 _SAYS_LITTLE = ("parameter name", "details")
 
 
@@ -80,7 +82,10 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     used = [filling.covers(one.start, one.end) for one in need.mentions]
     taken = sum(used) / len(used) if used else None
     named = any(part.field == "name" and part.frequency for part in explanation.shares)
-    if (filling.loose and (covered is None or not named)) or _changes_unasked(need, tool):
+    verb = next(iter(terms(tool.name)), "")
+    # What changes something, or leaves it to chance, needs a word of the request that says so.
+    unasked = verb in terms(_CHANGING) and need.terms.union(need.implied).isdisjoint({verb, *synonyms().get(verb, ())})
+    if (filling.loose and (covered is None or not named)) or unasked:
         confidence = 0.0
     elif covered is None:
         confidence = 0.9 if taken == 1 else 0.0
@@ -98,13 +103,6 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
     return Candidate(tool, filling, 0.95, 2.0) if all_taken and not strange and filling.typed else None
 
 
-def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
-    """Check whether the name begins with a verb for changing something, or for chance, that the request lacks."""
-    verb = next(iter(terms(tool.name)), "")
-    requested = need.terms.union(terms(" ".join(need.implied)))
-    return verb in terms(_CHANGING) and requested.isdisjoint({verb, *synonyms().get(verb, ())})
-
-
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
     """Compute the share of the need's words that the tool matches; None if all of them became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
@@ -116,11 +114,14 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Map
     telling = wanted if filling.chosen else word_terms
     if not any((part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
         return 0.0
+    # A verb that asks for anything says as little as a filler word, but a question such as `which` asks for a list.
+    asking = _ASKING.difference(terms(" ".join(need.implied)))
+    weight = {term: _FILLER if term in asking else emphasis(term) for term in wanted}.__getitem__
     orders = words and words[0].start == 0 and not need.implied
-    if orders and not any(term in worth or emphasis(term) < 1 for term in words[0].terms):
+    if orders and not any(term in worth or weight(term) < 1 for term in words[0].terms):
         # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
         return 0.0
-    return sum(emphasis(term) * worth.get(term, 0.0) for term in wanted) / sum(map(emphasis, wanted))
+    return sum(weight(term) * worth.get(term, 0.0) for term in wanted) / sum(map(weight, wanted))
 
 
 _MAX_TEXT, _MAX_INLINE = 2000, 500
@@ -137,24 +138,22 @@ _QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, bu
 
 
 def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
-    """Format a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
+    """Report a tool's result: its `summary` and the rows in it; else its fields, those named in the request first."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = text
-    if isinstance(value, dict) and (list(value) == ["result"] or isinstance(value.get("summary"), str)):
-        value = value.get("summary", value.get("result"))
-    fields = value if isinstance(value, dict) else {}
-    first = [
-        key for key in fields if _is_plain(fields[key]) and (key == "result" or not set(terms(key)).isdisjoint(request_terms))
-    ]
-    lead = "\n\n".join(f"**{key}: {_scalar(fields[key])}**" for key in first)
-    remaining = _shown({key: item for key, item in fields.items() if key not in first} if first else value)
-    if lead and len(first) == len(fields):
-        return f"{lead} (from `{_for_people(name)}`)"
-    if not lead and "\n" not in remaining and len(remaining) < 200:
-        return f"{remaining} (from `{_for_people(name)}`)"
-    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", remaining]))
+        value = f"It returned a picture: {text}" if re.match(r"image/[\w+-]+, [\d,]+ bytes$", text) else text
+    parts = []
+    if isinstance(value, dict) and isinstance(summary := value.get("summary"), str):
+        tables = [item for item in value.values() if isinstance(item, list) and any(isinstance(row, dict) for row in item)]
+        parts, value = [summary], tables[:1]
+    elif isinstance(value, dict):
+        value = dict(sorted(value.items(), key=lambda item: set(terms(item[0])).isdisjoint(request_terms)))
+        value = [value["result"]] if list(value) == ["result"] else [value]
+    else:
+        value = [value]
+    shown = "\n\n".join([*parts, *map(_shown, value)])
+    return f"{shown}{' ' if chr(10) not in shown else chr(10) * 2}(from `{_for_people(name)}`)"
 
 
 def report_error(name: str, text: str) -> str:
@@ -191,21 +190,18 @@ def _for_people(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "\n".join(_items(value)) or "Nothing."
-    return _list(value) if isinstance(value, list) else _scalar(value)
+    if not isinstance(value, dict):
+        return _list(value) if isinstance(value, list) else _scalar(value)
+    lines = [f"- {key}: {_item(item)}" for key, item in islice(value.items(), _MAX_ITEMS)]
+    more = [f"- … and {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
+    return "\n".join([*lines, *more]) or "Nothing."
 
 
-def _items(fields: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in islice(fields.items(), _MAX_ITEMS):
-        if isinstance(value, dict) and value:
-            yield "\n".join([f"- {key}:", *(f"  - {name}: {_inline(item)}" for name, item in value.items())])
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            yield f"- {key}:\n\n{_list(value)}\n"
-        else:
-            yield f"- {key}: {_inline(value)}"
-    if len(fields) > _MAX_ITEMS:
-        yield f"- … and {len(fields) - _MAX_ITEMS:,} more"
+def _item(value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return "".join(f"\n  - {name}: {_inline(item)}" for name, item in value.items())
+    tabular = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+    return f"\n\n{_list(value)}\n" if tabular else _inline(value)
 
 
 def _list(items: list[Any]) -> str:
@@ -306,7 +302,10 @@ class _Planner:
         """Choose the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
         if calls := [step for step in steps if isinstance(step, NextCall)]:
-            return _in_order(calls), ""
+            # At most one load or unload in a step, and no unload next to a call that may use the tool.
+            changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
+            others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]
+            return others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS], ""
         replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
@@ -344,7 +343,9 @@ class _Planner:
 
     def _candidates(self, need: Need) -> list[Candidate]:
         used = [one.call for one in self.earlier_calls if one.call.name in self.loaded and not one.failed]
-        return candidates_for(need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]})
+        candidates = candidates_for(need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]})
+        operation = spelled(need) if not any(one.confidence >= FITS for one in candidates) else None
+        return candidates_for(operation, self.index, {}) if operation else candidates
 
     def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
         """Find the tool for a need and call it; return the reply."""
@@ -406,10 +407,3 @@ def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
         PastCall(NextCall(name, arguments if isinstance(arguments, dict) else {}), bare_result(text, name))
         for (name, arguments, _), text in read
     ]
-
-
-def _in_order(calls: Sequence[NextCall]) -> list[NextCall]:
-    """Order the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
-    changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
-    others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]
-    return others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS]
