@@ -335,6 +335,11 @@ class ExtractionError(ProviderError):
         self.text = text
 
 
+def install(extra: str) -> str:
+    """Write the hint that installs one of our extras: a package has one remedy, in one spelling, wherever it is missing."""
+    return f"Run: pip install 'casual-mcp-nb[{extra}]'"
+
+
 class MissingDependencyError(ProviderError):
     """An optional package is not installed. The message says how to install it."""
 

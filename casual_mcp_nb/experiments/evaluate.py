@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.text import one_line, terms
 from casual_mcp_nb.errors import UsageError, shown
@@ -246,6 +248,13 @@ _ALIKE = 0.9
 _LONG_DESCRIPTION = 300
 _READ = 2_000
 _NAMED = 5
+_OBVIOUS = 120
+_MAX_SEARCHED = 500
+_EMPTY_WORDS = """
+call calculation conversion data do does execute function handle handler helper input item method object operation output
+perform process processing provide request result return run service task thing this tool use useful utility value work
+"""
+_GENERIC = frozenset(terms(_EMPTY_WORDS))
 _ORDER = {kind: rank for rank, kind in enumerate(get_args(FindingKind))}
 
 
@@ -257,13 +266,15 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
 
     Returns:
         Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
-        name has a word that the other lacks), tools and parameters without a description, descriptions of more than 300
-        tokens, and names that are too long for the wire.
+        name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
+        name, tools that a search for their own name or the first sentence of their description does not return, descriptions
+        of more than 300 tokens, and names that are too long for the wire.
     """
     tools = Catalog(catalog)
     findings = list(_same_texts(tools))
     for check in _CHECKS:
         findings += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
+    findings += _hard_to_find(tools, {finding.tool for finding in findings})
     return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
 
 
@@ -271,6 +282,9 @@ def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     if not tool.description.strip():
         yield "no description", "It has no description: only its name and parameters can be found."
         return
+    words = set(terms(tool.description[:_READ]))
+    if words <= _GENERIC.union(terms(tool.name)):
+        yield "generic description", "Its description adds nothing to its name. What goes in, what comes out, when is it used?"
     tokens = estimate_tokens(tool.description)
     if tokens > _LONG_DESCRIPTION:
         yield "long description", f"Its description takes ≈ {tokens:,} of its ≈ {tool.tokens:,} tokens."
@@ -308,6 +322,28 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
             yield LintFinding(
                 "same text", tools[index].tool_name, f"Its description is the same as that of {_listed(names)}.", names
             )
+
+
+def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFinding]:
+    """Report tools that their own obvious questions do not find: the name in words, and the description's first sentence.
+
+    Those that are `reported` already have a reason.
+    """
+    limit = DiscoveryConfig().max_search_results
+    index = ToolSearchIndex(tools)
+    # Of a larger catalog only every nth tool is searched for: each takes two searches.
+    for tool in tools[:: max(1, len(tools) // _MAX_SEARCHED)]:
+        if tool.tool_name in reported:
+            continue
+        # In the other order, since the name itself would always find it.
+        words = re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+", tool.name)[::-1]
+        sentence = re.split(r"(?<=[.!?])\s", tool.description.strip()[:_OBVIOUS])[0]
+        for query in filter(None, (" ".join(words), sentence)):
+            names = [hit.tool.tool_name for hit in index.search(query, limit)]
+            if names and tool.tool_name not in names:
+                text = f"A search for “{one_line(query, 64)}” returns {_listed(names[:_NAMED])}, and not this tool."
+                yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
+                break
 
 
 def _words(tool: ToolSpec) -> list[str]:

@@ -26,7 +26,15 @@ from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
-FindingKind = Literal["same text", "no description", "parameter without description", "long description", "name"]
+FindingKind = Literal[
+    "same text",
+    "no description",
+    "generic description",
+    "hard to find",
+    "parameter without description",
+    "long description",
+    "name",
+]
 
 
 @dataclass(frozen=True)

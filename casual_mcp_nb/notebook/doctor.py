@@ -22,7 +22,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.errors import closest, shown
+from casual_mcp_nb.errors import closest, install, shown
 from casual_mcp_nb.notebook.loop import notebook_shell, shell
 from casual_mcp_nb.notebook.models import clients_of
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
@@ -79,7 +79,7 @@ def _local(running: RunningServer) -> ModelAtHand:
 def _by_key(variables: Mapping[str, str]) -> Iterator[ModelAtHand]:
     for spec in specs().values():
         if spec.example_model and spec.key_variable and variables.get(spec.key_variable):
-            reason = "is set" if _is_installed(spec.sdk) else f"is set, after pip install 'casual-mcp-nb[{spec.sdk}]'"
+            reason = "is set" if _is_installed(spec.sdk) else f"is set. {install(spec.sdk or '')}"
             yield ModelAtHand(spec.key_variable, reason, f"{spec.name}:{spec.example_model}")
 
 
@@ -174,7 +174,7 @@ def _sdks(config: Config) -> Iterator[Check]:
         if installed:
             yield Check("Model SDKs", name, "ok", installed)
         elif name in used:
-            yield Check("Model SDKs", name, "fail", "not installed, but the config uses it", f"Run: pip install {name}")
+            yield Check("Model SDKs", name, "fail", "not installed, but the config uses it", install(name))
         else:
             yield Check("Model SDKs", name, "ok", "not installed, and not used")
 

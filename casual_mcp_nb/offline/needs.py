@@ -392,8 +392,8 @@ def spelled(need: Need) -> Need | None:
     values = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     names = [node.id if isinstance(node, ast.Name) else type(node).__name__ for node in nodes]
     names = [_OPERATIONS.get(name, name) for name in names if name in _OPERATIONS or name.islower()]
-    rest = "".join(need.text[: one.start] + need.text[one.end :] for one in need.mentions if one.kind == "expression")
-    return Need(f"{names[0]} {', '.join(values)} {rest}") if len(names) == 1 else None
+    words = "".join(need.text[: one.start] + need.text[one.end :] for one in need.mentions if one.kind == "expression")
+    return Need(f"{names[0]} {', '.join(values)} {words}") if len(names) == 1 else None
 
 
 def needs_of(text: str) -> list[Need]:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ClientConfig
-from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, shown
+from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, install, shown
 from casual_mcp_nb.providers._answers import plain_usage
 from casual_mcp_nb.providers.registry import key_variables
 
@@ -97,7 +97,7 @@ def need(name: str, sdk: str, imported: str | None = None) -> None:
 
 def missing(name: str, sdk: str) -> MissingDependencyError:
     """Build the error for an SDK that is not installed."""
-    return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
+    return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=install(sdk))
 
 
 def no_key(name: str, provider: str) -> AuthenticationError:
@@ -118,7 +118,7 @@ def builds_requests(client: Any) -> Any:
     if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
         text = f"casual-llm {release} builds the requests of {type(client).__name__} differently than expected here."
-        raise MissingDependencyError(text, hint="pip install 'casual-llm==0.8.*'")
+        raise MissingDependencyError(text, hint="Run: pip install 'casual-llm==0.8.*'")
     return client
 
 

@@ -19,7 +19,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.tool_client import tool_options
-from casual_mcp_nb.errors import MissingDependencyError
+from casual_mcp_nb.errors import MissingDependencyError, install
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
@@ -203,9 +203,7 @@ def _installed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("casual_mcp_nb"):
             raise
-        raise MissingDependencyError(
-            f"Serving needs {error.name}, which is not installed.", hint="Run: pip install 'casual-mcp-nb[serve]'"
-        ) from None
+        raise MissingDependencyError(f"Serving needs {error.name}, which is not installed.", hint=install("serve")) from None
 
 
 class SessionServe(Namespace):

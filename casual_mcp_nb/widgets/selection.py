@@ -423,4 +423,5 @@ def _html(direct_call: DirectCall) -> str:
 
 
 def _turn_costs(costs: TurnCosts) -> dict[str, int]:
-    return {"first_request": costs.first_request, "turn": costs.turn, "ten_turns": costs.ten_turns}
+    names = ("first_request", "turn", "ten_turns", "ten_turns_worst")
+    return {name: getattr(costs, name) for name in names}

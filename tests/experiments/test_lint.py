@@ -49,12 +49,12 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
     [
         (ToolSpec("s", "t", " \n"), "no description", "It has no description: only its name and parameters can be found."),
         (
-            ToolSpec("s", "t", "Does it.", {"properties": {"a": {}, "b": True, "c": {"description": "C."}}}),
+            ToolSpec("s", "t", "Moor a boat at the quay.", {"properties": {"a": {}, "b": True, "c": {"description": "C."}}}),
             "parameter without description",
             "No description: a, b.",
         ),
         (
-            ToolSpec("s", "t", "Does it.", {"properties": {f"p{n}": {} for n in range(9)}}),
+            ToolSpec("s", "t", "Moor a boat at the quay.", {"properties": {f"p{n}": {} for n in range(9)}}),
             "parameter without description",
             "No description: p0, p1, p2, p3, p4 and 4 more.",
         ),
@@ -64,7 +64,7 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
             "Its description takes ≈ 737 of its ≈ 761 tokens.",
         ),
         (
-            ToolSpec("s" * 40, "t" * 30, "Does it."),
+            ToolSpec("s" * 40, "t" * 30, "Moor a boat at the quay."),
             "name",
             f"server__tool has 72 characters, and 64 are allowed. The model reads {ToolSpec('s' * 40, 't' * 30).wire_name}.",
         ),
@@ -76,7 +76,7 @@ def test_each_fault_is_found(tool: ToolSpec, kind: str, text: str) -> None:
 
 @pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}}])
 def test_odd_schemas_do_no_harm(schema: dict[str, object]) -> None:
-    assert findings_of(ToolSpec("s", "t", "Does it.", schema)) == []
+    assert findings_of(ToolSpec("s", "t", "Moor a boat at the quay.", schema)) == []
 
 
 def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
@@ -108,3 +108,23 @@ def test_ten_thousand_tools_are_looked_through_and_shown_small() -> None:
     )
     assert len(report.by_kind()["parameter without description"]) == 10_000
     assert sum(len(form.encode()) for form in report._repr_mimebundle_().values()) <= 64 * 1024
+
+
+def test_descriptions_that_say_nothing_are_reported() -> None:
+    tools = [
+        ToolSpec("math", "convert_base", "Does the conversion.", PATH),
+        ToolSpec("math", "run", "Runs this operation.", PATH),
+        ToolSpec("math", "power", "Raise a number to an exponent.", PATH),
+    ]
+    assert [kind for kind, *_ in findings_of(*tools)] == ["generic description"] * 2
+
+
+def test_a_tool_that_its_name_does_not_find_is_reported_with_those_before_it() -> None:
+    words = ["wind", "depth", "crew", "berth", "light", "buoy"]
+    near = [ToolSpec(word, "tide_report", f"Tell the {word} at the tide station on a day.", PATH) for word in words]
+    hidden = ToolSpec("office", "report_tide", "Print a sheet of paper for the archive of the town, with a stamp.", PATH)
+    findings = [finding for finding in lint([*near, hidden]) if finding.kind == "hard to find"]
+    # All seven have the same two words in their names, and a search returns five.
+    assert 0 < len(findings) <= 2
+    assert {(finding.tool.tool, len(finding.others)) for finding in findings} == {("tide_report", 5)}
+    assert all(finding.tool not in finding.others for finding in findings)

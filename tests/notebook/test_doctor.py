@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.diagnosis import Check
 
 SECRET = "sk-a-secret-that-nobody-reads-0123456789"
@@ -166,3 +167,23 @@ def test_a_price_without_one_for_the_cache_is_named() -> None:
     models, prices = {"m": {"client": "c", "model": "m"}}, {"m": {"input": 1, "output": 2}}
     config = {"clients": {"c": client}, "models": models, "prices": prices}
     assert "cached_input" in find(config, "Prices", "m").advice
+
+
+def test_a_missing_sdk_has_one_remedy_in_one_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    from casual_mcp_nb.notebook import doctor
+    from casual_mcp_nb.providers._building import missing
+    from casual_mcp_nb.providers.registry import specs
+
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    monkeypatch.setattr(doctor, "_is_installed", lambda sdk: False)
+    for spec in specs().values():
+        if not spec.sdk:
+            continue
+        config = Config.model_validate(
+            {"clients": {"c": {"provider": spec.name}}, "models": {"m": {"client": "c", "model": "x"}}}
+        )
+        remedies = {check.advice for check in doctor._sdks(config) if check.verdict == "fail"}
+        assert remedies == {f"Run: pip install 'casual-mcp-nb[{spec.sdk}]'"}
+        assert remedies.pop() in str(missing("c", spec.sdk))
+        at_hand = [model.reason for model in doctor._by_key({spec.key_variable: "k"} if spec.key_variable else {})]
+        assert all(f"casual-mcp-nb[{spec.sdk}]" in reason for reason in at_hand)

@@ -129,7 +129,7 @@ except MissingDependencyError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert f"Client 'desk' needs the package {sdk}. pip install 'casual-mcp-nb[{sdk}]'" in done.stdout
+    assert f"Client 'desk' needs the package {sdk}. Run: pip install 'casual-mcp-nb[{sdk}]'" in done.stdout
 
 
 @pytest.mark.fault(81)

@@ -121,9 +121,7 @@ const cost = (total: number, more: Partial<Cost> = {}): Cost => ({ total, server
 
 test("the budget has rows for what is known of it", () => {
   const rows = wholeRows({ now: cost(10), undeferred: cost(40) });
-  assert.deepEqual(rows, [
-    { key: "all", label: "Tool definitions in the first request", now: 10, before: undefined, undeferred: 40 },
-  ]);
+  assert.deepEqual(rows, [{ key: "all", label: "Tool definitions", now: 10, before: undefined, undeferred: 40 }]);
   const turns = { turn: 100, ten_turns: 900 };
   const more = wholeRows({ now: cost(10, turns), before: cost(20, turns), undeferred: cost(40, turns) });
   assert.deepEqual(
@@ -161,14 +159,14 @@ test("what deferring does is said as it is", () => {
   };
   assert.deepEqual(say(cost(40), cost(40), 0), ["", "Nothing is deferred."]);
   const [saving, sentence] = say(cost(40, { turn: 90 }), cost(100, { turn: 200 }));
-  assert.equal(saving, "55% less per turn than with every tool loaded");
+  assert.equal(saving, "a turn costs 55% less than with every tool loaded");
   assert.match(sentence as string, /saves 60%.* and 55% /);
   const mixed = say(cost(40, { turn: 300, ten_turns: 30 }), cost(100, { turn: 200, ten_turns: 60 }))[1];
   assert.equal(
     mixed,
-    "Deferring saves 60% of the first request and 50% of ten such turns, but costs 50% more for a turn with a search.",
+    "Deferring saves 60% of the tool definitions and 50% of ten turns with three searches, but costs 50% more for a turn with a search.",
   );
-  assert.match(say(cost(40, { turn: 300 }), cost(100, { turn: 200 }))[0] as string, /^Deferring does not pay here: 50% more/);
+  assert.match(say(cost(40, { turn: 300 }), cost(100, { turn: 200 }))[0] as string, /^a turn costs 50% more than/);
 });
 
 test("hits are cut where the model's view ends", () => {
@@ -188,6 +186,7 @@ test("a status and a mode say why", () => {
   assert.equal(statusOf("c").fixed, true);
   assert.equal(statusOf("?").included, false);
   assert.match(modeHelp({ mode: "deferred", effective: "loaded" }), /^Now loaded, because discovery is off/);
+  assert.match(modeHelp({ mode: "loaded", effective: "deferred" }), /Defer every server/);
 });
 
 test("a few tools are in the list from the start, many when their server is opened", () => {

@@ -21,7 +21,7 @@ export function BudgetPane() {
       </table>
       <p data-testid="verdict">{verdict(selection)}</p>
       <table class="cmn-table cmn-budget" data-testid="parts-table">
-        <caption class="cmn-visually-hidden">The first request by part, in estimated tokens</caption>
+        <caption class="cmn-visually-hidden">The tool definitions by part, in estimated tokens</caption>
         <Head first="Tool definitions by part" changed={changed} />
         <tbody>
           {partRows(budget, order).map((row) => (

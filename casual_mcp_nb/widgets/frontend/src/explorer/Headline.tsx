@@ -7,7 +7,7 @@ import type { ExplorerState } from "./state";
 import { isBroken } from "./statuses";
 import type { Workbench } from "./workbench";
 
-/** What the first request costs, what deferring saves, and how many servers failed. */
+/** What the tool definitions cost, what deferring saves in a turn, and how many servers failed. */
 export function Headline({ bench }: { bench: Workbench }) {
   const { selection } = useWidgetState<ExplorerState>();
   const { budget, order, servers } = selection;
@@ -21,7 +21,8 @@ export function Headline({ bench }: { bench: Workbench }) {
   return (
     <span class="cmn-row cmn-headline">
       <span role="status" data-testid="headline">
-        Tool definitions <strong>≈ {number.format(budget.now.total)}</strong> tokens
+        Tool definitions <strong>≈ {number.format(budget.now.total)}</strong>
+        {budget.undeferred.total !== budget.now.total && ` of ${number.format(budget.undeferred.total)}`} tokens
         {change !== 0 && (
           <span class="cmn-quiet" title={`Since the last change: ${compared(budget.now.total, budget.before?.total ?? 0)}`}>
             {` (${signed(change)})`}

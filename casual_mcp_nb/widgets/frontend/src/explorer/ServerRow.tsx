@@ -85,8 +85,11 @@ const priceHelp = ({ tokens: included, all_tokens: every }: { tokens: number; al
 /** The one control of a server. */
 export function ModeSegments({ server, tabIndex = 0 }: { server: string; tabIndex?: number }) {
   const bridge = useBridge<ExplorerState>();
-  const info = bridge.state.value.selection.servers[server];
+  const { servers, options } = bridge.state.value.selection;
+  const info = servers[server];
   if (!info) return null;
+  // With every server deferred, Loaded has no effect: the title says how to undo that.
+  const overruled = Boolean(options.discovery) && options.defer_all && info.effective !== "loaded";
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: it only keeps clicks from the row
     // biome-ignore lint/a11y/noStaticElementInteractions: it only keeps clicks from the row
@@ -94,9 +97,10 @@ export function ModeSegments({ server, tabIndex = 0 }: { server: string; tabInde
       <Segments<Mode>
         testid="mode"
         label={`${server}: mode`}
-        value={info.mode}
+        value={overruled ? info.effective : info.mode}
         options={MODES}
         title={modeHelp(info)}
+        {...(overruled && { disabled: "loaded" as Mode })}
         tabIndex={tabIndex}
         onChoose={(mode) => bridge.call("selection.set_mode", { server, mode })}
       />

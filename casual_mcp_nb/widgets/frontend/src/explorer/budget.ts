@@ -14,9 +14,11 @@ export interface BudgetRow {
 }
 
 const WHOLE: readonly (readonly [key: string, label: string, read: (cost: Cost) => number | undefined])[] = [
-  ["all", "Tool definitions in the first request", (cost) => cost.total],
+  ["all", "Tool definitions", (cost) => cost.total],
+  ["first", "First request: system prompt and tool definitions", (cost) => cost.first_request],
   ["turn", "A turn with one search and one call", (cost) => cost.turn],
-  ["ten", "Ten such turns", (cost) => cost.ten_turns],
+  ["ten", "Ten turns, three of them with a search", (cost) => cost.ten_turns],
+  ["worst", "At worst: each of the ten searches for other tools", (cost) => cost.ten_turns_worst],
 ];
 
 /** Return the rows of whole requests and turns. */
@@ -58,20 +60,20 @@ export function partRows({ now, before, undeferred }: BudgetState, order: readon
   return used;
 }
 
-/** "60% less per turn than with every tool loaded", or what deferring costs; empty where nothing is deferred. */
+/** "a turn costs 60% less than with every tool loaded", or more; empty where nothing is deferred. */
 export function headlineSaving({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
   const [now, loaded] = [budget.now.turn, budget.undeferred.turn];
   if (!manifest.tools || now === undefined || loaded === undefined) return "";
   const share = compared(now, loaded);
-  if (share === "the same") return "the same per turn as with every tool loaded";
-  if (now > loaded) return `Deferring does not pay here: ${share} per turn`;
-  return `${share} per turn than with every tool loaded`;
+  return share === "the same"
+    ? "a turn costs the same as with every tool loaded"
+    : `a turn costs ${share} than with every tool loaded`;
 }
 
 const COMPARED: readonly (readonly [text: string, read: (cost: Cost) => number | undefined])[] = [
-  ["the first request", (cost) => cost.total],
+  ["the tool definitions", (cost) => cost.total],
   ["a turn with a search", (cost) => cost.turn],
-  ["ten such turns", (cost) => cost.ten_turns],
+  ["ten turns with three searches", (cost) => cost.ten_turns],
 ];
 
 /** What deferring saves and what it costs in this set-up, in a sentence. */

@@ -51,8 +51,10 @@ export interface Cost {
   servers: Record<string, number>;
   finder: number;
   manifest: number;
+  first_request?: number;
   turn?: number;
   ten_turns?: number;
+  ten_turns_worst?: number;
 }
 
 export interface BudgetState {

@@ -77,7 +77,7 @@ const MODE_HELP: Record<Mode, string> = {
 /** What the mode of a server means, and why another one may result. */
 export function modeHelp({ mode, effective }: Pick<ServerInfo, "mode" | "effective">): string {
   if (mode === effective) return MODE_HELP[mode];
-  const why = effective === "deferred" ? "every server is deferred" : "discovery is off";
+  const why = effective === "deferred" ? "Defer every server is on (under More)" : "discovery is off";
   return `Now ${effective}, because ${why}. ${MODE_HELP[effective]}`;
 }
 

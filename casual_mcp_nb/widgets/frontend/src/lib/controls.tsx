@@ -106,13 +106,24 @@ interface SegmentsProps<T extends string> {
   value: T;
   options: readonly (readonly [value: T, text: string])[];
   title?: string;
+  /** The one that cannot be chosen now; the title says why. */
+  disabled?: T;
   /** -1 where another key than Tab leads to it, as in the rows of a list. */
   tabIndex?: number;
   onChoose(value: T): Promise<unknown>;
 }
 
 /** One of a few, as radio buttons: arrow keys move between them. */
-export function Segments<T extends string>({ label, testid, value, options, title, tabIndex = 0, onChoose }: SegmentsProps<T>) {
+export function Segments<T extends string>({
+  label,
+  testid,
+  value,
+  options,
+  title,
+  disabled,
+  tabIndex = 0,
+  onChoose,
+}: SegmentsProps<T>) {
   const [shown, choose] = useChoice(value, onChoose, label);
   const name = useId();
   return (
@@ -126,6 +137,7 @@ export function Segments<T extends string>({ label, testid, value, options, titl
             tabIndex={tabIndex}
             data-testid={`${testid}-${each}`}
             checked={each === shown}
+            disabled={each === disabled}
             onChange={() => choose(each)}
           />
           <BoldWidth>{text}</BoldWidth>
