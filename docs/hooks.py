@@ -94,7 +94,7 @@ def lesson_markdown(path: Path) -> str:
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source))
+            parts.append(re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source).replace("](../docs/", "](../"))
         else:
             parts.append(f"```ipython\n{source}\n```")
             parts += [f'<div data-output="{number}.{place}"></div>' for place in range(len(cell["outputs"]))]

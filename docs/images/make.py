@@ -180,7 +180,7 @@ def screenshots(home: Path, player: Path) -> None:
         panel.get_by_text("22:30 in Asia/Tokyo").first.wait_for()
         panel.get_by_test_id("undo").and_(page.locator(":enabled")).wait_for()
         panel.locator("summary").first.click()
-        panel.evaluate("element => element.style.height = '700px'")
+        page.locator(".cmn-chat").evaluate("element => element.style.height = '52em'")
         shots(page, {"turn": (cells.nth(0), 1000), "explorer": (explorer, 1200), "panel": (panel, 1000)})
         execute(page, "session.selection.servers['math'] = 'deferred'")
         run_cell(page, 3)
