@@ -146,11 +146,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:
-    """Put the outputs of a lesson in their places."""
+    """Put the outputs of a lesson in their places; a table's empty heading is an empty cell, as a screen reader wants it."""
     if page.file.src_uri.startswith("lessons/"):
         drawn = dict(outputs(LESSONS / f"{Path(page.file.src_uri).stem}.ipynb"))
         content = re.sub(r'<div data-output="([\d.]+)"></div>', lambda match: drawn[match[1]], content)
-    return content
+    return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", content)
 
 
 def opening(markdown: str) -> str:

@@ -273,6 +273,7 @@ class ExplorerSnapshot(Displayable):
         offered: Number of tools sent with every request.
         undeferred_tokens: Tokens of the first request if every tool were loaded.
         budget: The cost of turns, if known.
+        tools: The tools of the servers with their modes.
     """
 
     servers: Servers
@@ -283,6 +284,7 @@ class ExplorerSnapshot(Displayable):
     offered: int = 0
     undeferred_tokens: int = 0
     budget: Budget | None = None
+    tools: Tools | None = None
 
     @property
     def tokens(self) -> int:

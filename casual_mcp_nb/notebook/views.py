@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.diagnosis import (
@@ -18,9 +18,10 @@ from casual_mcp_nb.base.diagnosis import (
     StageState,
     ToolDiagnosis,
 )
-from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
 from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.state import CassetteOverview
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
@@ -32,7 +33,6 @@ from casual_mcp_nb.display.view import (
     Bar,
     Block,
     Cell,
-    Column,
     DisplayLimits,
     KeyValues,
     Line,
@@ -43,11 +43,13 @@ from casual_mcp_nb.display.view import (
     Status,
     Table,
     TextBlock,
+    Tone,
     View,
     columns,
     fraction,
     pretty,
 )
+from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.servers.views import STATES, budget_blocks, failures, manifest_view, server_table, tool_sets_view
 
@@ -489,7 +491,8 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
         *budget_section(exploration.budget),
-        Section("Servers", (_explored_servers(exploration, limits), *failures(exploration.servers, limits))),
+        *_explored_servers(exploration, limits),
+        *failures(exploration.servers, limits),
     ]
     if manifest.text:
         blocks.append(Section("Manifest", manifest_view(manifest, limits).blocks, fold="closed"))
@@ -507,18 +510,39 @@ def _discovery_rules(selection: Selection) -> str:
     return f"{how}, every server deferred" if selection.defer_all else how
 
 
-def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Table:
-    table = server_table(exploration.servers, limits)
-    most = max(exploration.prices.values(), default=0)
-    rows = tuple(
-        (*row, _price_bar(exploration.prices.get(name, 0), most))
-        for row, name in zip(table.rows, exploration.servers, strict=False)
-    )
-    return Table((*table.columns, Column("Tool definitions")), rows, table.hidden)
+def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> tuple[Section, ...]:
+    """Show each server as the explorer's list does: a row with mode and price, then its tools; the first is unfolded."""
+    sections: list[Section] = []
+    left = 2 * limits.rows
+    for name, status in list(exploration.servers.items())[: limits.rows]:
+        tools = exploration.tools.catalog.by_server.get(name, ()) if exploration.tools else ()
+        rows = tuple(_explored_tool(exploration, tool) for tool in tools[: min(left, limits.rows)])
+        left -= len(rows)
+        mode = exploration.servers.modes.get(name, "loaded")
+        state = STATES[status.state] if status.state != "ready" else Status(mode, _MODES[mode])
+        price = words.about(status.tokens, "estimated")
+        sections.append(
+            Section(
+                Phrase((Span(name), Span(words.count(status.tools, "tool"), "quiet"))),
+                (Table(columns("Tool", "Description", "Tokens #", shares=(30, 58, 12)), rows, len(tools) - len(rows)),),
+                mark=state,
+                figures=(price,) if status.tools else (),
+                fold="closed" if sections else "open",
+                look="step",
+                brief=True,
+            )
+        )
+    hidden = len(exploration.servers) - len(sections)
+    return (*sections, *([Section(f"{words.count(hidden, 'server')} more", ())] if hidden else []))
 
 
-def _price_bar(tokens: int, most: int) -> Bar:
-    return Bar(words.about(tokens, "estimated") if tokens else "0", fraction(tokens, most) if tokens else None)
+_MODES: Mapping[Mode, Tone] = {"loaded": "good", "deferred": "busy", "off": "quiet"}
+
+
+def _explored_tool(exploration: ExplorerSnapshot, tool: ToolSpec) -> tuple[Cell, ...]:
+    off = tool.restriction or (exploration.tools and exploration.tools.mode(tool) == "off")
+    price = "off" if off else words.about(tool.tokens, "estimated")
+    return (Name(tool.name), first(tool.description, SUMMARY), price)
 
 
 def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:

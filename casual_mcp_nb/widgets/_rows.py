@@ -20,7 +20,7 @@ from casual_mcp_nb.display.view import pretty, type_words
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
-from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of
+from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of, tools_of
 from casual_mcp_nb.servers.views import caller_of, decided, tool_of
 from casual_mcp_nb.widgets.base import SessionParts, State
 
@@ -347,6 +347,7 @@ class ToolsState(State):
             offered=len(view.loaded),
             undeferred_tokens=view.undeferred_tokens,
             budget=estimated_budget(self._chat, view),
+            tools=tools_of(view),
         )
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:

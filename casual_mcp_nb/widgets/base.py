@@ -188,6 +188,9 @@ _SECONDS_BETWEEN_PICTURES = 1.0
 # says more. A widget that lives has elements in this place. The rule holds where the notebook is trusted.
 _NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) { display: none; }"
 
+_FRAME = "border:1px solid rgba(128,128,128,0.45);border-radius:8px"
+"""The frame of a picture, inline so that it shows in a notebook that is not trusted."""
+
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Compute the JSON merge patch that turns `old` into `new`; empty if they are the same.
@@ -257,12 +260,14 @@ class SessionWidget(anywidget.AnyWidget):
     Attributes:
         bundle: The name of the front end of a subclass, see `bundle_of`.
         more_css: Goes before their style sheet.
+        footer: A line below its static picture, such as the panel's box for a question; empty for none.
         shown: The values sent to the front end, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 
     bundle: ClassVar[str]
     more_css: ClassVar[str] = ""
+    footer: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
     picture_key = traitlets.Unicode().tag(sync=True)
     # None spares each widget a second model; a layout can be given, as to any widget.
@@ -387,7 +392,10 @@ class SessionWidget(anywidget.AnyWidget):
 
     def _static_bundle(self) -> dict[str, str]:
         bundle: dict[str, str] = self.static()._repr_mimebundle_()
-        return bundle
+        footer = (
+            f'<div style="{_FRAME};padding:5px 10px;margin-top:10px;opacity:0.75">{self.footer}</div>' if self.footer else ""
+        )
+        return {**bundle, "text/html": f'<div style="{_FRAME};padding:8px 14px">{bundle["text/html"]}{footer}</div>'}
 
     def _picture_bundle(self) -> dict[str, str]:
         bundle = self._static_bundle()

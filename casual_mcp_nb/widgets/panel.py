@@ -85,6 +85,7 @@ class Panel(SessionWidget):
 
     bundle = "panel"
     more_css = style()
+    footer = "Ask a question: run this cell to get the live panel."
 
     @spelled_out(ChatOptions)
     def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:

@@ -30,6 +30,35 @@ def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Cal
     widget.close()
 
 
+def test_the_picture_of_an_explorer_lists_its_servers_and_their_tools_without_a_script(session: Session) -> None:
+    session.connect()
+    session.selection.tools_off.add("math:add")
+    explorer = Explorer(session)
+    html = explorer._static_bundle()["text/html"]
+    assert "<script" not in html
+    rows = dict(re.findall(r'<th scope="row"[^>]*><code>([^<]+)</code></th>.*?>([^<>]+)</td></tr>', html))
+    assert {tool.name for tool in session.tools} <= rows.keys()
+    assert rows["add"] == "off"
+    titles = re.findall(
+        r'<summary><span class="cmn-phrase"><span>([^<]+)</span>.*?</span></span> <span[^>]*>([^<]+)</span>', html
+    )
+    modes = {name: session.servers.modes[name] for name in session.servers}
+    assert dict(titles) == modes | {"gone": "✗ failed"}
+    explorer.close()
+
+
+def test_the_picture_of_a_panel_has_the_turns_and_a_line_for_the_next_question(session: Session) -> None:
+    panel = session.panel()
+    assert panel.footer in panel._static_bundle()["text/html"]
+    panel.close()
+
+
+def test_the_picture_of_an_explorer_over_many_tools_stays_small(many: Session) -> None:
+    explorer = Explorer(many)
+    assert 10_000 < len(explorer._static_bundle()["text/html"]) < MAX_BYTES
+    explorer.close()
+
+
 @pytest.mark.parametrize("name", ["explorer", "manifest_view", "search_box", "server_toggles", "toolset_picker"])
 def test_the_style_of_a_widget_stays_with_widgets(name: str) -> None:
     _, style = bundle_of(name)
