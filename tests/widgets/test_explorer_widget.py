@@ -30,7 +30,7 @@ def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Cal
     widget.close()
 
 
-def test_the_picture_of_an_explorer_lists_its_servers_and_their_tools_without_a_script(session: Session) -> None:
+def test_the_picture_of_an_explorer_lists_servers_and_tools_without_a_script(session: Session) -> None:
     session.connect()
     session.selection.tools_off.add("math:add")
     explorer = Explorer(session)
@@ -47,7 +47,7 @@ def test_the_picture_of_an_explorer_lists_its_servers_and_their_tools_without_a_
     explorer.close()
 
 
-def test_the_picture_of_a_panel_has_the_turns_and_a_line_for_the_next_question(session: Session) -> None:
+def test_the_picture_of_a_panel_has_a_line_for_the_next_question(session: Session) -> None:
     panel = session.panel()
     assert panel.footer in panel._static_bundle()["text/html"]
     panel.close()
