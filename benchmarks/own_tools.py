@@ -71,14 +71,14 @@ def seconds_of(turn: Turn) -> float:
 def blocking(session: Session, name: str) -> float:
     """The time of a call in a turn that blocks."""
     turn = session.chat("Add", model=model(name), echo="none")
-    session.new_conversation()
+    session.conversations.new()
     return seconds_of(turn)
 
 
 async def awaited(session: Session, name: str) -> float:
     """The time of a call in a turn that is awaited."""
     turn = await session.chat_async("Add", model=model(name), echo="none")
-    session.new_conversation()
+    session.conversations.new()
     return seconds_of(turn)
 
 
@@ -102,7 +102,7 @@ def whole(session: Session, count: int) -> Watch:
     answers = model("add", count)
     with Watch() as watch:
         session.chat("Add", model=answers, echo="none")
-    session.new_conversation()
+    session.conversations.new()
     return watch
 
 

@@ -51,10 +51,10 @@ def steps(folder: Path, repeats: int) -> list[Figure]:
     for number in range(repeats + WARM_UP):
         for name, session in sessions.items():
             if number % 20 == 0:
-                session.new_conversation()
+                session.conversations.new()
             taken = turn(session)
-            if session.store is not None:
-                flushes.append(milliseconds(session.store.flush))
+            if session.conversations.store is not None:
+                flushes.append(milliseconds(session.conversations.store.flush))
             if number >= WARM_UP:
                 times[name].append(taken)
     for session in sessions.values():
@@ -85,12 +85,12 @@ def lists(folder: Path, conversations: int, turns: int) -> list[Figure]:
                 columns = ", ".join(f"? || {name}" if name == key else name for name in names)
                 statement = f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE {key} = ?"
                 connection.executemany(statement, ((f"{number}-", one.id) for number in range(conversations)))
-        session.new_conversation()
+        session.conversations.new()
         for _ in range(turns):
             turn(session)
         store.flush()
-        id = session.conversation_id or ""
-        document = session.conversation.to_json()
+        id = session.conversations.id or ""
+        document = session.conversations.current.to_json()
         return [
             Figure(f"file of {conversations:,} conversations", store.path.stat().st_size / 1e6, "MB"),
             Figure("the list of the last 200", fastest_ms(store.find, RUNS), "ms"),
@@ -98,7 +98,7 @@ def lists(folder: Path, conversations: int, turns: int) -> list[Figure]:
             Figure("those with a word that nobody said", fastest_ms(partial(store.find, "walrus"), RUNS), "ms"),
             Figure(
                 f"resume one of {turns} turns",
-                fastest_ms(lambda: session.resume(id), RUNS),
+                fastest_ms(lambda: session.conversations.resume(id), RUNS),
                 "ms",
                 fastest_ms(lambda: json.loads(document), RUNS),
             ),

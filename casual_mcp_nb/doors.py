@@ -24,7 +24,7 @@ WAYS = (
     ("%mcp load {}", 'session.tools.load("{}")', ""),
     ("%mcp defer {}", 'session.selection.servers["{}"] = "deferred"', ""),
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
-    ("%mcp new", "session.new_conversation()", ""),
+    ("%mcp new", "session.conversations.new()", ""),
     ("%mcp add {}", 'session.servers.add("{0}", "{0}")', ""),
     ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),

@@ -1,11 +1,4 @@
-"""Session: the main object for users, a table of contents over parts that also work without it.
-
-- `SessionServers`, `SessionTools`, `SessionConsent`, `SessionModels` and others do the work of `session.servers` and so on.
-- `ServerStarter` connects the servers and shows how they start, for all of them.
-- `ResourceService` has their resources and prompts.
-- `TurnService` runs turns; its `ConversationRunner` keeps them, and lets one run at a time.
-- `Questions` has what running turns ask the person.
-- `Observers` has those who are told of events and changes.
+"""Session: the main object for users, a table of contents over `SessionParts`, see `notebook/parts.py`.
 
 How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's thread, which shows the turn
 in its cell. That hands over to the engine thread (`on_engine`), where `TurnService.run_turn` connects the servers,
@@ -15,22 +8,17 @@ there is an answer, see `engine/run.py`. `stream` and `submit` go the same way w
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import warnings
-import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import aclosing
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
 
 from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields, ToolFields, spelled_out
-from casual_mcp_nb.notebook.saving import DEFAULT
+from casual_mcp_nb.engine.turn_fields import ChatOptions, ToolFields, list_options, spelled_out
+from casual_mcp_nb.notebook.images import with_images
+from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 
 if TYPE_CHECKING:
@@ -40,25 +28,20 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from casual_mcp_nb.base.config import Config, Policies
-    from casual_mcp_nb.base.diagnosis import HostAudit
     from casual_mcp_nb.base.search import SearchResults
     from casual_mcp_nb.base.selection import Selection
-    from casual_mcp_nb.base.status import (
-        Servers,
-        SessionStatus,
-    )
+    from casual_mcp_nb.base.status import Servers, SessionStatus
     from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.config.quick import ServerLike
-    from casual_mcp_nb.conversation.conversation import Conversation, StoredConversations
     from casual_mcp_nb.conversation.event import Event
     from casual_mcp_nb.conversation.plan import PlannedCalls
     from casual_mcp_nb.conversation.stats import ChatStats
-    from casual_mcp_nb.conversation.store import ConversationStore
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.engine.events import Observation
     from casual_mcp_nb.experiments.service import SessionExperiments
     from casual_mcp_nb.notebook.cassettes import SessionCassettes
     from casual_mcp_nb.notebook.consent import SessionConsent
+    from casual_mcp_nb.notebook.conversations import SessionConversations
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
@@ -68,13 +51,11 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.tools import SessionTools
     from casual_mcp_nb.notebook.turn_service import Prompt
     from casual_mcp_nb.providers.chat_model import ChatModel
-    from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.serve.serving import SessionServe
     from casual_mcp_nb.telemetry import OpenTelemetry
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="BaseModel")
 
@@ -82,9 +63,8 @@ M = TypeVar("M", bound="BaseModel")
 class Session(Checked, Displayable):
     """MCP servers, models and one conversation, for a notebook or a script.
 
-    Every method that takes time blocks; its `_async` variant is awaited instead. Both run on the
-    engine thread, so it does not matter which loop or thread they are called from. Use it as a context manager, or call
-    `close`.
+    Every method that takes time blocks; its `_async` variant is awaited instead. Both run on the engine thread, so it does not
+    matter which loop or thread they are called from. Use it as a context manager, or call `close`.
 
     In IPython each config has one session: opening another one closes the one before, so that a set-up cell can be run again
     and again. Give two sessions of one config different names to keep both.
@@ -108,13 +88,8 @@ class Session(Checked, Displayable):
     Attributes:
         config: The config as loaded.
         name: The name as given.
-        engine: The thread on which the servers and the turns live.
-        starter: What starts the servers when they are first needed, for code that shows or changes them.
-        resource_service: The resources and prompts of the servers, for code that shows them.
-        turn_service: What runs the turns.
-        observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
-        questions: What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step
-            mode.
+        questions: Those that running turns wait for you to answer: calls to approve, forms of servers, pauses of step mode.
+        parts: The services behind the namespaces, for code that shows or changes them.
 
     Raises:
         ConfigError: The config or a policy is wrong; nothing was started.
@@ -137,139 +112,10 @@ class Session(Checked, Displayable):
         quiet: bool = False,
         store: StoreLike = DEFAULT,
     ) -> None:
-        from casual_mcp_nb.config.environment import Settings, read_environment
-        from casual_mcp_nb.config.loader import load_config, read_prices
-        from casual_mcp_nb.engine.chat import McpToolChat
-        from casual_mcp_nb.engine.events import Observers
-        from casual_mcp_nb.notebook.cassettes import SessionCassettes
-        from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
-        from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-        from casual_mcp_nb.notebook.loop import NotebookRunner, engine_thread, show_log
-        from casual_mcp_nb.notebook.models import SessionModels
-        from casual_mcp_nb.notebook.prompts import Questions
-        from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
-        from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
-        from casual_mcp_nb.notebook.servers import SessionServers
-        from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
-        from casual_mcp_nb.notebook.starting import ServerStarter
-        from casual_mcp_nb.notebook.tools import SessionTools
-        from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
+        from casual_mcp_nb.notebook.parts import SessionParts
 
         try:
-            self.config = load_config(config)
-        finally:
-            # A traceback that shows local variables would show the contents of a dict.
-            del config
-        if prices is not None:
-            self.config = self.config.model_copy(update={"prices": read_prices(prices)})
-        self.name = name
-        self.engine = engine_thread()
-        self.observers = Observers()
-        self.questions = questions = Questions(self.engine, self.observers)
-        variables = read_environment(self.config.folder)
-        settings = Settings.from_environ(variables)
-        if variables.get("LOG_LEVEL", "").strip():
-            show_log(settings.log_level)
-        self._run_function = NotebookRunner()
-        self._chat = McpToolChat.from_config(
-            self.config,
-            settings=settings,
-            in_process=in_process,
-            system=checked_system(system),
-            approver=self.questions.approve,
-            approval=approval,
-            can_ask=self.questions.can_ask,
-            how_to_allow=lambda tool: questions.how_to_allow(tool),
-            answer_limits=self.questions.limits,
-            elicitation=self.questions.elicit,
-            changed=self.observers.changes.notify,
-            run_function=self._run_function,
-            strict=strict,
-        )
-        # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
-        self._runner = runner = ConversationRunner(
-            self._chat, self.observers, ConversationSaver(store_of(store, self.config), self._chat)
-        )
-        self._endpoints: set[Endpoint] = set()
-        self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
-        self._finalizer.atexit = False
-        gate = TrustGate(
-            self.config,
-            trusted=trust,
-            strict=strict or self.config.strict,
-            on_change=self.observers.changes.notify,
-        )
-        self._consent = SessionConsent(self._chat, gate, self.questions)
-        self.starter = ServerStarter(
-            self._chat, self.engine, gate, self._runner.check_open, quiet=quiet, predecessors=replace_earlier(self)
-        )
-        self._tools = SessionTools(
-            self._chat,
-            self.config,
-            self.engine,
-            self.observers,
-            self.starter,
-            self.questions,
-            self._runner,
-            self._run_function,
-        )
-        self.resource_service = ResourceService(
-            self._chat,
-            self.starter,
-            self._tools.recorded,
-            self.engine,
-            self.questions,
-            self.observers,
-            lambda: runner.turns,
-        )
-        self._resources = SessionResources(self.resource_service, self.starter)
-        self._prompts = SessionPrompts(self.resource_service, self.starter)
-        self.turn_service = TurnService(
-            self._chat,
-            self.config,
-            self.engine,
-            self._runner,
-            self.starter,
-            self._tools,
-            self.resource_service,
-            self.questions,
-            self.observers,
-        )
-        self._models = SessionModels(self._chat, self.config, self.engine, self.starter, self.turn_service)
-        self._experiments: SessionExperiments | None = None
-        self._cassettes = SessionCassettes(self._chat, self.config, self.engine, self.observers, self.turn_service)
-        self._servers = SessionServers(
-            self._chat,
-            self.config,
-            self.engine,
-            self.observers,
-            gate,
-            self.starter,
-            self.turn_service,
-            self._models,
-            self._consent,
-        )
-        # A subclass may add attributes.
-        self._complete = type(self) is Session
-
-    @classmethod
-    def from_config(
-        cls,
-        config: Config | str | Path | Mapping[str, Any],
-        *,
-        in_process: Mapping[str, FastMCP[Any]] | None = None,
-        name: str | None = None,
-        system: str | None = None,
-        prices: str | Path | Mapping[str, Any] | None = None,
-        approval: Mapping[str, Policies] | None = None,
-        strict: bool = False,
-        trust: bool = False,
-        quiet: bool = False,
-        store: StoreLike = DEFAULT,
-    ) -> Self:
-        """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
-        try:
-            return cls(
+            self.parts = parts = SessionParts(
                 config,
                 in_process=in_process,
                 name=name,
@@ -282,6 +128,18 @@ class Session(Checked, Displayable):
                 store=store,
             )
         finally:
+            # A traceback that shows local variables would show the contents of a dict.
+            del config
+        self.config, self.name, self.questions, self._engine = parts.config, parts.name, parts.questions, parts.engine
+        self._experiments: SessionExperiments | None = None
+        self._complete = type(self) is Session  # A subclass may add attributes.
+
+    @classmethod
+    def from_config(cls, config: Config | str | Path | Mapping[str, Any], **options: Unpack[SessionOptions]) -> Self:
+        """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
+        try:
+            return cls(config, **options)
+        finally:
             del config
 
     @classmethod
@@ -291,16 +149,10 @@ class Session(Checked, Displayable):
         servers: Mapping[str, ServerLike] | Iterable[str] = (),
         *,
         base_url: str | None = None,
-        name: str | None = None,
-        system: str | None = None,
-        prices: str | Path | Mapping[str, Any] | None = None,
-        approval: Mapping[str, Policies] | None = None,
-        strict: bool = False,
-        quiet: bool = False,
-        store: StoreLike = DEFAULT,
         cassette: str | Path | None = None,
         pace: float | None = None,
         match_on: Collection[MatchOn] | None = None,
+        **options: Unpack[QuickOptions],
     ) -> Self:
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
 
@@ -310,23 +162,16 @@ class Session(Checked, Displayable):
                 through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
                 come from the environment or `.env`.
             servers: Servers by name, each as for `session.servers.add`; or only their texts.
-            base_url: Another address than the provider's own; the key for it is taken from `QUICK_API_KEY`, if it needs one.
-            name: As of `Session`, and so are the others.
-            system: See there.
-            prices: See there.
-            approval: See there.
-            strict: See there.
-            quiet: See there.
-            store: See there.
+            base_url: Another address than the provider's own; its key, if it needs one, is taken from `QUICK_API_KEY`.
             cassette: Have models and servers answer what a cassette has: no key, no network, no server. It is a file that
                 `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
                 selection and system prompt are those of the recording; see `session.cassettes.replay`.
             pace: How long the pauses of the cassette are, see `session.cassettes.use`.
             match_on: What of a request must be as recorded, see there; None for everything except the system prompt.
+            options: As of `Session`.
 
         Raises:
-            UsageError: The provider or a server is not known; the message has the closest names. Or a cassette was given with
-                something that it replaces.
+            UsageError: The provider or a server is not known, or a cassette was given with something that it replaces.
             CassetteError: The cassette does not exist, or is not one.
             ProviderError: The provider's key or its SDK is missing; the message says which.
             ConfigError: An entry of a server is wrong.
@@ -334,58 +179,19 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.config.quick import quick_config
 
         if cassette is not None:
-            given = {
-                "model": model,
-                "servers": servers,
-                "base_url": base_url,
-                "system": system,
-                "prices": prices,
-                "strict": strict,
-            }
-            return cls._of_cassette(Path(cassette), given, pace, match_on, approval, name=name, quiet=quiet, store=store)
+            from casual_mcp_nb.notebook.cassettes import opened_cassette
+
+            given = {"model": model, "servers": servers, "base_url": base_url, **options}
+            file, recorded, config = opened_cassette(cassette, given)
+            approval, options["system"] = options.pop("approval", None), recorded.session.system
+            session = cls(config, **options)
+            session.cassettes.replay_only(recorded, file, pace, match_on, approval)
+            return session
         try:
             config, in_process = quick_config(model, servers, base_url=base_url)
         finally:
             del servers
-        return cls(
-            config,
-            in_process=in_process,
-            name=name,
-            system=system,
-            prices=prices,
-            approval=approval,
-            strict=strict,
-            quiet=quiet,
-            store=store,
-        )
-
-    @classmethod
-    def _of_cassette(
-        cls,
-        path: Path,
-        given: Mapping[str, Any],
-        pace: float | None,
-        match_on: Collection[MatchOn] | None,
-        approval: Mapping[str, Policies] | None,
-        **options: Any,
-    ) -> Self:
-        from casual_mcp_nb.base.selection import Selection
-        from casual_mcp_nb.cassettes.format import Cassette
-        from casual_mcp_nb.conversation.conversation import ConversationHead
-        from casual_mcp_nb.errors import UsageError
-        from casual_mcp_nb.notebook.cassettes import config_of
-
-        replaced = [option for option, value in given.items() if value]
-        if replaced:
-            raise UsageError(f"{replaced[0]} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
-        file = path.expanduser().absolute()
-        cassette = Cassette.load(file)
-        system = cassette.session.system
-        session = cls(config_of(cassette, file), system=system, **options)
-        session.cassettes.replay_only(cassette, file, pace, match_on, approval)
-        chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
-        session.turn_service.set_up(ConversationHead(session.model, system, chosen))
-        return session
+        return cls(config, in_process=in_process, **options)
 
     @classmethod
     def demo(cls, model: str | None = None) -> Self:
@@ -413,7 +219,7 @@ class Session(Checked, Displayable):
         Raises:
             ConnectError: With `strict`, a server failed; the message has the reason of each.
         """
-        return await self.starter.connect(strict=strict, quiet=quiet)
+        return await self.parts.starter.connect(strict=strict, quiet=quiet)
 
     connect_async = awaited(connect)
 
@@ -436,7 +242,7 @@ class Session(Checked, Displayable):
         """
 
         def register(function: F) -> F:
-            self._tools.add(function, **options)
+            self.parts.tools.add(function, **options)
             return function
 
         return register if function is None else register(function)
@@ -450,50 +256,10 @@ class Session(Checked, Displayable):
         """
         from casual_mcp_nb.notebook.sync_and_async import on_engine
 
-        if not self.engine.inherited:
-            await on_engine(lambda _: self._close())
+        if not self._engine.inherited:
+            await on_engine(lambda _: self.parts.close())
 
     close_async = awaited(close)
-
-    async def _close(self) -> None:
-        from casual_mcp_nb.notebook.session_registry import unregister
-
-        self._finalizer.detach()
-        unregister(self)
-        try:
-            await self._runner.close()
-            for endpoint in tuple(self._endpoints):
-                await endpoint.end()
-            try:
-                await asyncio.to_thread(self._cassettes.close)
-            except RuntimeError:
-                # At the end of the process no thread can be started.
-                self._cassettes.close()
-        finally:
-            # After the turn: widgets that freeze now show its end.
-            self.observers.closing.notify()
-            self.observers.closing.clear()
-        await self._chat.close()
-        if self.store is not None:
-            # At the end of the process the store closes itself.
-            with contextlib.suppress(RuntimeError):
-                await asyncio.to_thread(self.store.close)
-
-    def close_replaced(self, why: str) -> Future[None]:
-        """Close in the background, from any thread; later use is an error that says why."""
-        from casual_mcp_nb.notebook.session_registry import close_in_background
-
-        self._runner.end(why)
-        return close_in_background(self.engine, self._close)
-
-    def abandon(self) -> None:
-        """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
-        from casual_mcp_nb.notebook.loop import OTHER_PROCESS
-
-        self._finalizer.detach()
-        self.observers.clear()
-        self._runner.end(OTHER_PROCESS)
-        self._chat.abandon()
 
     def __reduce__(self) -> Never:
         from casual_mcp_nb.errors import UsageError
@@ -517,78 +283,57 @@ class Session(Checked, Displayable):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close_async()
 
-    def check_open(self) -> None:
-        """Raise an error if the session can no longer be used.
-
-        Raises:
-            ClosedError: It was closed, or belongs to the process that this one was forked from.
-        """
-        self.turn_service.check_open()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, or replaced by a newer session."""
-        return self._runner.ended
-
-    @property
-    def busy(self) -> bool:
-        """Whether a turn is running."""
-        return self._runner.busy
-
     @property
     def model(self) -> str | None:
         """Name of the default model; None if the config has no models."""
-        return self.turn_service.model
+        return self.parts.turn_service.model
 
     @model.setter
     def model(self, name: str | None) -> None:
-        self.turn_service.model = name
+        self.parts.turn_service.model = name
 
     @property
     def system(self) -> str | None:
         """The system prompt where neither the turn nor the model's template gives one; None for the default template."""
-        return self.turn_service.system
+        return self.parts.turn_service.system
 
     @system.setter
     def system(self, text: str | None) -> None:
-        self.turn_service.system = text
+        self.parts.turn_service.system = text
 
     @property
     def selection(self) -> Selection:
         """What the model sees. Assign to its fields; a change takes effect with the next turn."""
-        return self._chat.selection
+        return self.parts.chat.selection
 
     @selection.setter
     def selection(self, value: Selection) -> None:
-        self._chat.selection.assign(value)
+        self.parts.chat.selection.assign(value)
 
     @property
     def servers(self) -> SessionServers:
         """The servers by name, with the state of each, and what adds, removes and examines them. Does not connect."""
-        return self._servers
+        return self.parts.servers
 
     @property
     def tools(self) -> SessionTools:
         """The tools that are known now and their cost, and what calls, adds and loads them. Does not connect."""
-        return self._tools
+        return self.parts.tools
 
     @property
     def consent(self) -> SessionConsent:
         """What is asked of you before it is done, and the record of what was done."""
-        return self._consent
+        return self.parts.consent
 
     @property
     def models(self) -> SessionModels:
         """The models of the config, their clients and templates."""
-        return self._models
+        return self.parts.models
 
     @property
     def status(self) -> SessionStatus:
         """An overview of the session. Does not connect."""
-        from casual_mcp_nb.notebook.status import status_of
-
-        status = status_of(self._chat, self.config, self.model, len(self.turns), self._tools.budget, self._runner.saver.note)
-        return replace(status, closed=True) if self.closed else status
+        return self.parts.status()
 
     @blocking
     async def search(
@@ -608,19 +353,19 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: `k` is less than 1.
         """
-        return await self.starter.run_shown(self._tools.find(query, k, server, all_tools=all_tools))
+        return await self.parts.starter.run_shown(self.parts.tools.find(query, k, server, all_tools=all_tools))
 
     search_async = awaited(search)
 
     @property
     def resources(self) -> SessionResources:
         """The resources and templates of all servers as last listed; `session.resources.list()` asks the servers."""
-        return self._resources
+        return self.parts.resources
 
     @property
     def prompts(self) -> SessionPrompts:
         """The prompts of all servers as last listed; `session.prompts.list()` asks the servers."""
-        return self._prompts
+        return self.parts.prompts
 
     @blocking
     @spelled_out(ChatOptions)
@@ -662,9 +407,7 @@ class Session(Checked, Displayable):
             UsageError: An option or a name does not exist; nothing was sent.
             KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation stays valid.
         """
-        from casual_mcp_nb.notebook.images import with_images
-
-        return await self.turn_service.chat(with_images(prompt, images), options, echo)
+        return await self.parts.turn_service.chat(with_images(prompt, images), options, echo)
 
     chat_async = awaited(chat)
 
@@ -688,9 +431,7 @@ class Session(Checked, Displayable):
             UsageError: An option or a name does not exist; nothing was sent.
             ProviderError: The model failed.
         """
-        from casual_mcp_nb.notebook.images import with_images
-
-        return await self.turn_service.plan(with_images(prompt, images), options)
+        return await self.parts.turn_service.plan(with_images(prompt, images), options)
 
     plan_async = awaited(plan)
 
@@ -709,9 +450,7 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: A name does not exist, or another turn is running; nothing was sent.
         """
-        from casual_mcp_nb.notebook.images import with_images
-
-        async with aclosing(self.turn_service.stream(with_images(prompt, images), options)) as events:
+        async with aclosing(self.parts.turn_service.stream(with_images(prompt, images), options)) as events:
             async for event in events:
                 yield event
 
@@ -729,9 +468,10 @@ class Session(Checked, Displayable):
         Returns:
             A future of the turn; cancelling it stops the turn.
         """
-        from casual_mcp_nb.notebook.images import with_images
-
-        return self._held(self.turn_service.submit(with_images(prompt, images), options))
+        started = self.parts.turn_service.submit(with_images(prompt, images), options)
+        # The session is not collected before its turn has ended, even if nobody else holds it.
+        started.add_done_callback(lambda _: self and None)
+        return started
 
     @spelled_out(ChatOptions)
     def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
@@ -749,28 +489,20 @@ class Session(Checked, Displayable):
         Returns:
             What to iterate over, once; its `turn` is complete after the loop. The turn begins with the loop.
         """
-        from casual_mcp_nb.notebook.images import with_images
         from casual_mcp_nb.notebook.pauses import Pauses
 
-        return Pauses(
-            self.turn_service,
-            self.engine,
-            lambda: self._chat.catalog,
-            with_images(prompt, images),
-            options,
-            self,
-        )
+        return Pauses(self.parts, with_images(prompt, images), options)
 
     def stop(self) -> None:
         """Stop the running turn, from any thread: what it has so far stays in `turns`, marked as stopped.
 
         Waits for its end, for half a second at most; on the engine's thread it does not wait. Harmless if nothing runs.
         """
-        self.turn_service.stop()
+        self.parts.turn_service.stop()
 
     async def stop_async(self) -> None:
         """Stop the running turn, as `stop` does, and await its end."""
-        await self.engine.wait(self._runner.stop())
+        await self._engine.wait(self.parts.runner.stop())
 
     def undo(self) -> Turn | None:
         """Remove the last turn from the conversation, with the tools that it discovered.
@@ -781,26 +513,7 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: A turn is running.
         """
-        return self._runner.undo()
-
-    def add_messages(self, messages: Sequence[ChatMessage]) -> Conversation:
-        """Add messages to the conversation without asking a model: a history from elsewhere, or what you would have it say.
-
-        The next turn's model reads them as if they had been said here.
-
-        Args:
-            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`; each call is followed by its result. A message
-                of yours begins another turn if it follows one of a model or a tool.
-
-        Returns:
-            The turns that they are. A call gets another id if the conversation has one with the same.
-
-        Raises:
-            UsageError: They are not valid, and the error says which is not; or a turn is running. Nothing was added.
-        """
-        from casual_mcp_nb.conversation.conversation import Conversation
-
-        return Conversation(self._runner.add(messages))
+        return self.parts.runner.undo()
 
     @blocking
     @spelled_out(ChatOptions)
@@ -819,14 +532,9 @@ class Session(Checked, Displayable):
             UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
                 unchanged.
         """
-        return await self.turn_service.rerun(index, prompt, options, echo)
+        return await self.parts.turn_service.rerun(index, prompt, options, echo)
 
     rerun_async = awaited(rerun)
-
-    @spelled_out(ChatOptions)
-    def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """Run a turn again as `rerun` does, without waiting for it, as `submit` does."""
-        return self._held(self.turn_service.submit_rerun(index, prompt, options))
 
     @blocking
     @spelled_out(ModelOptions)
@@ -861,136 +569,37 @@ class Session(Checked, Displayable):
             ProviderError: The model failed.
         """
         from casual_mcp_nb.notebook.extract import extract
-        from casual_mcp_nb.notebook.images import with_images
         from casual_mcp_nb.notebook.sync_and_async import on_engine
 
         messages = with_images(prompt, images)
-        return await on_engine(lambda _: extract(self.turn_service, messages, schema, model, conversation, options))
+        return await on_engine(lambda _: extract(self.parts.turn_service, messages, schema, model, conversation, options))
 
     extract_async = awaited(extract)
 
-    def new_conversation(self, *, private: bool = False) -> None:
-        """Start a new conversation: no turns, no discovered tools, no approvals, no `tools.context`. The selection stays.
-
-        Args:
-            private: Whether it is not saved.
-        """
-        self.turn_service.new_conversation(private=private)
-
     @property
-    def store(self) -> ConversationStore | None:
-        """Where conversations are saved, with methods to find, rename, archive and delete them; None if they are not saved."""
-        return self._runner.saver.store
-
-    @property
-    def conversations(self) -> StoredConversations:
-        """The saved conversations, the last changed one first; read when they are used, see also `store.find`."""
-        from casual_mcp_nb.conversation.conversation import StoredConversations
-
-        store = self._runner.saver.store
-        if store is None:
-            return StoredConversations(problem="This session saves no conversations.")
-        return StoredConversations(find=store.find)
-
-    @property
-    def conversation_id(self) -> str | None:
-        """The id of this conversation; None as long as nothing of it is saved."""
-        return self._runner.saver.id
-
-    def resume(self, id: str) -> Conversation:
-        """Continue a saved conversation, with the model, the system prompt and the selection that it had.
-
-        The conversation so far stays saved. What is not available any more, such as a model that the config no longer has, is
-        left as it is, and a warning says so.
-
-        Args:
-            id: Its id, or the beginning of it, see `conversations`.
-
-        Returns:
-            The conversation. One whose process was killed is valid: a call without a result has one that says so.
-
-        Raises:
-            UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
-            UnknownNameError: There is no conversation of that id.
-        """
-        conversation, problems = self.turn_service.resume(id)
-        for problem in problems:
-            warnings.warn(problem, stacklevel=2)
-        return conversation
-
-    def fork(self, turn: int = -1) -> Conversation:
-        """Continue in a new conversation that begins with the turns up to one of this conversation; this one stays as it is.
-
-        Args:
-            turn: Index of the last turn to take over; negative ones count from the end.
-
-        Raises:
-            UsageError: There is no such turn, or a turn is running.
-        """
-        return self.turn_service.fork(turn)
-
-    @blocking
-    @spelled_out(NamedTurnFields)
-    async def fork_at(
-        self,
-        step: int,
-        turn: int = -1,
-        *,
-        result: str | Mapping[str, str] | None = None,
-        text: str | None = None,
-        echo: Echo = "output",
-        **options: Unpack[NamedTurnFields],
-    ) -> Turn:
-        """Continue in a new conversation from one step of a turn, with something changed; this conversation stays as it is.
-
-        The steps before are taken over as they were recorded: no model is asked and no tool is called again. The model is
-        asked from this step on, or, with `result` or `text`, from the next one on.
-
-        Args:
-            step: Index of the step in `turn.steps`; negative ones count from the end.
-            turn: Index of the turn in `turns`.
-            result: What the model reads instead of the result of the step's call. For a step with several calls, a mapping from
-                `server:tool` or the id of the call.
-            text: What the model is to have said in this step. Its calls and their results stay; without calls, this is the
-                answer, and no model is asked.
-            echo: As of `chat`.
-            options: As of `chat`, such as another `model` or `tool_set`; the default is what the session uses now.
-
-        Returns:
-            The turn in the new conversation.
-
-        Raises:
-            UsageError: There is no such turn or step, an option or a name does not exist, the step has nothing that `result` or
-                `text` could replace, or a turn is running; the conversation is unchanged.
-        """
-        return await self.turn_service.fork_at(step, turn, result, text, cast("ChatOptions", options), echo)
-
-    fork_at_async = awaited(fork_at)
+    def conversations(self) -> SessionConversations:
+        """The saved conversations, read when they are used, and what continues, forks and keeps them."""
+        return self.parts.conversations
 
     @property
     def turns(self) -> list[Turn]:
         """The turns of the conversation, oldest first; one that is running is the last."""
-        return self._runner.turns
+        return self.parts.runner.turns
 
     @property
     def messages(self) -> list[ChatMessage]:
         """The conversation as messages; valid at every moment."""
-        return self._runner.messages
+        return self.parts.runner.messages
 
     @property
     def stats(self) -> ChatStats:
         """What the conversation used: tokens, calls, searches."""
-        return self._runner.stats
-
-    @property
-    def conversation(self) -> Conversation:
-        """The conversation as it is now."""
-        return self._runner.conversation
+        return self.parts.runner.stats
 
     @property
     def cassettes(self) -> SessionCassettes:
         """What records and replays: the cassette in use, if there is one."""
-        return self._cassettes
+        return self.parts.cassettes
 
     @property
     def experiments(self) -> SessionExperiments:
@@ -998,9 +607,7 @@ class Session(Checked, Displayable):
         if self._experiments is None:
             from casual_mcp_nb.experiments.service import SessionExperiments
 
-            self._experiments = SessionExperiments(
-                self._chat, self.engine, self.turn_service, self.starter, self._tools, self.questions
-            )
+            self._experiments = SessionExperiments(self.parts)
         return self._experiments
 
     def export(self, path: str | Path, id: str | None = None, *, overwrite: bool = False, player: bool = False) -> Path:
@@ -1022,21 +629,11 @@ class Session(Checked, Displayable):
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
             UnknownNameError: There is no conversation of that id.
         """
-        from casual_mcp_nb.notebook.saving import export
-
-        conversation = self.conversation if id is None else self._runner.saver.required.load(id)
         if not player:
-            return export(conversation, Path(path), overwrite=overwrite, secrets=self._cassettes.secrets())
+            return self.parts.export(path, id, overwrite=overwrite)
         from casual_mcp_nb.widgets.player import player_page
 
-        head = None if id is None else self._runner.saver.required.get(id).head
-        page = partial(
-            player_page,
-            view=self._chat.current_view(),
-            cassette=self._cassettes.of(conversation.as_in_a_file(), head),
-            secrets=self._cassettes.secrets(),
-        )
-        return export(conversation, Path(path), overwrite=overwrite, player=page)
+        return self.parts.export(path, id, overwrite=overwrite, page=player_page)
 
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
@@ -1065,58 +662,30 @@ class Session(Checked, Displayable):
     @property
     def serve(self) -> SessionServe:
         """What serves this session to other programs, and where: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
-        from casual_mcp_nb.serve.serving import Served, SessionServe
+        from casual_mcp_nb.serve.serving import SessionServe
 
-        served = Served(self, self.config, self._chat, self.starter, self.observers, self.engine, self.check_open)
-        return SessionServe(served, self._endpoints)
+        return SessionServe(self.parts)
 
-    def observe(self, listener: Callable[[Turn, Event], object] | OpenTelemetry) -> Observation:
+    def observe(
+        self,
+        listener: Callable[[Turn, Event], object] | OpenTelemetry | None = None,
+        *,
+        changes: Callable[[], object] | None = None,
+        closing: Callable[[], object] | None = None,
+    ) -> Observation:
         """Call a function with the events of every turn, whoever started it; or make spans and metrics of them.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
                 If it raises, the error goes to the log and the turn continues. Or `OpenTelemetry()`.
+            changes: Called when a server, the tools, the turns, the model or a question changes, on the thread that made the
+                change: it must be quick, too. For changes of the selection see `Selection.watch`.
+            closing: Called once, when the session closes or a newer one replaces it, on the thread that closes it.
 
         Returns:
-            What ends the subscription: by `close`, as a context manager, or when called.
+            An object that ends the subscription: by `close`, as a context manager, or when called.
         """
-        from casual_mcp_nb.engine.events import Observation
-        from casual_mcp_nb.telemetry import OpenTelemetry
-
-        if isinstance(listener, OpenTelemetry):
-            saver = self._runner.saver
-            spans = listener.listener(self.config.models.get, self._all_secrets, lambda: saver.id)
-            return Observation(self.observers.events.add(spans), self.observers.served.add(spans), spans.close)
-        return Observation(self.observers.events.add(listener), self.observers.served.add(listener))
-
-    def _all_secrets(self) -> Collection[str]:
-        servers = (self._chat.server_manager.config_of(name) for name in self._chat.server_manager.names)
-        return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
-
-    def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call a function when a server, the tools, the turns, the model or a question changes.
-
-        For changes of the selection see `Selection.watch`.
-
-        Args:
-            listener: Called without arguments, on the thread that made the change: it must be quick. If it raises, the
-                error goes to the log.
-
-        Returns:
-            A function that ends the subscription.
-        """
-        return self.observers.changes.add(listener)
-
-    def on_close(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call a function once, when the session closes or a newer one replaces it.
-
-        Args:
-            listener: Called without arguments, on the thread that closes it.
-
-        Returns:
-            A function that ends the subscription.
-        """
-        return self.observers.closing.add(listener)
+        return self.parts.observe(listener, changes, closing)
 
     def __repr__(self) -> str:
         return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
@@ -1124,31 +693,6 @@ class Session(Checked, Displayable):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)
 
-    def _held(self, started: Future[Turn]) -> Future[Turn]:
-        """Keep the session from being collected before its turn has ended, even if nobody else holds it."""
-        started.add_done_callback(lambda _: self and None)
-        return started
 
-
-def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
-    """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
-
-    Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
-
-    Args:
-        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
-        trust: Start what it names without asking.
-
-    Returns:
-        The tokens by server and by tool, and what deferring every tool would save.
-
-    Raises:
-        ConfigError: The file cannot be read.
-        TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
-    """
-    from casual_mcp_nb.config.loader import load_readable
-
-    config, unreadable = load_readable(path)
-    # With a separate name it replaces no session that is open with the same file.
-    with Session(config, name=f"audit of {config.path}", trust=trust, quiet=True, store=None) as session:
-        return session.servers.audit(unreadable)
+list_options(Session.from_config, SessionOptions, Session)
+list_options(Session.quick, QuickOptions, Session)

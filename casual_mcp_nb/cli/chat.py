@@ -208,7 +208,7 @@ def _command(session: Session, command: str = "", value: str = "") -> None:
         case "help":
             tell(_HELP)
         case "new":
-            session.new_conversation()
+            session.conversations.new()
         case "undo":
             if session.undo() is None:
                 raise UsageError("There is no turn to undo.")

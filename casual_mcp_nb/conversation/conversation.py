@@ -150,7 +150,7 @@ class StoredConversation(Displayable):
     """A saved conversation.
 
     Args:
-        id: Its id, for `Session.resume`.
+        id: Its id, for `session.conversations.resume`.
         title: Its title: the first words of the first message, unless it was renamed.
         status: `active` or `archived`.
         created: When it was begun, with the time zone of that place.

@@ -218,7 +218,7 @@ class Turn(Displayable):
 
     @property
     def added(self) -> bool:
-        """Whether the person added it without asking a model, see `Session.add_messages`."""
+        """Whether the person added it without asking a model, see `session.conversations.add`."""
         started = self.trace.of(TurnStarted)
         return bool(started) and not started[0].model
 

@@ -40,12 +40,10 @@ from casual_mcp_nb.experiments.results import (
 )
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
-from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.notebook.tools import SessionTools
-from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -324,30 +322,17 @@ class SessionExperiments(Namespace):
     """Comparisons and measurements beside a conversation, which stays as it is: `session.experiments`.
 
     Args:
-        chat: Has the servers and the models.
-        engine: The thread of the engine.
-        turns: Has the conversation; none of its turns runs meanwhile.
-        starter: Connects the servers, and shows them starting.
-        tools: Searches them.
-        questions: The turns' questions to the person.
+        parts: Those of the session; none of its turns runs meanwhile.
     """
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        engine: EngineThread,
-        turns: TurnService,
-        starter: ServerStarter,
-        tools: SessionTools,
-        questions: Questions,
-    ) -> None:
-        self.engine = engine
+    def __init__(self, parts: SessionParts) -> None:
+        self._engine = parts.engine
         self._comparison: Comparison | None = None
-        self._chat = chat
-        self._turns = turns
-        self._starter = starter
-        self._tools = tools
-        self._questions = questions
+        self._chat = parts.chat
+        self._turns = parts.turn_service
+        self._starter = parts.starter
+        self._tools = parts.tools
+        self._questions = parts.questions
 
     @property
     def comparison(self) -> Comparison | None:
@@ -534,7 +519,7 @@ class SessionExperiments(Namespace):
     @contextmanager
     def _shown(self, comparing: Comparing, progress: bool) -> Iterator[None]:
         """Show a comparison while the body runs."""
-        live = LiveComparison(self.engine, comparing) if progress and notebook_shell() is not None else None
+        live = LiveComparison(self._engine, comparing) if progress and notebook_shell() is not None else None
         try:
             with self._starter.shown(quiet=not progress, handle=live.handle if live else None) as display:
                 if live is None:

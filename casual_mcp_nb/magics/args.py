@@ -379,7 +379,7 @@ class ForkArgs:
     Args:
         turn: The number of the turn, from 1; None for the last one.
         step: The number of its step, from 1; None for the whole turn.
-        options: The options of `Session.fork_at`.
+        options: The options of `session.conversations.fork_at`.
     """
 
     turn: int | None = None

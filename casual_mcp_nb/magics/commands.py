@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.selection import Mode
     from casual_mcp_nb.base.status import SessionStatus, Tools
     from casual_mcp_nb.conversation.step import Step
-    from casual_mcp_nb.conversation.store import ConversationStore
     from casual_mcp_nb.session import Session
 
 
@@ -152,18 +151,18 @@ def new(session: Session, line: str) -> Any:
     """Start a new conversation, with `--private` one that is not saved."""
     if line not in ("", "--private"):
         raise UsageError("%mcp new takes only --private.", hint="%mcp new --private starts one that is not saved.")
-    session.new_conversation(private=bool(line))
+    session.conversations.new(private=bool(line))
     return session.status
 
 
 def conversations(session: Session, line: str) -> Any:
     """Show the saved conversations, or those with a text in them."""
-    return _store(session).find(line)
+    return session.conversations.find(line)
 
 
 def resume(session: Session, line: str) -> Any:
     """Continue a saved conversation."""
-    return session.resume(one_word("resume", line, "conversation", "k7m2p9xa"))
+    return session.conversations.resume(one_word("resume", line, "conversation", "k7m2p9xa"))
 
 
 def fork(session: Session, line: str) -> Any:
@@ -171,9 +170,9 @@ def fork(session: Session, line: str) -> Any:
     fork = parse_fork(line)
     turn = _index("turn", fork.turn, len(session.turns))
     if fork.step is None:
-        return session.fork(turn)
+        return session.conversations.fork(turn)
     step = _index("step", fork.step, len(session.turns[turn].steps))
-    forked = session.fork_at(step, turn, **fork.options)
+    forked = session.conversations.fork_at(step, turn, **fork.options)
     forked.raise_for_status()
     return forked
 
@@ -181,16 +180,12 @@ def fork(session: Session, line: str) -> Any:
 def rename(session: Session, line: str) -> Any:
     """Change the title of a saved conversation."""
     id, _, title = line.partition(" ")
-    return _store(session).rename(id, title)
+    return session.conversations.rename(id, title)
 
 
 def keep(change: str) -> Callable[[Session, str], Any]:
     """Create the command that archives, restores or deletes a saved conversation."""
-    return lambda session, line: getattr(_store(session), change)(one_word(change, line, "conversation", "k7m2p9xa"))
-
-
-def _store(session: Session) -> ConversationStore:
-    return session.turn_service.runner.saver.required
+    return lambda session, line: getattr(session.conversations, change)(one_word(change, line, "conversation", "k7m2p9xa"))
 
 
 def rerun(session: Session, line: str) -> Any:
@@ -268,7 +263,7 @@ def import_file(session: Session, line: str) -> Any:
     """Save a conversation from a file."""
     from casual_mcp_nb.conversation.conversation import Conversation
 
-    return _store(session).add(Conversation.load(one_word("import", line, "file", "lesson.json")))
+    return session.conversations.save(Conversation.load(one_word("import", line, "file", "lesson.json")))
 
 
 def cassette(session: Session, line: str) -> Any:
@@ -590,7 +585,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "lint": Command(_TRY, "check tools for descriptions that are hard to find or expensive", run=_lint),
     "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
-    "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
+    "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversations.current),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
     "request": Command(

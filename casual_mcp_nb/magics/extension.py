@@ -195,7 +195,7 @@ class McpMagics(Magics):
             raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
         if paths[0].endswith(".jsonl"):
             return self._session().consent.audit.save(paths[0], overwrite="--overwrite" in words)
-        from casual_mcp_nb.session import audit_host
+        from casual_mcp_nb.notebook.parts import audit_host
 
         return audit_host(paths[0], trust="--trust" in words)
 
@@ -293,7 +293,7 @@ class McpMagics(Magics):
         file = _TRUST.sub("", target)
         is_file = bool(file) and is_config_file(file)
         previous = self.session()
-        replaced = previous is not None and bool(previous.turns) and not previous.closed
+        replaced = previous is not None and bool(previous.turns) and not previous.status.closed
 
         def make() -> Session:
             from casual_mcp_nb.config.quick import check_command
@@ -532,7 +532,7 @@ class Names:
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
             return cls(variables=own)
-        resources, prompts = session.resource_service.known_soon(_WAIT if _NEEDS_RESOURCES.match(text) else 0)
+        resources, prompts = session.parts.resource_service.known_soon(_WAIT if _NEEDS_RESOURCES.match(text) else 0)
         return cls(
             resources=[resource.uri for resource in resources],
             prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],

@@ -146,7 +146,7 @@ class SessionCassettes(Namespace):
     def __init__(
         self, chat: McpToolChat, config: Config, engine: EngineThread, observers: Observers, turns: TurnService
     ) -> None:
-        self.engine = engine
+        self._engine = engine
         self.current: CassetteInUse | None = None
         self.source: Replayer | None = None
         self._chat = chat
@@ -223,6 +223,8 @@ class SessionCassettes(Namespace):
         except ConfigError as error:
             raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
         self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.names))
+        chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
+        self._turns.set_up(ConversationHead(self._turns.model, cassette.session.system, chosen))
 
     def use(
         self,
@@ -457,6 +459,32 @@ def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[M
             raise UnknownNameError("part to match on", str(part), MATCH_ON)
     if pace is not None and (isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 <= pace <= 100):
         raise UsageError(f"pace cannot be {brief(pace)}.", hint="It is a factor: 1 as recorded, 0.5 half as long, 0 no pauses.")
+
+
+_OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
+"""The options of `Session.quick` that are those of the recording."""
+
+
+def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, Cassette, Config]:
+    """Read the cassette that a session is to be opened with, for `Session.quick`.
+
+    Args:
+        path: Its file.
+        given: The arguments of `Session.quick`.
+
+    Returns:
+        The absolute path, the cassette, and a config with which a session replays it.
+
+    Raises:
+        UsageError: One that the recording replaces was given.
+        CassetteError: The cassette does not exist, or is not one.
+    """
+    replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
+    if replaced:
+        raise UsageError(f"{replaced} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
+    file = Path(path).expanduser().absolute()
+    cassette = Cassette.load(file)
+    return file, cassette, config_of(cassette, file)
 
 
 def config_of(cassette: Cassette, path: Path) -> Config:

@@ -187,7 +187,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def add(self, messages: Sequence[ChatMessage]) -> list[Turn]:
-        """Add messages without asking a model, see `Session.add_messages`."""
+        """Add messages without asking a model, see `session.conversations.add`."""
         self.check_open()
         self.check_free()
         turns = added_turns(messages, self.messages)

@@ -67,7 +67,7 @@ class SessionModels(NamespaceList[ModelRow]):
     def __init__(
         self, chat: McpToolChat, config: Config, engine: EngineThread, starter: ServerStarter, turns: TurnService
     ) -> None:
-        self.engine = engine
+        self._engine = engine
         self._chat = chat
         self._config = config
         self._starter = starter

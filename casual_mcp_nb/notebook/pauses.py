@@ -21,10 +21,11 @@ from casual_mcp_nb.engine.before_model_call import MessageEdit, RequestEdit, Sys
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, Caller, EngineThread, caller_here
+from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel, editable_texts
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
+    from casual_mcp_nb.notebook.turn_service import Prompt
 
 _WAKE_SECONDS = 0.05
 
@@ -119,40 +120,26 @@ class Pauses:
     """The pauses of one turn, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
 
     Args:
-        turns: Runs the turn.
-        engine: The thread of the engine.
-        catalog: Returns the tools that are known.
+        parts: Those of the session, which stays open as long as the turn runs.
         prompt: The message to add to the conversation.
         options: The options of the turn.
-        owner: Held as long as the turn runs.
 
     Attributes:
         turn: The turn; complete after the loop.
     """
 
-    def __init__(
-        self,
-        turns: TurnService,
-        engine: EngineThread,
-        catalog: Callable[[], Catalog],
-        prompt: Prompt,
-        options: ChatOptions,
-        owner: object,
-    ) -> None:
+    def __init__(self, parts: SessionParts, prompt: Prompt, options: ChatOptions) -> None:
         self.turn = Turn(Trace())
-        self._turns = turns
-        self._engine = engine
-        self._catalog = catalog
+        self._parts = parts
         self._prompt = prompt
         self._options = options
-        self._owner = owner
         self._started = False
 
     def __iter__(self) -> Iterator[Pause]:
-        if self._engine.is_current:
+        if self._parts.engine.is_current:
             raise UsageError("This would block the engine thread.", hint="Use `async for` there.")
         caller = caller_here(blocking=True)
-        return _Loop(self._begin("input", caller, caller.end), caller, self._engine)
+        return _Loop(self._begin("input", caller, caller.end), caller, self._parts.engine)
 
     def __aiter__(self) -> AsyncIterator[Pause]:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
@@ -166,11 +153,11 @@ class Pauses:
     def _begin(self, channel: Channel | None, caller: Caller, wake: Callable[[], None]) -> _Running:
         if self._started:
             raise UsageError("The pauses of a turn can be iterated over once.", hint="Call session.pauses again.")
-        running = _Running(self._catalog, self._turns.runner.cancel, wake, self._owner)
+        running = _Running(self._parts, wake)
         options: ChatOptions = {**self._options, "step": running.gate}
-        work = self._turns.paused(self.turn, self._prompt, options, channel)
+        work = self._parts.turn_service.paused(self.turn, self._prompt, options, channel)
         self._started = True
-        running.start(self._engine, work, caller)
+        running.start(self._parts.engine, work, caller)
         return running
 
     def __repr__(self) -> str:
@@ -181,19 +168,13 @@ class _Running:
     """A turn that pauses, and the pause that it waits in. Held by the loop, and by the turn while that runs.
 
     Args:
-        catalog: Returns the tools that are known.
-        stop: Stops the turn.
+        parts: Those of the session.
         wake: Called when there is a pause or the turn has ended, on the engine's loop.
-        owner: Held too.
     """
 
-    def __init__(
-        self, catalog: Callable[[], Catalog], stop: Callable[[], None], wake: Callable[[], None], owner: object
-    ) -> None:
-        self._catalog = catalog
-        self._stop = stop
+    def __init__(self, parts: SessionParts, wake: Callable[[], None]) -> None:
+        self._parts = parts
         self._wake = wake
-        self._owner = owner
         self._runs_on = False
         self._pause: Pause | None = None
 
@@ -206,12 +187,12 @@ class _Running:
         """Wait for the person; a `BeforeModelCall`."""
         if self._runs_on:
             return None
-        pause = self._pause = Pause(step, request, self._catalog())
+        pause = self._pause = Pause(step, request, self._parts.chat.catalog)
         self._wake()
         edits = await asyncio.wrap_future(pause.answer)
         self._runs_on = pause.runs_on
         if edits is None:
-            self._stop()
+            self._parts.runner.cancel()
             await asyncio.Event().wait()
         return edits
 

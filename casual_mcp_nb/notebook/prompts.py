@@ -399,7 +399,7 @@ class Questions(Sequence[Question]):
         """
         self._engine.check_process()
         if self._engine.is_current:
-            raise UsageError("This would block the engine thread.", hint="Use session.on_change there.")
+            raise UsageError("This would block the engine thread.", hint="Use session.observe(changes=…) there.")
         with self._new_question:
             question = self._new_question.wait_for(self._unanswered, seconds)
         if question is None:

@@ -289,7 +289,7 @@ class _Offered(NamespaceList[T]):
     """The resources or prompts of all servers, as last listed."""
 
     def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
-        self.engine = starter.engine
+        self._engine = starter.engine
         self._service = service
         self._starter = starter
         self._complete = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
@@ -14,7 +14,9 @@ from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean,
 from casual_mcp_nb.notebook.loop import notebook_shell
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.config import Config
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn
@@ -93,6 +95,25 @@ _OFF = ("off", "none", "no", "false", "0")
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
 """Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
 config say; where they say nothing, the user's data folder in a notebook, and nowhere in a script."""
+
+
+class QuickOptions(TypedDict, total=False):
+    """The options of `Session` that `Session.quick` takes too; their defaults are those of `Session`."""
+
+    name: str | None
+    system: str | None
+    prices: str | Path | Mapping[str, Any] | None
+    approval: Mapping[str, Policies] | None
+    strict: bool
+    quiet: bool
+    store: StoreLike
+
+
+class SessionOptions(QuickOptions, total=False):
+    """The options of `Session`."""
+
+    in_process: Mapping[str, FastMCP[Any]] | None
+    trust: bool
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:

@@ -53,7 +53,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         models: SessionModels,
         consent: SessionConsent,
     ) -> None:
-        self.engine = engine
+        self._engine = engine
         self._chat = chat
         self._config = config
         self._observers = observers

@@ -20,7 +20,7 @@ from casual_mcp_nb.notebook.loop import EngineThread
 class HasEngine(Protocol):
     """An object with an engine thread."""
 
-    engine: EngineThread
+    _engine: EngineThread
 
 
 S = TypeVar("S", bound=HasEngine)
@@ -120,7 +120,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
     @functools.wraps(core)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(self.engine, core(self, *args, **kwargs))
+        return run(self._engine, core(self, *args, **kwargs))
 
     return cast("Blocking[S, P, T]", method)
 
@@ -131,7 +131,7 @@ def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
 
     @functools.wraps(core)
     async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await wait(self.engine, core(self, *args, **kwargs))
+        return await wait(self._engine, core(self, *args, **kwargs))
 
     method.__name__ += "_async"
     method.__qualname__ += "_async"

@@ -68,7 +68,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         runner: ConversationRunner,
         run_function: NotebookRunner,
     ) -> None:
-        self.engine = engine
+        self._engine = engine
         self._chat = chat
         self._config = config
         self._observers = observers
@@ -262,8 +262,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def _changed(self) -> None:
         """Take over that a tool of the notebook was added or removed."""
         # A turn that runs takes it from there, and the next line of the cell may look at it.
-        future, _ = self.engine.submit(self._chat.tools.update_known())
-        if not self.engine.is_current:
+        future, _ = self._engine.submit(self._chat.tools.update_known())
+        if not self._engine.is_current:
             future.result()
 
     def load(self, name: str) -> None:

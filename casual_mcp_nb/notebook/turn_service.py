@@ -204,7 +204,7 @@ class TurnService:
         return self.run_turn(turn, prompt, turn_options, channel=channel, attach=attach)
 
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
-        """Run a turn again without waiting for it, see `Session.submit_rerun`."""
+        """Run a turn again without waiting for it, see `Session.rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)
         return self.submit(_repeatable(messages), options, index)
 
@@ -236,7 +236,7 @@ class TurnService:
             self.runner.add(history[count:])
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
-        """Continue a saved conversation, see `Session.resume`.
+        """Continue a saved conversation, see `SessionConversations.resume`.
 
         Returns:
             The conversation, and the parts of its set-up that are no longer available.
@@ -253,7 +253,7 @@ class TurnService:
         return conversation, self.set_up(head)
 
     def fork(self, turn: int) -> Conversation:
-        """Continue in a new conversation with the turns up to one of them, see `Session.fork`."""
+        """Continue in a new conversation with the turns up to one of them, see `SessionConversations.fork`."""
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         turns = self.runner.turns[: index + 1]
@@ -271,7 +271,7 @@ class TurnService:
         options: ChatOptions,
         echo: Echo,
     ) -> Turn:
-        """Go on from a step in a new conversation, see `Session.fork_at`; a coroutine of the caller's side, see `on_engine`."""
+        """Go on from a step in a new conversation, see `SessionConversations.fork_at`; a coroutine of the caller's side."""
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         forked = self.runner.turns[index]

@@ -27,7 +27,7 @@ class Endpoint(Displayable, ABC):
 
     def __init__(self, engine: EngineThread, host: str, port: int, path: str = "") -> None:
         name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        self.engine = engine
+        self._engine = engine
         self.host = host
         self.port = port
         self.url = f"http://{f'[{name}]' if ':' in name else name}:{port}{path}"
@@ -47,7 +47,7 @@ class Endpoint(Displayable, ABC):
     @blocking
     async def close(self) -> None:
         """Accept nothing more, and stop the work for clients; the session stays. Closing twice is allowed."""
-        if not self.engine.inherited:
+        if not self._engine.inherited:
             await on_engine(self.end)
 
     close_async = awaited(close)

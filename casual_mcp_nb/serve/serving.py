@@ -5,23 +5,20 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from casual_mcp_nb.base.config import Config, Policies, ToolSetConfig
+from casual_mcp_nb.base.config import Policies, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedAddresses, ServeLimits, ServiceStatus
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
-from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
-from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.errors import MissingDependencyError, install
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
+from casual_mcp_nb.notebook.parts import SessionParts
+from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.serve.endpoint import Endpoint
 
@@ -34,37 +31,14 @@ if TYPE_CHECKING:
     from casual_mcp_nb.serve.turns import ServedTurns
 
 
-@dataclass(frozen=True)
-class Served:
-    """The parts of a session that a service needs.
-
-    Args:
-        owner: The session, which is kept as long as it is served.
-        config: Has the models.
-        chat: Has the servers, the models and the toolsets.
-        starter: Connects the servers.
-        observers: Told of the events.
-        engine: The thread on which everything runs.
-        check_open: Raises an error if the session can no longer be used.
-    """
-
-    owner: object
-    config: Config
-    chat: McpToolChat
-    starter: ServerStarter
-    observers: Observers
-    engine: EngineThread
-    check_open: Callable[[], None]
-
-
 class Service(Endpoint):
     """A session's HTTP API at an address: a context manager, or call `close`. It ends with the session, too."""
 
     def __init__(
-        self, served: Served, listener: Listener, turns: ServedTurns, host: str, port: int, token_variable: str | None
+        self, parts: SessionParts, listener: Listener, turns: ServedTurns, host: str, port: int, token_variable: str | None
     ) -> None:
-        super().__init__(served.engine, host, port)
-        self._served = served
+        super().__init__(parts.engine, host, port)
+        self._parts = parts
         self._listener = listener
         self._turns = turns
         self._token_variable = token_variable
@@ -76,8 +50,8 @@ class Service(Endpoint):
             self.url,
             not self.closed,
             self._token_variable,
-            tuple(self._served.config.models),
-            tuple(self._served.chat.tool_sets),
+            tuple(self._parts.config.models),
+            tuple(self._parts.chat.tool_sets),
             self._turns.running,
             () if self.closed else self._turns.denials(),
         )
@@ -91,7 +65,7 @@ class Service(Endpoint):
 
 
 async def open_service(
-    served: Served,
+    parts: SessionParts,
     host: str,
     port: int,
     *,
@@ -105,7 +79,7 @@ async def open_service(
     """Serve a session, see `SessionServe.http`; a coroutine of the caller's side, see `on_engine`.
 
     Args:
-        served: The session.
+        parts: Those of the session.
         host: The address to listen at.
         port: The port; 0 for a free one.
         token: The token that clients send.
@@ -123,20 +97,20 @@ async def open_service(
 
     secret = checked_token(token, host)
     del token
-    overrides = checked_overrides(approval, served.chat.server_manager.names)
-    await on_engine(lambda _: _ready(served))
+    overrides = checked_overrides(approval, parts.chat.server_manager.names)
+    await on_engine(lambda _: _ready(parts))
     turns = ServedTurns(
-        served.chat,
+        parts.chat,
         limits,
         overrides,
-        served.config.secrets(),
-        admit=served.starter.admit,
-        notify=served.observers.served.notify,
+        parts.config.secrets(),
+        admit=parts.starter.admit,
+        notify=parts.observers.served.notify,
     )
-    checked = served_api(turns, lambda: list(served.config.models), host=host, token=secret, hosts=hosts, origins=origins)
+    checked = served_api(turns, lambda: list(parts.config.models), host=host, token=secret, hosts=hosts, origins=origins)
     bound = bound_socket(host, port)
-    listener = Listener(checked, bound, served.owner)
-    service = Service(served, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
+    listener = Listener(checked, bound, parts)
+    service = Service(parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
     begin(service)
     await on_engine(lambda _: service.begin())
     return service
@@ -190,8 +164,8 @@ def settled_heap() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _ready(served: Served) -> None:
-    await served.starter.view()
+async def _ready(parts: SessionParts) -> None:
+    await parts.starter.view()
     await warmed_up()
 
 
@@ -210,14 +184,13 @@ class SessionServe(Namespace):
     """The services of a session for other programs: `session.serve`.
 
     Args:
-        served: The session.
-        endpoints: The addresses at which it is served; further ones are added.
+        parts: Those of the session.
     """
 
-    def __init__(self, served: Served, endpoints: set[Endpoint]) -> None:
-        self.engine = served.engine
-        self._served = served
-        self._endpoints = endpoints
+    def __init__(self, parts: SessionParts) -> None:
+        self._engine = parts.engine
+        self._parts = parts
+        self._endpoints = parts.endpoints
 
     @blocking
     async def http(
@@ -256,9 +229,9 @@ class SessionServe(Namespace):
             MissingDependencyError: The extra `serve` is not installed.
         """
         token = await self._before_serving(host, port, token)
-        with self._served.starter.shown():
+        with self._parts.starter.shown():
             return await open_service(
-                self._served,
+                self._parts,
                 host,
                 port,
                 token=token,
@@ -318,13 +291,13 @@ class SessionServe(Namespace):
         from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        resolve_tool_set(tool_set, self._served.chat.tool_sets)
+        resolve_tool_set(tool_set, self._parts.chat.tool_sets)
         token = await self._before_serving(host, port, token)
-        with self._served.starter.shown():
+        with self._parts.starter.shown():
             return await open_endpoint(
-                self._served.starter,
-                self._served.observers,
-                self.engine,
+                self._parts.starter,
+                self._parts.observers,
+                self._engine,
                 options,
                 approval,
                 host,
@@ -333,7 +306,7 @@ class SessionServe(Namespace):
                 token=token,
                 hosts=hosts,
                 origins=origins,
-                owner=self._served.owner,
+                owner=self._parts,
                 begin=self._endpoints.add,
             )
 
@@ -369,9 +342,9 @@ class SessionServe(Namespace):
         from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        resolve_tool_set(tool_set, self._served.chat.tool_sets)
-        self._served.starter.require_trust()
-        parts = (self._served.starter, self._served.observers, self.engine, options, approval)
+        resolve_tool_set(tool_set, self._parts.chat.tool_sets)
+        self._parts.starter.require_trust()
+        parts = (self._parts.starter, self._parts.observers, self._engine, options, approval)
         await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
 
     stdio_async = awaited(stdio)
@@ -384,8 +357,8 @@ class SessionServe(Namespace):
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
         """End the service at an address, forget ended ones, and return the token, from the environment if not given."""
-        self._served.check_open()
+        self._parts.turn_service.check_open()
         for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
             await on_engine(endpoint.end)
             self._endpoints.discard(endpoint)
-        return read_environment(self._served.config.folder).get(TOKEN_VARIABLE) or None if token is None else token
+        return read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None if token is None else token

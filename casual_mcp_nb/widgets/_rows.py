@@ -22,7 +22,7 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of, tools_of
 from casual_mcp_nb.servers.views import caller_of, decided, tool_of
-from casual_mcp_nb.widgets.base import SessionParts, State
+from casual_mcp_nb.widgets.base import HasParts, State
 
 MAX_FIELDS = 100
 MAX_CHOICES = 200
@@ -300,14 +300,14 @@ class ToolsState(State):
     Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
     """
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         super().__init__(session)
-        self._chat = session.starter.chat
+        self._chat = session.parts.chat
         self._updating = False
         self._update_again = False
         self.follow(self._chat.selection.watch(self.changed))
-        self.follow(session.observers.changes.add(self._tools_changed))
-        session.engine.submit(self._connect())
+        self.follow(session.parts.observers.changes.add(self._tools_changed))
+        session.parts.engine.submit(self._connect())
 
     @property
     def catalog(self) -> Catalog:
@@ -362,7 +362,7 @@ class ToolsState(State):
     def _tools_changed(self) -> None:
         """Update after a change of a server or its tools; on any thread."""
         self.changed()
-        self.session.engine.submit(self._update_tools())
+        self.parts.engine.submit(self._update_tools())
 
     async def _update_tools(self) -> None:
         self._update_again = self._updating
@@ -383,5 +383,5 @@ class ToolsState(State):
     async def _connect(self) -> None:
         # A closed session still shows what was known.
         with contextlib.suppress(UsageError):
-            await self.session.starter.view()
+            await self.parts.starter.view()
         self.changed()

@@ -18,22 +18,12 @@ import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 from pydantic import ValidationError, validate_call
 
-from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.selection import Listeners
 from casual_mcp_nb.display.words import clean
-from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
-from casual_mcp_nb.notebook.cassettes import SessionCassettes
-from casual_mcp_nb.notebook.consent import SessionConsent
 from casual_mcp_nb.notebook.live import Throttle
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.prompts import Questions
-from casual_mcp_nb.notebook.resource_service import ResourceService
-from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.notebook.tools import SessionTools
-from casual_mcp_nb.notebook.turn_service import TurnService
+from casual_mcp_nb.notebook.parts import SessionParts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,36 +37,10 @@ def command(method: Callable[P, T]) -> Callable[P, T]:
     return method
 
 
-class SessionParts(Protocol):
-    """The parts of a session that widgets use."""
+class HasParts(Protocol):
+    """A session, as far as a widget needs it."""
 
-    config: Config
-    engine: EngineThread
-    observers: Observers
-    questions: Questions
-    starter: ServerStarter
-    resource_service: ResourceService
-    turn_service: TurnService
-
-    @property
-    def cassettes(self) -> SessionCassettes:
-        """The recorder and player of cassettes."""
-        ...
-
-    @property
-    def tools(self) -> SessionTools:
-        """The tools."""
-        ...
-
-    @property
-    def servers(self) -> SessionServers:
-        """The servers."""
-        ...
-
-    @property
-    def consent(self) -> SessionConsent:
-        """The accepted config, and the record of calls."""
-        ...
+    parts: SessionParts
 
 
 class State:
@@ -88,8 +52,8 @@ class State:
 
     commands: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, session: SessionParts) -> None:
-        self.session = session
+    def __init__(self, session: HasParts) -> None:
+        self.parts = session.parts
         self._listeners = Listeners[[]]()
         self._cancels: list[Callable[[], object]] = []
 
@@ -148,22 +112,22 @@ class State:
         self._listeners.clear()
 
 
-def unaccepted(session: SessionParts) -> dict[str, Any] | None:
+def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
     """List the entries kept from starting, whole; None if there are none."""
-    report = session.consent.unaccepted
+    report = parts.consent.unaccepted
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
 
-async def accept(session: SessionParts) -> None:
+async def accept(parts: SessionParts) -> None:
     """Accept it as it was shown, and start the servers in the background.
 
     Raises:
         UsageError: It cannot be remembered.
     """
-    report = session.consent.unaccepted
+    report = parts.consent.unaccepted
     if report is not None:
         await asyncio.to_thread(report.accept)
-        session.engine.submit(session.starter.start())
+        parts.engine.submit(parts.starter.start())
 
 
 STATIC = Path(__file__).parent / "static"
@@ -273,13 +237,13 @@ class SessionWidget(anywidget.AnyWidget):
     # None spares each widget a second model; a layout can be given, as to any widget.
     layout = traitlets.Instance(ipywidgets.Layout, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
 
-    def __init__(self, session: SessionParts, **states: State) -> None:
+    def __init__(self, session: HasParts, **states: State) -> None:
         self.session = session
         self.states: Mapping[str, State] = states
         self._lock = threading.Lock()
         self.shown: dict[str, Any] = self._snapshots()
-        self._patches = Throttle(session.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
-        self._pictures = Throttle(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
+        self._patches = Throttle(session.parts.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
+        self._pictures = Throttle(session.parts.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
         self._run = _CellRun()
         self._cancels: list[Callable[[], object]] = []
@@ -290,11 +254,11 @@ class SessionWidget(anywidget.AnyWidget):
         self.on_msg(self._on_message)
         self._cancels = [
             *(state.watch(self._on_change) for state in states.values()),
-            session.observers.closing.add(self.freeze),
+            session.parts.observers.closing.add(self.freeze),
         ]
         # What changed during construction.
         self._on_change()
-        if session.turn_service.runner.ended:
+        if session.parts.turn_service.runner.ended:
             self.close()
 
     def static(self) -> Any:
@@ -340,17 +304,17 @@ class SessionWidget(anywidget.AnyWidget):
 
     def _on_message(self, _widget: object, content: Any, _buffers: object) -> None:
         # Which thread this is depends on the version of ipykernel; the engine's is always the same.
-        self.session.engine.submit(self._answer(content if isinstance(content, dict) else {}))
+        self.session.parts.engine.submit(self._answer(content if isinstance(content, dict) else {}))
 
     async def _answer(self, request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request.get("id")}
         try:
             answer["result"] = await self._call(str(request.get("call", "")), request.get("args") or {})
         except CasualMcpError as error:
-            answer["error"] = redacted(str(error), self.session.config.secrets())
+            answer["error"] = redacted(str(error), self.session.parts.config.secrets())
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
-            answer["error"] = redacted(text, self.session.config.secrets())
+            answer["error"] = redacted(text, self.session.parts.config.secrets())
         # What the command changed arrives before its answer, so that a page can tell its own changes from earlier ones.
         await self._patches.settled()
         if not self._closed:

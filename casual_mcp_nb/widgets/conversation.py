@@ -40,7 +40,7 @@ from casual_mcp_nb.widgets._transcript import (
     row_of,
     with_attached,
 )
-from casual_mcp_nb.widgets.base import SessionParts, State, accept, command, unaccepted
+from casual_mcp_nb.widgets.base import HasParts, State, accept, command, unaccepted
 
 MAX_SHOWN = 50
 """How many conversations the list has; a search finds the others."""
@@ -51,20 +51,20 @@ MAX_TOOLS = 100
 class ConversationsState(State):
     """The saved conversations, read once somebody looks, and the actions on them."""
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         super().__init__(session)
-        self._turns = session.turn_service
+        self._turns = session.parts.turn_service
         self._saver = self._turns.runner.saver
         self._version = 0
         self._loaded: list[ToolSpec] | None = None
-        self.follow(session.observers.changes.add(self._on_change))
+        self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
         """Collect whether and where conversations are saved, the tools this one has loaded, and the state of the cassette."""
         if self._loaded is None:
             # The whole conversation is read for that, and a running turn is drawn many times.
             self._loaded = self._turns.runner.discovered
-        loaded, cassette = self._loaded, self.session.cassettes.current
+        loaded, cassette = self._loaded, self.parts.cassettes.current
         return {
             "saves": self._saver.store is not None,
             "saved": self._saver.current is not None,
@@ -77,7 +77,7 @@ class ConversationsState(State):
 
     @command
     async def found(self, query: str = "", archived: bool = False) -> dict[str, Any]:
-        """Find the last conversations with a text in them. In Python: `session.store.find`.
+        """Find the last conversations with a text in them. In Python: `session.conversations.find`.
 
         Args:
             query: The text; empty for all.
@@ -92,55 +92,44 @@ class ConversationsState(State):
 
     @command
     async def open(self, id: str) -> list[str]:
-        """Continue a conversation, and list the settings of it that are not available. In Python: `session.resume`."""
+        """Continue a conversation, and list its settings that are not available. In Python: `session.conversations.resume`."""
         _, problems = await asyncio.to_thread(self._turns.resume, id)
         return problems
 
     @command
     async def fork(self, id: str) -> list[str]:
-        """Continue in a copy of a conversation, and return as `open` does. In Python: `session.fork`."""
+        """Continue in a copy of a conversation, and return as `open` does. In Python: `session.conversations.fork`."""
         problems = [] if id == self._saver.id else await self.open(id)
         await asyncio.to_thread(self._turns.fork, -1)
         return problems
 
     @command
     async def rename(self, id: str, title: str) -> None:
-        """Give a conversation another title. In Python: `session.store.rename`."""
-        await self._change(partial(self._saver.required.rename, id, title))
+        """Give a conversation another title. In Python: `session.conversations.rename`."""
+        await asyncio.to_thread(self.parts.conversations.rename, id, title)
 
     @command
     async def archive(self, id: str) -> None:
-        """Leave a conversation out of the list. In Python: `session.store.archive`."""
-        await self._change(partial(self._saver.required.archive, id))
+        """Leave a conversation out of the list. In Python: `session.conversations.archive`."""
+        await asyncio.to_thread(self.parts.conversations.archive, id)
 
     @command
     async def restore(self, id: str) -> None:
-        """List an archived conversation again. In Python: `session.store.restore`."""
-        await self._change(partial(self._saver.required.restore, id))
+        """List an archived conversation again. In Python: `session.conversations.restore`."""
+        await asyncio.to_thread(self.parts.conversations.restore, id)
 
     @command
     async def delete(self, id: str) -> None:
-        """Delete a conversation for good; if it is the one that is open, start another. In Python: `session.store.delete`.
+        """Delete a conversation for good; if it is the one that is open, start another.
 
-        Raises:
-            UsageError: It is the one that is open, and a turn of it is running.
+        In Python: `session.conversations.delete`.
         """
-        is_open = id == self._saver.id
-        if is_open and self._turns.runner.busy:
-            raise UsageError("A turn of this conversation is running: stop it first.")
-        await self._change(partial(self._saver.required.delete, id))
-        if is_open:
-            self._turns.new_conversation()
+        await asyncio.to_thread(self.parts.conversations.delete, id)
 
     @command
     def unload(self, tool: str) -> None:
         """Unload a discovered tool. In Python: `session.tools.unload`."""
-        self.session.tools.unload(tool)
-
-    async def _change(self, change: Callable[[], object]) -> None:
-        await asyncio.to_thread(change)
-        # Other panels of this session show it too.
-        self.session.observers.changes.notify()
+        self.parts.tools.unload(tool)
 
     def _on_change(self) -> None:
         self._version += 1
@@ -174,20 +163,20 @@ class ConversationState(State):
         options: For its turns, as of `Session.chat`; a model given here is the only one to choose.
     """
 
-    def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:
+    def __init__(self, session: HasParts, **options: Unpack[ChatOptions]) -> None:
         super().__init__(session)
-        self._turns = session.turn_service
+        self._turns = session.parts.turn_service
         self._options = options
         # The time that a running call has taken moves on without any event.
-        self._redraw = Throttle(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, lambda: self._turns.runner.busy)
+        self._redraw = Throttle(session.parts.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, lambda: self._turns.runner.busy)
         self._transcript = Transcript(again=self._redraw)
         self._own: WeakSet[Turn] = WeakSet()
         self._pending: str | None = None
         self._seen = False
         for cancel in (
-            session.observers.events.add(self._on_event),
-            session.observers.changes.add(self.changed),
-            session.starter.chat.selection.watch(self.changed),
+            session.parts.observers.events.add(self._on_event),
+            session.parts.observers.changes.add(self.changed),
+            session.parts.chat.selection.watch(self.changed),
             self._redraw.end,
         ):
             self.follow(cancel)
@@ -196,30 +185,30 @@ class ConversationState(State):
 
     def snapshot(self) -> dict[str, Any]:
         """Collect the whole state of the panel."""
-        session, turns = self.session, self._turns.runner.turns
+        parts, turns = self.parts, self._turns.runner.turns
         rows = self._transcript.rows(turns)
-        tool_set, fixed = session.starter.chat.selection.tool_set, self._options.get("model")
+        tool_set, fixed = parts.chat.selection.tool_set, self._options.get("model")
         name = fixed if isinstance(fixed, str | None) else fixed.name
         return {
             "turns": rows,
             "earlier": len(turns) - len(rows),
             "pending": self._pending,
             "busy": self._turns.runner.busy,
-            "in_cell": self._turns.runner.busy and session.questions.by_input,
+            "in_cell": self._turns.runner.busy and parts.questions.by_input,
             "doing": self._transcript.doing,
             "said": self._transcript.announcement,
             "models": [[name, name]] if name else self._models(),
             "model": name or self._turns.model,
-            "tool_sets": list(session.starter.chat.tool_sets),
+            "tool_sets": list(parts.chat.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
-            "step_mode": session.consent.step_mode,
+            "step_mode": parts.consent.step_mode,
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
-            "attached": {id: _label(attachment) for id, attachment in session.resource_service.pending.items()},
-            "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
-            "calls": session.consent.call_count,
-            "unaccepted": unaccepted(session),
+            "attached": {id: _label(attachment) for id, attachment in parts.resource_service.pending.items()},
+            "questions": {question.id: row_of(question, order) for order, question in enumerate(parts.questions)},
+            "calls": parts.consent.call_count,
+            "unaccepted": unaccepted(parts),
         }
 
     @command
@@ -227,24 +216,24 @@ class ConversationState(State):
         """Note that a person sees the panel and can answer there; connects the servers that are not connected yet."""
         if not self._seen:
             self._seen = True
-            self.follow(self.session.questions.panel_opened())
-            self.session.engine.submit(self._connect())
+            self.follow(self.parts.questions.panel_opened())
+            self.parts.engine.submit(self._connect())
 
     def _models(self) -> list[list[str]]:
-        config = self.session.config
+        config = self.parts.config
         offline = [name for name, model in config.models.items() if config.clients[model.client].provider == "offline"]
         labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
         return [[name, labels.get(name, name)] for name in config.models]
 
     def _examples(self) -> list[str]:
         """List questions to begin with, for the bundled servers that are there."""
-        servers = self.session.config.servers.values()
+        servers = self.parts.config.servers.values()
         return [BUNDLED[server.bundled].example for server in servers if server.bundled and BUNDLED[server.bundled].example]
 
     async def _connect(self) -> None:
         # Failures are shown where they matter: in the status of a server, or when a turn cannot start.
         with suppress(CasualMcpError):
-            await self.session.starter.start()
+            await self.parts.starter.start()
 
     @command
     async def send(self, prompt: str, images: list[Attached] | None = None) -> None:
@@ -262,7 +251,7 @@ class ConversationState(State):
             raise UsageError("There is nothing to send: write a message first.")
         # What it holds is imported only where it is needed, which is not on the loop.
         message: Prompt = await asyncio.to_thread(with_attached, prompt, images) if images else prompt
-        pending = self.session.resource_service.take_pending()
+        pending = self.parts.resource_service.take_pending()
         options: ChatOptions = (
             {**self._options, "attach": [*several(self._options.get("attach")), *pending.values()]}
             if pending
@@ -271,13 +260,13 @@ class ConversationState(State):
         try:
             await self._begin(lambda: self._turns.submit(message, options), prompt)
         except BaseException:
-            self.session.resource_service.restore_pending(pending)
+            self.parts.resource_service.restore_pending(pending)
             raise
 
     @command
     def detach(self, id: str) -> None:
         """Drop a resource or a prompt that would go with the next message."""
-        self.session.resource_service.remove_pending(id)
+        self.parts.resource_service.remove_pending(id)
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
@@ -315,7 +304,7 @@ class ConversationState(State):
         Raises:
             UsageError: It is no longer open.
         """
-        pause = self.session.questions.by_id(question)
+        pause = self.parts.questions.by_id(question)
         if not isinstance(pause, StepQuestion):
             raise UsageError("This question is not about a request.")
         return await asyncio.to_thread(request_html, pause.request)
@@ -350,19 +339,19 @@ class ConversationState(State):
 
     def _differences(self, turn: Turn) -> dict[str, Any]:
         """Collect the options of a turn that the next `chat` would not have by itself."""
-        started, selection = turn.started, self.session.starter.chat.selection
+        started, selection = turn.started, self.parts.chat.selection
         own = self._options if turn in self._own else {}
         options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
-        if started.model in self.session.config.models and started.model != self._turns.model:
+        if started.model in self.parts.config.models and started.model != self._turns.model:
             options["model"] = started.model
-        if started.tool_set in self.session.starter.chat.tool_sets and started.tool_set != selection.tool_set:
+        if started.tool_set in self.parts.chat.tool_sets and started.tool_set != selection.tool_set:
             options["tool_set"] = started.tool_set
         return options
 
     @command
     def audit(self) -> list[dict[str, Any]]:
         """List the last calls of the session, the newest first; `session.consent.audit` has them all."""
-        return audit_rows(self.session.consent.audit)
+        return audit_rows(self.parts.consent.audit)
 
     @command
     async def accept_config(self) -> None:
@@ -371,7 +360,7 @@ class ConversationState(State):
         Raises:
             UsageError: It cannot be remembered.
         """
-        await accept(self.session)
+        await accept(self.parts)
 
     @command
     def stop(self) -> None:
@@ -411,12 +400,12 @@ class ConversationState(State):
     @command
     def set_tool_set(self, name: str | None = None) -> None:
         """Choose the toolset for the turns to come; None for all tools."""
-        self.session.starter.chat.selection.tool_set = name
+        self.parts.chat.selection.tool_set = name
 
     @command
     def set_step_mode(self, on: bool) -> None:
         """Pause before each model call, or not."""
-        self.session.consent.step_mode = on
+        self.parts.consent.step_mode = on
 
     @command
     def answer(self, question: str, answer: str, values: dict[str, Any] | None = None) -> None:
@@ -425,7 +414,7 @@ class ConversationState(State):
         Raises:
             UsageError: It is no longer open, or the answer is not valid.
         """
-        open_question = self.session.questions.by_id(question)
+        open_question = self.parts.questions.by_id(question)
         if open_question.channel != "panel":
             raise UsageError("This question is asked in the running cell: answer it there.")
         give(open_question, answer, values or {})
@@ -446,7 +435,7 @@ class ConversationState(State):
                 self._own.add(turn)
                 started.set()
 
-        cancel = self.session.observers.events.add(on_event)
+        cancel = self.parts.observers.events.add(on_event)
         self._pending = prompt
         self.changed()
         try:
@@ -455,7 +444,7 @@ class ConversationState(State):
             future = start()
             future.add_done_callback(lambda _: loop.call_soon_threadsafe(started.set))
             # Its session is not collected before it has ended, though nobody else holds it.
-            future.add_done_callback(lambda _: self.session and None)
+            future.add_done_callback(lambda _: self.parts and None)
             await started.wait()
         finally:
             cancel()

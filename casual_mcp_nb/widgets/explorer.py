@@ -12,7 +12,7 @@ from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
-from casual_mcp_nb.widgets.base import SessionParts, SessionWidget, command
+from casual_mcp_nb.widgets.base import HasParts, SessionWidget, command
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.selection import SelectionState
 
@@ -25,7 +25,7 @@ MAX_SHOWN = 200
 class SearchState(ToolsState):
     """Ranks tools for a query, as `session.search` does, with a few results beyond the limit."""
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         super().__init__(session)
         self._last: tuple[ToolSearchIndex, str, int] | None = None
 
@@ -83,7 +83,7 @@ class SearchState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool.
         """
-        results = await self.session.tools.find(query[:MAX_QUERY], None, None, all_tools=whole)
+        results = await self.parts.tools.find(query[:MAX_QUERY], None, None, all_tools=whole)
 
         def explained() -> dict[str, Any]:
             explanation = results.why_not(name)
@@ -145,7 +145,7 @@ class Explorer(SessionWidget):
 
     bundle = "explorer"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.selection = SelectionState(session)
         self.search = SearchState(session)
         self.resources = ResourcesState(session)
@@ -164,7 +164,7 @@ class ToolsetPicker(SessionWidget):
 
     bundle = "toolset_picker"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -181,7 +181,7 @@ class ServerToggles(SessionWidget):
 
     bundle = "server_toggles"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -195,7 +195,7 @@ class ManifestView(SessionWidget):
 
     bundle = "manifest_view"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -209,7 +209,7 @@ class SearchBox(SessionWidget):
 
     bundle = "search_box"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.search = SearchState(session)
         super().__init__(session, search=self.search)
 

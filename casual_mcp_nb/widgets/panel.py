@@ -12,7 +12,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_request import PARTS
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
-from casual_mcp_nb.widgets.base import SessionParts, SessionWidget, State
+from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State
 from casual_mcp_nb.widgets.conversation import ConversationsState, ConversationState
 from casual_mcp_nb.widgets.resources import ResourcesState
 
@@ -22,15 +22,15 @@ MAX_STEPS = 200
 class TokensState(State):
     """Tokens per step and turn, with where each number comes from. In Python: `session.stats`."""
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         super().__init__(session)
         self._cache: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
-        self.follow(session.observers.events.add(self._on_event))
-        self.follow(session.observers.changes.add(self.changed))
+        self.follow(session.parts.observers.events.add(self._on_event))
+        self.follow(session.parts.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
         """Collect rows by turn and step, from 1, the sums, and the names of the parts of a request."""
-        stats = [self._stats(turn) for turn in self.session.turn_service.runner.turns]
+        stats = [self._stats(turn) for turn in self.parts.runner.turns]
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {
             "parts": list(PARTS.values()),
@@ -88,7 +88,7 @@ class Panel(SessionWidget):
     footer = "Ask a question: run this cell to get the live panel."
 
     @spelled_out(ChatOptions)
-    def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:
+    def __init__(self, session: HasParts, **options: Unpack[ChatOptions]) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
         self.resources = ResourcesState(session)
@@ -103,7 +103,7 @@ class Panel(SessionWidget):
 
     def static(self) -> Conversation:
         """Get the conversation as it is now."""
-        return self.session.turn_service.runner.conversation
+        return self.session.parts.runner.conversation
 
 
 class TokenMeter(SessionWidget):
@@ -111,10 +111,10 @@ class TokenMeter(SessionWidget):
 
     bundle = "token_meter"
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         self.tokens = TokensState(session)
         super().__init__(session, tokens=self.tokens)
 
     def static(self) -> ChatStats:
         """Get the counts as they are now."""
-        return self.session.turn_service.runner.stats
+        return self.session.parts.runner.stats

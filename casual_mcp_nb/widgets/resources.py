@@ -13,7 +13,7 @@ from casual_mcp_nb.display.words import clean, cut, first, prompt_code, read_cod
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
-from casual_mcp_nb.widgets.base import SessionParts, State, command
+from casual_mcp_nb.widgets.base import HasParts, State, command
 
 MAX_SHOWN = 300
 """How many resources and prompts a list has; a filter finds the others."""
@@ -25,15 +25,15 @@ Kind = Literal["resource", "prompt"]
 class ResourcesState(State):
     """The listings of servers once somebody looks, their contents, and the attachments for the next message of a panel."""
 
-    def __init__(self, session: SessionParts) -> None:
+    def __init__(self, session: HasParts) -> None:
         super().__init__(session)
-        self._service = session.resource_service
+        self._service = session.parts.resource_service
         self._resources, self._prompts = Resources(), Prompts()
         self._updating = False
         self._update_again = False
         self._version = 0
         self._looked = False
-        self.follow(session.observers.changes.add(self._on_change))
+        self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
         """Count the resources and prompts, with those that are followed and the attachments of the next message."""
@@ -120,7 +120,7 @@ class ResourcesState(State):
     def _on_change(self) -> None:
         self.changed()
         if self._looked:
-            self.session.engine.submit(self._update())
+            self.parts.engine.submit(self._update())
 
     async def _update(self) -> None:
         """Update the lists that have changed; servers that are not connected are not waited for."""

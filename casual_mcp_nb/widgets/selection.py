@@ -34,7 +34,7 @@ from casual_mcp_nb.widgets._rows import (
     tool_statuses,
     undeferred_budget_of,
 )
-from casual_mcp_nb.widgets.base import SessionParts, accept, command, unaccepted
+from casual_mcp_nb.widgets.base import HasParts, accept, command, unaccepted
 
 Rule = bool | tuple[str, ...] | ExcludeSpec
 
@@ -83,7 +83,7 @@ class SelectionState(ToolsState):
         tools: Whether single tools are shown; without them a snapshot stays small, however many there are.
     """
 
-    def __init__(self, session: SessionParts, *, tools: bool = True) -> None:
+    def __init__(self, session: HasParts, *, tools: bool = True) -> None:
         super().__init__(session)
         self._with_tools = tools
         self._selection = self._chat.selection.snapshot()
@@ -112,8 +112,8 @@ class SelectionState(ToolsState):
             "budget": self._budget(view),
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
-            "unaccepted": unaccepted(self.session),
-            "calls": dict(Counter(direct_call.call.name for direct_call in self.session.tools.recorded.list())),
+            "unaccepted": unaccepted(self.parts),
+            "calls": dict(Counter(direct_call.call.name for direct_call in self.parts.tools.recorded.list())),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
@@ -200,10 +200,10 @@ class SelectionState(ToolsState):
             UsageError: The config has no file. See `session.tools.save_set` for other errors.
         """
         tool_set = self._resolved(servers, description)
-        path = self.session.config.path
+        path = self.parts.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
-        saved = await asyncio.to_thread(self.session.tools.save_set, name, tool_set, overwrite=overwrite)
+        saved = await asyncio.to_thread(self.parts.tools.save_set, name, tool_set, overwrite=overwrite)
         self._chat.selection.tool_set = name
         return {"saved": saved.name}
 
@@ -214,7 +214,7 @@ class SelectionState(ToolsState):
         Raises:
             UsageError: It cannot be remembered.
         """
-        await accept(self.session)
+        await accept(self.parts)
 
     @command
     async def reconnect(self, server: str) -> None:
@@ -225,7 +225,7 @@ class SelectionState(ToolsState):
             ConnectError: It could not be connected.
         """
         try:
-            await self.session.servers.reconnect_async(server)
+            await self.parts.servers.reconnect_async(server)
         except ConnectError:
             raise not_connected(self._chat.server_manager.status_of(server)) from None
         finally:
@@ -239,7 +239,7 @@ class SelectionState(ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(tool_detail, tool, self.session.tools.changed.get(tool.tool_name))
+        return await asyncio.to_thread(tool_detail, tool, self.parts.tools.changed.get(tool.tool_name))
 
     @command
     def accept_change(self, name: str) -> None:
@@ -248,7 +248,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
         """
-        self.session.consent.accept(name)
+        self.parts.consent.accept(name)
         self.changed()
 
     @command
@@ -264,7 +264,7 @@ class SelectionState(ToolsState):
         """
         tool = self.catalog.resolve(name)
         try:
-            direct_call = await self.session.tools.call_recorded(tool.wire_name, arguments_of(tool, filled))
+            direct_call = await self.parts.tools.call_recorded(tool.wire_name, arguments_of(tool, filled))
         finally:
             self.changed()
         return {"html": await asyncio.to_thread(_html, direct_call), "status": direct_call.call.status, "id": direct_call.id}
@@ -291,7 +291,7 @@ class SelectionState(ToolsState):
         """
         return [
             call_row(direct_call)
-            for direct_call in self.session.tools.recorded.list(self.catalog.resolve(name).tool_name if name else None)
+            for direct_call in self.parts.tools.recorded.list(self.catalog.resolve(name).tool_name if name else None)
         ]
 
     @command
@@ -301,7 +301,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: It is not recorded any more.
         """
-        return await asyncio.to_thread(_html, self.session.tools.recorded.by_id(id))
+        return await asyncio.to_thread(_html, self.parts.tools.recorded.by_id(id))
 
     @command
     async def add_server(self, text: str, name: str | None = None) -> dict[str, str]:
@@ -318,7 +318,7 @@ class SelectionState(ToolsState):
             UsageError: The text is not valid, or there is a server of that name.
             ConfigError: The server is not valid.
         """
-        status = await self.session.servers.add_async(name or None, text)
+        status = await self.parts.servers.add_async(name or None, text)
         return {"server": status.name, "state": status.state}
 
     @command
@@ -328,7 +328,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        await self.session.servers.remove_async(server)
+        await self.parts.servers.remove_async(server)
 
     @command
     def server_log(self, server: str) -> dict[str, Any]:
@@ -340,7 +340,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        log = self.session.servers.log(server)
+        log = self.parts.servers.log(server)
         return {
             "lines": [{"at": line.at, "level": clean(line.level), "text": clean(line.text)} for line in log],
             "dropped": log.dropped,
@@ -360,7 +360,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server or tool.
         """
-        messages = await asyncio.to_thread(self.session.servers.messages, server, tool)
+        messages = await asyncio.to_thread(self.parts.servers.messages, server, tool)
         return [asdict(message) for message in messages]
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
@@ -400,7 +400,7 @@ class SelectionState(ToolsState):
         return budget
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
-        path = self.session.config.path
+        path = self.parts.config.path
         tool_sets = {
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
             for name, tool_set in tuple(self._chat.tool_sets.items())

@@ -23,7 +23,7 @@ from casual_mcp_nb import Session, Turn  # noqa: E402
 
 QUESTION = "What time is it in Tokyo when it is 14:30 in Oslo?"
 SETUP = "%load_ext casual_mcp_nb\n%mcp demo"
-CHOSEN = "session.new_conversation()\nsession.selection.servers['math'] = 'loaded'"
+CHOSEN = "session.conversations.new()\nsession.selection.servers['math'] = 'loaded'"
 COMPARISON = f"""\
 session.experiments.compare(
     ["{QUESTION}", "What is 17 * 23?"],

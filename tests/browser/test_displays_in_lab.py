@@ -76,7 +76,7 @@ CELLS = [
     "session.turns[0].steps[1].diff()",
     "session.turns[0].tool_calls[1]",
     "session.stats",
-    "session.conversation",
+    "session.conversations.current",
     "session.servers.doctor()",
     "%mcp help",
 ]

@@ -666,7 +666,7 @@ def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
     at(page, "argument-first").fill("Bergen")
     at(page, "offer-read").click()
     reads(page, "offer-contents", "Compare Bergen with Oslo.")
-    execute(page, "session.servers.remove('docs'); session.resource_service.take_pending()")
+    execute(page, "session.servers.remove('docs'); session.parts.resource_service.take_pending()")
     at(page, "offers-back").click()
     reads(page, "resources-found", "no resources and no prompts")
 

@@ -58,7 +58,7 @@ def fresh(*answers):
     go_on = False
     session.stop()
     session.consent.step_mode = False
-    session.new_conversation()
+    session.conversations.new()
     session.selection.tool_set = None
     plays.clear()
     plays.extend(answers)
@@ -83,7 +83,7 @@ saving = Session.from_config({
     "tool_discovery": {"enabled": True},
 }, store="conversations.db")
 for text in ("Tides of Bergen", EVIL, "Harbours"):
-    saving.new_conversation()
+    saving.conversations.new()
     saving.chat(text, model=scripted_model(call("search_tools", query="convert units"), "ok"), echo="none")
 keeper = saving.panel()
 keeper
@@ -180,11 +180,11 @@ def test_a_message_is_written_and_sent_by_keyboard_and_its_turn_shows(page: Any)
 def test_an_empty_message_is_not_sent_and_the_alert_says_why_a_turn_cannot_begin(page: Any) -> None:
     at(page, "send").click()
     gone(page, "turn-1")
-    execute(page, "session.selection.tool_set = 'numbers'; numbers = session._chat.tool_sets.pop('numbers')")
+    execute(page, "session.selection.tool_set = 'numbers'; numbers = session.parts.chat.tool_sets.pop('numbers')")
     send(page, "Is anybody there?")
     reads(at(page, "alert"), "numbers")
     sync_api.expect(at(page, "message"), "what was not sent can be sent again").to_have_value("Is anybody there?")
-    execute(page, "session.selection.tool_set = None; session._chat.tool_sets['numbers'] = numbers")
+    execute(page, "session.selection.tool_set = None; session.parts.chat.tool_sets['numbers'] = numbers")
     send(page, "And now?", "'Yes.'")
     ended(page, 1)
     sync_api.expect(at(page, "alert")).to_be_hidden()
@@ -676,7 +676,7 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     assert violations(page, axe, "[data-testid=conversations-list]") == []
     at(page, "conversation-delete-yes").click()
     sync_api.expect(listed).to_have_count(2)
-    assert value(page, "(len(saving.turns), len(saving.store.find(status='archived')))") == (0, 1)
+    assert value(page, "(len(saving.turns), len(saving.conversations.find(status='archived')))") == (0, 1)
 
     # What is saved is left without a question.
     listed.first.click()

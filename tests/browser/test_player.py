@@ -52,7 +52,7 @@ def lesson(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(session: Session) -> Found:
     """For each query what the session's own search finds, five more than the model gets, with scores as they are shown."""
-    index = session.starter.chat.current_view().index
+    index = session.parts.chat.current_view().index
     return {
         query: [(str(hit.tool.tool_name), f"{hit.score:.1f}".removesuffix(".0")) for hit in index.search(query, 10)]
         for query in QUERIES

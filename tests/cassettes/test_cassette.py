@@ -254,7 +254,7 @@ def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Sessi
         asked.append(request.tool.name)
         return True if request.tool.name == "depth" else "Not today."
 
-    session._chat.consent.approver, session._chat.consent.can_ask = approve, lambda: True
+    session.parts.chat.consent.approver, session.parts.chat.consent.can_ask = approve, lambda: True
     with session.cassettes.use(file):
         model = scripted_model(call("harbour__depth"), call("harbour__sink", ship="Fram"), "No.")
         session.chat("Sink it.", model=model, echo="none")
@@ -330,13 +330,13 @@ def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
     # A cell that is run again ends the recording, and replays it.
     replaying = session.cassettes.use(file)
     assert (recording.active, replaying.active, str(session.cassettes.state)) == (False, True, "replaying lesson.json")
-    session.new_conversation()
+    session.conversations.new()
     turn = session.chat("Hello.", model=scripted_model("Something else."), echo="none")
     assert turn.answer == "Ahoy."
     assert session.chat("Who are you?", model=scripted_model("x"), echo="none").status == "failed"
     replaying.close()
     replaying.close()
-    session.new_conversation()
+    session.conversations.new()
     with session.cassettes.use(file, "all"):
         session.chat("Hello.", model=scripted_model("Good morning."), echo="none")
     assert [each["messages"][0]["content"] for each in Cassette.load(file).turns] == ["Hello."]
@@ -362,7 +362,7 @@ def test_a_request_that_differs_says_how(opened: Callable[..., Session], file: P
         session.chat("Where is Fram?", model=scripted_model("At sea."), echo="none")
 
     def differs(prompt: str = "Where is Fram?", **match: Any) -> str:
-        session.new_conversation()
+        session.conversations.new()
         with session.cassettes.use(file, "none", **match):
             turn = session.chat(prompt, model=scripted_model(), echo="none")
         if turn.status == "done":
@@ -387,7 +387,7 @@ def test_a_request_that_differs_says_how(opened: Callable[..., Session], file: P
 
 
 def _mismatch(session: Session, file: Path) -> BaseException | None:
-    session.new_conversation()
+    session.conversations.new()
     with session.cassettes.use(file, "none"):
         return session.chat("Where is Fram?", model=scripted_model(), echo="none").exception
 
@@ -416,7 +416,7 @@ def test_a_config_replays_without_a_key_and_without_its_servers(
     }
     file.write_text(json.dumps(cassette))
     with opened(config, in_process={}) as session:
-        assert session.closed is False
+        assert session.status.closed is False
     session = opened(config, in_process={})
     with session.cassettes.use(file, match_on=("model", "messages")):
         turn = session.chat("Hello.", echo="none")
@@ -447,7 +447,7 @@ def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(opene
         assert secret not in text
     with replayed(file) as again:
         assert again.cassettes.replay()[0].status == "done"
-    session.new_conversation()
+    session.conversations.new()
     with session.cassettes.use(file, "none"):
         turn = session.chat(f"Use {key}, {header} and {env}.", model=scripted_model(), echo="none")
         assert turn.status == "done"

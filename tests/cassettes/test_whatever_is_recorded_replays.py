@@ -144,7 +144,7 @@ class World:
         if widget not in self.widgets:
             panel = {"model": self.model(*PANEL)} if widget == "panel" else {}
             self.widgets[widget] = self.session.panel(**panel) if panel else self.session.explore()
-        return self.session.engine.run(self.widgets[widget]._call(command, arguments))
+        return self.session.parts.engine.run(self.widgets[widget]._call(command, arguments))
 
     def sent(self, prompt: str) -> Turn:
         """Send a message in the panel, and wait for the end of its turn."""
@@ -153,7 +153,7 @@ class World:
 
     def ended(self) -> Turn:
         """Wait for the end of a turn that was started in the panel."""
-        wait_until(lambda: not self.session.busy, "the end of the turn")
+        wait_until(lambda: not self.session.parts.runner.busy, "the end of the turn")
         return self.session.turns[-1]
 
     def asked(self) -> str:
@@ -275,13 +275,12 @@ METHODS: dict[str, Action] = {
     "pauses": paused,
     "rerun": lambda w: w.session.rerun(echo="none", model=w.model("Again.")),
     "rerun_async": lambda w: awaited(w.session.rerun_async(echo="none", model=w.model(*BERTH))),
-    "submit_rerun": lambda w: w.session.submit_rerun(model=w.model("And again.")).result(30),
     "turns": lambda w: len(w.session.turns),
     "messages": lambda w: [(each.role, each.content) for each in w.session.messages],
-    "conversation": lambda w: len(w.session.conversation),
+    "conversations.current": lambda w: len(w.session.conversations.current),
     "stats": lambda w: (w.session.stats.tool_calls.total, w.session.stats.llm_calls),
     "undo": lambda w: w.session.undo(),
-    "add_messages": lambda w: (len(w.session.add_messages(ASK)), w.chat("And?", "Yes.")),
+    "conversations.add": lambda w: (len(w.session.conversations.add(ASK)), w.chat("And?", "Yes.")),
     "plan": lambda w: planned(w.session.plan("What would you do?", model=w.model(*PLAN))),
     "plan_async": lambda w: planned(awaited(w.session.plan_async("What would you do then?", model=w.model(*PLAN)))),
     "extract": lambda w: w.session.extract("Fram is a ship.", Ship, model=w.model('{"name": "Fram"}')),
@@ -298,10 +297,10 @@ METHODS: dict[str, Action] = {
     "tools.call": lambda w: [w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))],
     "tools.call_async": lambda w: awaited(w.session.tools.call_async("harbour:sink", ship="")).status,
     "tools.call_recorded": lambda w: (
-        w.session.engine.run(w.session.tools.call_recorded("harbour:nothing", {"number": 0})).call.result
+        w.session.parts.engine.run(w.session.tools.call_recorded("harbour:nothing", {"number": 0})).call.result
     ),
-    "tools.find": lambda w: len(w.session.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
-    "tools.searchable": lambda w: len(w.session.engine.run(w.session.tools.searchable()).tools),
+    "tools.find": lambda w: len(w.session.parts.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
+    "tools.searchable": lambda w: len(w.session.parts.engine.run(w.session.tools.searchable()).tools),
     "servers.audit": lambda w: w.session.servers.audit({}).tokens,
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],
     "consent.audit": lambda w: len(w.session.consent.audit),
@@ -385,26 +384,35 @@ METHODS: dict[str, Action] = {
     "consent.call_count": lambda w: w.session.consent.call_count > 0,
     "consent.trust": lambda w: type(w.session.consent.trust()).__name__,
     "servers.doctor": lambda w: type(w.session.servers.doctor()).__name__,
-    "store": lambda w: w.session.store is not None,
     "conversations": lambda w: len(w.session.conversations),
-    "conversation_id": lambda w: w.session.conversation_id is not None,
-    "fork": lambda w: (len(w.session.fork(0)), w.chat("In the copy?", "")),
-    "fork_at": lambda w: w.session.fork_at(-1, text="Two.", echo="none", model=w.model("")),
-    "fork_at_async": lambda w: awaited(w.session.fork_at_async(0, turn=0, text="One.", echo="none", model=w.model(""))),
-    "resume": lambda w: (len(w.session.resume(w.session.conversation_id or "")), w.chat("Where were we?", "")),
-    "new_conversation": lambda w: (w.session.new_conversation(), w.chat("Anew?", call("harbour__sink", ship=""), "")),
+    "conversations.now": lambda w: len(w.session.conversations.now),
+    "conversations.store": lambda w: w.session.conversations.store is not None,
+    "conversations.find": lambda w: len(w.session.conversations.find("Fram")),
+    "conversations.save": lambda w: w.session.conversations.save(w.session.conversations.current).status,
+    "conversations.rename": lambda w: w.session.conversations.rename(w.session.conversations.id, "At sea").title,
+    "conversations.archive": lambda w: w.session.conversations.archive(w.session.conversations.id).status,
+    "conversations.restore": lambda w: w.session.conversations.restore(w.session.conversations.id).status,
+    "conversations.delete": lambda w: (
+        w.session.conversations.delete(w.session.conversations.save(w.session.conversations.current).id).status
+    ),
+    "conversations.id": lambda w: w.session.conversations.id is not None,
+    "conversations.fork": lambda w: (len(w.session.conversations.fork(0)), w.chat("In the copy?", "")),
+    "conversations.fork_at": lambda w: w.session.conversations.fork_at(-1, text="Two.", echo="none", model=w.model("")),
+    "conversations.fork_at_async": lambda w: awaited(
+        w.session.conversations.fork_at_async(0, turn=0, text="One.", echo="none", model=w.model(""))
+    ),
+    "conversations.resume": lambda w: (
+        len(w.session.conversations.resume(w.session.conversations.id or "")),
+        w.chat("Where were we?", ""),
+    ),
+    "conversations.new": lambda w: (w.session.conversations.new(), w.chat("Anew?", call("harbour__sink", ship=""), "")),
     "export": lambda w: w.session.export(w.folder / "page.html", player=True, overwrite=True).exists(),
     "cassettes": lambda w: w.session.cassettes.now.state is not None,
     "cassettes.now": lambda w: w.session.cassettes.now.state is not None,
     "cassettes.state": lambda w: isinstance(w.session.cassettes.state, CassetteState),
-    "observe": lambda w: w.session.observe(lambda turn, event: None).close(),
-    "on_change": lambda w: w.session.on_change(lambda: None)(),
-    "on_close": lambda w: w.session.on_close(lambda: None)(),
+    "observe": lambda w: w.session.observe(lambda turn, event: None, changes=lambda: None, closing=lambda: None).close(),
     "explore": lambda w: type(w.session.explore()).__name__,
     "panel": lambda w: type(w.session.panel()).__name__,
-    "check_open": lambda w: w.session.check_open(),
-    "busy": lambda w: w.session.busy,
-    "closed": lambda w: w.session.closed,
     "stop": lambda w: w.session.stop(),
     "stop_async": lambda w: awaited(w.session.stop_async()),
     "serve": lambda w: repr(w.session.serve),
@@ -422,8 +430,6 @@ NOT_RECORDED = {
     "demo": "it opens a session",
     "close": "it ends the recording",
     "close_async": "it ends the recording",
-    "close_replaced": "it ends the recording",
-    "abandon": "it ends the session of a forked child",
     "cassettes.close": "it ends the recording",
     "cassettes.replay_only": "it makes a session a replay",
     "cassettes.of": "it makes a cassette of turns that were not recorded",
@@ -475,7 +481,7 @@ def slowly(world: World) -> Turn:
 
 def saved(world: World, command: str, **arguments: Any) -> Any:
     """Call a command on the conversation that is open."""
-    return world.do("panel", f"conversations.{command}", id=world.session.conversation_id, **arguments)
+    return world.do("panel", f"conversations.{command}", id=world.session.conversations.id, **arguments)
 
 
 HARBOUR = {"server": "harbour"}
@@ -531,7 +537,7 @@ COMMANDS: dict[str, Action] = {
     "panel.conversation.seen": lambda w: w.do("panel", "conversation.seen"),
     "panel.conversation.clear": lambda w: w.do("panel", "conversation.clear"),
     "panel.conversation.detach": lambda w: [
-        w.do("panel", "conversation.detach", id=id) for id in list(w.session.resource_service.pending)
+        w.do("panel", "conversation.detach", id=id) for id in list(w.session.parts.resource_service.pending)
     ],
     "panel.conversation.send": lambda w: w.sent("Ahoy?"),
     "panel.conversation.rerun": lambda w: (w.do("panel", "conversation.rerun", turn=w.key()), w.ended()),
@@ -666,11 +672,11 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
             turns.append(world.chat("Without them?", "Yes.", discovery=False, tool_set={"servers": {"harbour": ["berth"]}}))
             session.undo()
             turns.append(session.rerun(0, echo="none", model=world.model(call("harbour__sink", ship=""), "")))
-            session.add_messages(ASK)
+            session.conversations.add(ASK)
             session.servers.add("lighthouse", lighthouse())
             turns.append(world.chat("Is it on?", ""))
             session.servers.remove("depot")
-            session.new_conversation()
+            session.conversations.new()
             turns.append(world.chat("Anew?", "Yes.", system=""))
     with Session.quick(cassette=path, quiet=True) as again:
         replayed = again.cassettes.replay()

@@ -116,7 +116,7 @@ def test_an_audit_leaves_an_open_session_of_the_same_file_alone(tmp_path: Path) 
     path.write_text(json.dumps({"mcpServers": {"small": SERVERS["small"]}}), encoding="utf-8")
     with Session.from_config(path, trust=True) as session:
         assert audit_host(path, trust=True).tokens > 0
-        assert not session.closed
+        assert not session.status.closed
         assert session.servers["small"].state == "ready"
 
 

@@ -76,18 +76,18 @@ def test_a_conversation_is_saved_while_it_runs_and_resumed_as_it_was(opened: Cal
     assert stored.created.utcoffset() is not None
     assert stored.created <= stored.changed
     assert file.stat().st_mode & 0o077 == 0
-    assert session.conversation_id == stored.id
+    assert session.conversations.id == stored.id
 
     again = opened()
-    conversation = again.resume(stored.id[:5])
-    assert conversation.to_json() == session.conversation.to_json()
+    conversation = again.conversations.resume(stored.id[:5])
+    assert conversation.to_json() == session.conversations.current.to_json()
     assert [turn.answer for turn in again.turns] == [turn.answer for turn in session.turns]
     assert (again.model, again.system, again.selection.discovery) == ("other", "Be brief.", True)
     asks(again, "Gjøa")
-    assert again.store is not None
-    assert again.store.load(stored.id).to_json() == again.conversation.to_json()
+    assert again.conversations.store is not None
+    assert again.conversations.store.load(stored.id).to_json() == again.conversations.current.to_json()
     assert [each.id for each in again.conversations] == [stored.id]
-    began = [turn.started.began for turn in again.store.load(stored.id)]
+    began = [turn.started.began for turn in again.conversations.store.load(stored.id)]
     assert began == [turn.started.began for turn in again.turns]
     assert sorted(began) == began
 
@@ -96,27 +96,27 @@ def test_undo_rerun_and_fork_are_saved_too(opened: Callable[..., Session]) -> No
     session = opened()
     asks(session)
     asks(session, "Gjøa")
-    first = session.conversation_id
+    first = session.conversations.id
     session.undo()
-    assert session.store is not None
-    assert len(session.store.load(first or "")) == 1
+    assert session.conversations.store is not None
+    assert len(session.conversations.store.load(first or "")) == 1
     session.rerun(model=scripted_model("It left."), echo="none")
-    assert [turn.answer for turn in session.store.load(first or "")] == ["It left."]
+    assert [turn.answer for turn in session.conversations.store.load(first or "")] == ["It left."]
     asks(session, "Maud")
-    assert len(session.fork(0)) == 1
+    assert len(session.conversations.fork(0)) == 1
     asks(session, "Belgica")
-    second = session.conversation_id
+    second = session.conversations.id
     assert second != first
-    assert [turn.answer for turn in session.store.load(second or "")] == ["It left.", "Belgica is at berth 7."]
-    assert [turn.answer for turn in session.store.load(first or "")] == ["It left.", "Maud is at berth 7."]
+    assert [turn.answer for turn in session.conversations.store.load(second or "")] == ["It left.", "Belgica is at berth 7."]
+    assert [turn.answer for turn in session.conversations.store.load(first or "")] == ["It left.", "Maud is at berth 7."]
 
 
 def test_a_private_conversation_is_nowhere(opened: Callable[..., Session]) -> None:
     session = opened()
-    session.new_conversation(private=True)
+    session.conversations.new(private=True)
     asks(session)
-    assert (len(session.conversations), session.conversation_id) == (0, None)
-    session.new_conversation()
+    assert (len(session.conversations), session.conversations.id) == (0, None)
+    session.conversations.new()
     asks(session, "Gjøa")
     assert [stored.title for stored in session.conversations] == ["Where is Gjøa?"]
     assert "not saved" not in str(session.status)
@@ -125,9 +125,9 @@ def test_a_private_conversation_is_nowhere(opened: Callable[..., Session]) -> No
 def test_they_are_found_renamed_archived_and_deleted(opened: Callable[..., Session]) -> None:
     session = opened()
     for ship in ("Fram", SHIP, "100 guns"):
-        session.new_conversation()
+        session.conversations.new()
         asks(session, ship)
-    store = session.store
+    store = session.conversations.store
     assert store is not None
     assert [len(store.find(words)) for words in ("berth 7", "100%", "“Fram”", "\\ noon", "sails\nat", "_", "walrus")] == [
         3,
@@ -149,30 +149,55 @@ def test_they_are_found_renamed_archived_and_deleted(opened: Callable[..., Sessi
     with pytest.raises(UsageError):
         store.rename(newest.id, " ")
 
-    # The session that has it open goes on, and it does not come back.
+    # Whoever deletes it in the store: the session that has it open goes on, and it does not come back.
     store.delete(newest.id)
     asks(session, "Fram")
     assert len(session.turns) == 2
     assert len(session.conversations) == 2
     with pytest.raises(UnknownNameError):
-        session.resume(newest.id)
+        session.conversations.resume(newest.id)
     with pytest.raises(UnknownNameError):
-        session.resume("")
+        session.conversations.resume("")
+
+
+def test_a_session_keeps_its_saved_conversations_in_order(
+    opened: Callable[..., Session],
+) -> None:
+    session, changes = opened(), list[None]()
+    asks(session, "Fram")
+    id = session.conversations.id
+    assert id is not None
+    with session.observe(changes=lambda: changes.append(None)):
+        assert session.conversations.rename(id, "Old ships").title == "Old ships"
+        assert session.conversations.archive(id).status == "archived"
+        assert [each.id for each in session.conversations.find(status="archived")] == [id]
+        assert session.conversations.restore(id).status == "active"
+        assert len(changes) == 3
+        copy = session.conversations.save(session.conversations.current)
+        assert (len(session.conversations.find("Fram")), copy.id != id, len(session.turns)) == (2, True, 1)
+        session.conversations.delete(copy.id)
+        assert (session.conversations.id, len(session.turns)) == (id, 1)
+        session.conversations.delete(id)
+    assert (session.conversations.id, session.turns, len(session.conversations)) == (None, [], 0)
+    nowhere = opened(store=None)
+    assert (len(nowhere.conversations), nowhere.conversations.store) == (0, None)
+    with pytest.raises(UsageError):
+        nowhere.conversations.find("Fram")
 
 
 def test_two_that_go_on_with_one_conversation_lose_nothing(opened: Callable[..., Session]) -> None:
     one = opened()
     asks(one)
     two = opened()
-    two.resume(one.conversation_id or "")
+    two.conversations.resume(one.conversations.id or "")
     asks(one, "Gjøa")
-    assert one.conversation_id is not None
+    assert one.conversations.id is not None
     asks(two, "Maud")
-    assert two.store is not None
+    assert two.conversations.store is not None
     # That somebody else continued it is noticed when it is written.
-    two.store.flush()
-    assert two.conversation_id != one.conversation_id
-    answers = {tuple(turn.answer[:4] for turn in one.store.load(each.id)) for each in one.conversations if one.store}
+    two.conversations.store.flush()
+    assert two.conversations.id != one.conversations.id
+    answers = {tuple(turn.answer[:4] for turn in one.conversations.store.load(each.id)) for each in one.conversations}
     assert answers == {("Fram", "Gjøa"), ("Fram", "Maud")}
 
 
@@ -180,21 +205,21 @@ def test_one_from_a_file_is_added(opened: Callable[..., Session], tmp_path: Path
     session = opened()
     asks(session)
     session.export(tmp_path / "ship.json")
-    store = session.store
+    store = session.conversations.store
     assert store is not None
-    first = session.conversation_id or ""
-    session.new_conversation()
+    first = session.conversations.id or ""
+    session.conversations.new()
     session.export(tmp_path / "same.json", first[:6])
     assert (tmp_path / "same.json").read_text() == (tmp_path / "ship.json").read_text()
     with pytest.raises(UnknownNameError):
         session.export(tmp_path / "none.json", "zzzz")
-    session.resume(first)
+    session.conversations.resume(first)
     added = store.add(Conversation.load(tmp_path / "ship.json"))
-    assert store.load(added.id).to_json() == session.conversation.to_json()
+    assert store.load(added.id).to_json() == session.conversations.current.to_json()
     assert len(session.conversations) == 2
     session.system = "Be brief."
     with pytest.warns(UserWarning, match="scripted"):
-        session.resume(added.id)
+        session.conversations.resume(added.id)
     assert session.system == "Be brief."
     with pytest.raises(UsageError):
         store.add(Conversation())
@@ -214,7 +239,7 @@ def test_what_is_not_there_any_more_is_told(opened: Callable[..., Session], file
     session.selection.max_search_results = 3
     asks(session)
     with Session({}, store=file, quiet=True) as bare, pytest.warns(UserWarning, match="other|harbour") as warned:
-        bare.resume(session.conversation_id or "")
+        bare.conversations.resume(session.conversations.id or "")
     assert [word in str(warning.message) for word, warning in zip(("other", "harbour"), warned, strict=True)] == [True, True]
     assert (len(bare.turns), bare.selection.max_search_results) == (1, 3)
 
@@ -222,8 +247,8 @@ def test_what_is_not_there_any_more_is_told(opened: Callable[..., Session], file
 def test_where_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def path_of(**options: Any) -> Path | None:
         with Session({**CONFIG, **options.pop("config", {})}, quiet=True, **options) as session:
-            assert ("saved in" in str(session.status)) == (session.store is not None)
-            return session.store.path if session.store else None
+            assert ("saved in" in str(session.status)) == (session.conversations.store is not None)
+            return session.conversations.store.path if session.conversations.store else None
 
     assert path_of() is None
     assert path_of(store=tmp_path / "a.db") == tmp_path / "a.db"
@@ -245,13 +270,13 @@ def test_where_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                 Session(file, quiet=True)
         else:
             with Session(file, quiet=True) as session:
-                assert session.store is not None
-                assert session.store.path == expected
+                assert session.conversations.store is not None
+                assert session.conversations.store.path == expected
     with Session(CONFIG, quiet=True) as session:
         assert len(session.conversations) == 0
         assert "no conversations" in str(session.conversations)
         with pytest.raises(UsageError):
-            session.resume("x")
+            session.conversations.resume("x")
 
 
 @pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(84), None])
@@ -294,29 +319,29 @@ def test_a_later_version_is_not_touched(opened: Callable[..., Session], file: Pa
 def test_what_could_not_be_written_is_written_with_the_next_event(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     asks(session)
-    assert session.store is not None
-    assert session.store.flush()
+    assert session.conversations.store is not None
+    assert session.conversations.store.flush()
     blocker = sqlite3.connect(file)
     blocker.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(FAIL, 'the disk is full'); END")
     blocker.commit()
     asks(session, "Gjøa")
-    assert not session.store.flush()
-    assert "full" in session.store.problem
+    assert not session.conversations.store.flush()
+    assert "full" in session.conversations.store.problem
     blocker.execute("DROP TRIGGER full")
     blocker.commit()
     blocker.close()
     asks(session, "Maud")
-    assert session.store.flush()
+    assert session.conversations.store.flush()
     (stored,) = session.conversations
-    assert session.store.load(stored.id).to_json() == session.conversation.to_json()
+    assert session.conversations.store.load(stored.id).to_json() == session.conversations.current.to_json()
 
 
 def test_what_this_version_does_not_know_survives(opened: Callable[..., Session], file: Path) -> None:
     session = opened()
     asks(session)
-    id = session.conversation_id
-    assert session.store is not None
-    session.store.flush()
+    id = session.conversations.id
+    assert session.conversations.store is not None
+    session.conversations.store.flush()
     connection = sqlite3.connect(file)
     connection.execute(
         'INSERT INTO events SELECT conversation, turn, max(number) + 1, \'{"event": "Applause", "loud": true}\' FROM events'
@@ -325,10 +350,10 @@ def test_what_this_version_does_not_know_survives(opened: Callable[..., Session]
     connection.commit()
     connection.close()
     again = opened()
-    assert again.resume(id or "").repairs == ()
+    assert again.conversations.resume(id or "").repairs == ()
     asks(again, "Gjøa")
-    assert again.store is not None
-    text = again.store.load(id or "").to_json()
+    assert again.conversations.store is not None
+    text = again.conversations.store.load(id or "").to_json()
     assert ("Applause" in text, "calm" in text) == (True, True)
 
 
@@ -345,11 +370,11 @@ def berth(ship: str) -> str:
 
 with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True) as session:
     calls = [call("harbour__berth", ship=f"ship {{number}}") for number in range(1_000)]
-    session.store.find()
+    session.conversations.find()
     print("ready", flush=True)
     for number in range(1_000):
         turn = session.chat(f"Ship {{number}}?", model=scripted_model(calls[number], "ok"), echo="none")
-        session.store.flush()
+        session.conversations.store.flush()
         print(number, flush=True)
 """
 
@@ -382,9 +407,9 @@ def test_two_processes_write_one_file(file: Path) -> None:
         with Session({{}}, store={str(file)!r}, quiet=True, name="both") as session:
             for number in range(20):
                 if number % 5 == 0:
-                    session.new_conversation()
+                    session.conversations.new()
                 session.chat(f"Message {{number}}", model=scripted_model("ok"), echo="none")
-            print(session.store.flush())
+            print(session.conversations.store.flush())
     """
     other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
     done = run_script(code)
@@ -400,8 +425,8 @@ def test_the_file_is_whole_and_closed_once_its_sessions_are(file: Path) -> None:
         session.chat(text, model=scripted_model("ok"), echo="none")
 
     first, second = (Session({}, store=file, quiet=True, name=name) for name in ("first", "second"))
-    store = first.store
-    assert store is second.store is not None
+    store = first.conversations.store
+    assert store is second.conversations.store is not None
     asked(first, "One")
     asked(second, "Two")
     first.close()
@@ -442,12 +467,12 @@ def test_an_open_reader_elsewhere_does_not_keep_anything_out_of_the_file(file: P
 def test_what_has_not_changed_is_not_written_with_each_step(opened: Callable[..., Session]) -> None:
     session = opened()
     model = scripted_model(*(call("harbour__berth", ship=f"{SHIP} {number}") for number in range(6)), "Berth 7.")
-    assert session.store is not None
+    assert session.conversations.store is not None
     statements: list[str] = []
-    with session.store._reading() as connection:
+    with session.conversations.store._reading() as connection:
         connection.set_trace_callback(statements.append)
     turn = session.chat("Where?", model=model)
-    session.store.flush()
+    session.conversations.store.flush()
     connection.set_trace_callback(None)
     commits = statements.count("COMMIT")
     assert commits > len(turn.steps)

@@ -72,9 +72,9 @@ def requests(model: Any) -> Any:
 def test_a_step_is_asked_again_and_those_before_it_are_not(session: Session, harbour: Harbour) -> None:
     session.chat("Hello", model=scripted_model("Hello."), echo="none")
     first = asks(session)
-    origin, called = session.conversation_id, list(harbour.calls)
+    origin, called = session.conversations.id, list(harbour.calls)
     model = scripted_model("I do not know.", name="other")
-    turn = session.fork_at(1, model=model, echo="none")
+    turn = session.conversations.fork_at(1, model=model, echo="none")
     assert harbour.calls == called
     assert list(requests(model)[0].messages[1:]) == session.messages[:-1]
     assert (turn.answer, turn.status, turn.started.model) == ("I do not know.", "done", "other")
@@ -85,25 +85,25 @@ def test_a_step_is_asked_again_and_those_before_it_are_not(session: Session, har
     assert_valid(session.messages)
     assert len(session.turns) == 2
 
-    assert session.store is not None
-    stored = session.store.get(session.conversation_id or "")
+    assert session.conversations.store is not None
+    stored = session.conversations.store.get(session.conversations.id or "")
     assert stored.head.forked_from == ForkedFrom(origin or "", 1, 1)
-    assert session.store.load(stored.id).to_json() == session.conversation.to_json()
-    assert [turn.answer for turn in session.store.load(origin or "")] == ["Hello.", "Fram lies in 12 m."]
+    assert session.conversations.store.load(stored.id).to_json() == session.conversations.current.to_json()
+    assert [turn.answer for turn in session.conversations.store.load(origin or "")] == ["Hello.", "Fram lies in 12 m."]
     assert origin in str(stored)
 
     # It is still known after it was continued elsewhere.
-    session.new_conversation()
-    session.resume(stored.id)
+    session.conversations.new()
+    session.conversations.resume(stored.id)
     session.chat("And now?", model=scripted_model("Still."), echo="none")
-    assert session.store.get(stored.id).head.forked_from == ForkedFrom(origin or "", 1, 1)
+    assert session.conversations.store.get(stored.id).head.forked_from == ForkedFrom(origin or "", 1, 1)
 
 
 def test_another_result_is_what_the_model_reads(session: Session, harbour: Harbour) -> None:
     first = asks(session)
     called = list(harbour.calls)
     model = scripted_model("It has no berth.")
-    turn = session.fork_at(0, result="Fram: at sea", model=model, echo="none")
+    turn = session.conversations.fork_at(0, result="Fram: at sea", model=model, echo="none")
     assert harbour.calls == called
     assert requests(model)[0].messages[-1].content == "Fram: at sea"
     (made,) = turn.tool_calls
@@ -118,7 +118,7 @@ def test_one_of_several_results_is_replaced_and_the_model_can_call_on(session: S
     first = asks(session)
     second = first.steps[1].tool_calls[1]
     model = scripted_model(call("harbour__depth", place="berth 9"), "9 is deeper.")
-    turn = session.fork_at(1, -1, result={second.id: "3 m"}, model=model, echo="none")
+    turn = session.conversations.fork_at(1, -1, result={second.id: "3 m"}, model=model, echo="none")
     assert [made.result for made in turn.steps[1].tool_calls] == ["12 m", "3 m"]
     assert harbour.calls[-1] == "depth berth 9"
     assert [step.index for step in turn.steps] == [0, 1, 2, 3]
@@ -130,7 +130,7 @@ def test_another_text_of_a_step_with_calls_keeps_them(session: Session, harbour:
     asks(session)
     called = list(harbour.calls)
     model = scripted_model("Done.")
-    turn = session.fork_at(0, text="I look for the berth first.", model=model, echo="none")
+    turn = session.conversations.fork_at(0, text="I look for the berth first.", model=model, echo="none")
     assert harbour.calls == called
     said = next(message for message in requests(model)[0].messages if isinstance(message, AssistantMessage))
     assert (said.content, len(said.tool_calls or ())) == ("I look for the berth first.", 1)
@@ -141,17 +141,17 @@ def test_another_text_of_a_step_with_calls_keeps_them(session: Session, harbour:
 def test_another_answer_ends_the_turn_without_a_model(session: Session) -> None:
     asks(session)
     model = scripted_model()
-    turn = session.fork_at(-1, text="It is 12 m deep.", model=model, echo="none")
+    turn = session.conversations.fork_at(-1, text="It is 12 m deep.", model=model, echo="none")
     assert requests(model) == []
     assert (turn.answer, turn.status, len(turn.steps)) == ("It is 12 m deep.", "done", 3)
-    assert session.conversation.stats.llm_calls == 3
+    assert session.conversations.current.stats.llm_calls == 3
 
 
 def test_other_tools_apply_from_that_step_on(session: Session) -> None:
     asks(session)
     session.selection.tools_off = ["harbour:depth"]
     model = scripted_model("I cannot measure.")
-    session.fork_at(1, model=model, echo="none")
+    session.conversations.fork_at(1, model=model, echo="none")
     assert [tool["name"] for tool in requests(model)[0].tools] == ["harbour__berth"]
 
 
@@ -161,11 +161,11 @@ def test_what_searches_found_before_that_step_is_loaded(session: Session) -> Non
     model = scripted_model(call("search_tools", query="berth of a ship"), call("harbour__berth", ship="Fram"), "At 7.")
     session.chat("Where?", model=model, echo="none")
     again = scripted_model(call("harbour__berth", ship="Maud"), "At 7 too.")
-    turn = session.fork_at(1, model=again, echo="none")
+    turn = session.conversations.fork_at(1, model=again, echo="none")
     assert [call.status for call in turn.tool_calls] == ["ok", "ok"]
     with pytest.raises(UsageError):
-        session.fork_at(0, result="nothing", model=again, echo="none")
-    session.fork_at(0, model=scripted_model("No."), echo="none")
+        session.conversations.fork_at(0, result="nothing", model=again, echo="none")
+    session.conversations.fork_at(0, model=scripted_model("No."), echo="none")
     assert session.tools.discovered == ()
 
 
@@ -188,20 +188,20 @@ def test_what_searches_found_before_that_step_is_loaded(session: Session) -> Non
 )
 def test_what_cannot_be_forked_changes_nothing(session: Session, step: int, options: dict[str, Any]) -> None:
     asks(session)
-    id, before = session.conversation_id, session.turns
+    id, before = session.conversations.id, session.turns
     with pytest.raises(UsageError):
-        session.fork_at(step, echo="none", **{"model": scripted_model("No."), **options})
+        session.conversations.fork_at(step, echo="none", **{"model": scripted_model("No."), **options})
     assert session.turns == before
-    assert session.conversation_id == id
+    assert session.conversations.id == id
     assert len(session.conversations) == 1
 
 
 def test_a_fork_of_a_private_conversation_is_private(session: Session) -> None:
-    session.new_conversation(private=True)
+    session.conversations.new(private=True)
     asks(session)
-    session.fork()
-    session.fork_at(0, model=scripted_model("No."), echo="none")
-    assert (len(session.conversations), session.conversation_id) == (0, None)
+    session.conversations.fork()
+    session.conversations.fork_at(0, model=scripted_model("No."), echo="none")
+    assert (len(session.conversations), session.conversations.id) == (0, None)
 
 
 def test_a_turn_that_was_stopped_goes_on_where_it_was(session: Session, harbour: Harbour) -> None:
@@ -237,7 +237,7 @@ def test_events_of_what_was_edited_before_are_taken_over(session: Session) -> No
 
 async def test_it_can_be_awaited(session: Session) -> None:
     await session.chat_async("Hello", model=scripted_model("Hello."), echo="none")
-    turn = await session.fork_at_async(0, model=scripted_model("Good day."), echo="none")
+    turn = await session.conversations.fork_at_async(0, model=scripted_model("Good day."), echo="none")
     assert turn.answer == "Good day."
 
 

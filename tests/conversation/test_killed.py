@@ -50,7 +50,7 @@ async def berth(ship: str) -> str:
     return ship
 
 with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True) as session:
-    store = session.store
+    store = session.conversations.store
     store.find()
     with store._reading() as connection:
         connection.set_trace_callback(lambda _: pass_by("statement"))
@@ -95,8 +95,8 @@ def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None
     with Session({}, in_process={"harbour": server}, store=file, quiet=True) as session:
         saved = session.conversations
         if saved:
-            session.resume(saved[0].id)
-        assert session.conversation.repairs == ()
+            session.conversations.resume(saved[0].id)
+        assert session.conversations.current.repairs == ()
         assert_valid(session.messages)
         results = {str(message.content) for message in session.messages if isinstance(message, ToolResultMessage)}
         finished = {ship for ship in results if ship.startswith("ship ")}
@@ -113,8 +113,11 @@ def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None
         assert_valid(session.messages)
         assert not finished & set(later)
         assert finished | set(later) == {f"ship {n}" for n in range(SHIPS)}
-        assert session.store is not None
-        assert session.store.load(session.conversation_id or "").to_json() == session.conversation.to_json()
+        assert session.conversations.store is not None
+        assert (
+            session.conversations.store.load(session.conversations.id or "").to_json()
+            == session.conversations.current.to_json()
+        )
 
 
 AT_ONCE = """

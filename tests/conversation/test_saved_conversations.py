@@ -189,7 +189,7 @@ def fuzzed() -> dict[str, Any]:
         berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
         session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
         session.chat("And now?", model=scripted_model(call("harbour__nothing"), "Still there."), echo="none")
-        document: dict[str, Any] = json.loads(session.conversation.to_json())
+        document: dict[str, Any] = json.loads(session.conversations.current.to_json())
     return document
 
 

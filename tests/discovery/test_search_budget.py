@@ -59,7 +59,7 @@ def test_the_config_sets_the_limit_and_the_selection_changes_it() -> None:
         each = 10_000
         for limit, loaded in ((1, 1), (20_000, 4), (None, 2)):
             session.selection.max_search_tokens = limit or 2 * each + 1
-            session.new_conversation()
+            session.conversations.new()
             session.chat("Go", model=scripted_model(call("search_tools", server_name="desk"), "Done."), echo="none")
             each = max(tool.tokens for tool in session.tools.discovered)
             assert len(session.tools.discovered) == loaded

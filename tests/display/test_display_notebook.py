@@ -38,7 +38,7 @@ session.connect()""",
     "session.tools.sets",
     "session.chat(EVIL, model=scripted_model(call('shop__stock', kind=EVIL), call('shop__burn'), EVIL), echo='all')",
     "session.turns[0].steps[1].request",
-    "session.conversation",
+    "session.conversations.current",
 ]
 
 

@@ -90,8 +90,8 @@ def by_stream(session: Session, text: str) -> str:
 def by_panel(session: Session, text: str) -> str:
     panel = ConversationState(session)
     try:
-        session.engine.run(panel.call("send", {"prompt": text}))
-        wait_until(lambda: not session.busy, "the turn ends")
+        session.parts.engine.run(panel.call("send", {"prompt": text}))
+        wait_until(lambda: not session.parts.runner.busy, "the turn ends")
         assert panel.snapshot()["turns"]
     finally:
         panel.close()
@@ -111,4 +111,4 @@ def by_http(session: Session, text: str) -> str:
 def test_a_prompt_of_megabytes_holds_no_loop(session: Session, ask: Callable[[Session, str], str], kind: str) -> None:
     # The watch over all loops, see `kit.loop_guard`, fails the test if one is held.
     assert ask(session, order("Hi", padding=long_text(kind))) == "Hi"
-    session.new_conversation()
+    session.conversations.new()

@@ -55,7 +55,7 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 
 def names(session: Session, **ways: Any) -> list[str]:
-    return [way.name for way in options_of(session.turn_service._chat, Ways(**ways), TurnOptions())]
+    return [way.name for way in options_of(session.parts.turn_service._chat, Ways(**ways), TurnOptions())]
 
 
 async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> Comparison:
@@ -131,7 +131,7 @@ async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Sess
     )
     assert (session.selection.key(), session.turns, session.messages) == (selection, turns, messages)
     assert session.experiments.comparison == comparison
-    assert not session.busy
+    assert not session.parts.runner.busy
     off, definitions, bridge = comparison.values()
     assert [(len(each.done), each.right, each.checked) for each in (off, definitions, bridge)] == [(2, 2, 2)] * 3
     for run in comparison.runs:
@@ -151,7 +151,7 @@ async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Sess
     # The turn after it is not told of another selection.
     after = await session.chat_async("What is 3 + 3?")
     assert not [change for change in after.prefix_changes if change.cause == "selection"]
-    session.new_conversation()
+    session.conversations.new()
 
 
 def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
@@ -258,7 +258,7 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
                     questions.append(question.id)
                     question.approve(for_conversation=True)  # type: ignore[attr-defined]
 
-        session.on_change(answer)
+        session.observe(changes=answer)
         session.questions._channel = lambda: "panel"  # type: ignore[method-assign]
         model = scripted_model(*[call("shop__burn"), "done"] * 3)
         comparison = session.experiments.compare("Go", models=[model], repeats=2)

@@ -161,4 +161,4 @@ def test_closing_from_many_threads_at_once_is_harmless(session: Session) -> None
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for future in [pool.submit(session.close) for _ in range(4)]:
             future.result(10)
-    assert session.closed
+    assert session.status.closed

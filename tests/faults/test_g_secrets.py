@@ -71,7 +71,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
             with Session.from_config(config) as session:
                 assert {status.state for status in session.servers.values()} == {"ready"}
                 turn = session.chat("go")
-                chat = session._chat
+                chat = session.parts.chat
                 connections = list(chat.server_manager._connections.values())
                 links = [connection._lifecycle.session for connection in connections]
                 assert_nowhere(
@@ -84,7 +84,16 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                         repr(vars(config)),
                     ],
                     [session, session.status, session.servers, session.models, session.tools, *session.servers.values()],
-                    [turn, *turn.trace, *turn.steps, chat, chat.server_manager, chat.models, session.engine, session._runner],
+                    [
+                        turn,
+                        *turn.trace,
+                        *turn.steps,
+                        chat,
+                        chat.server_manager,
+                        chat.models,
+                        session.parts.engine,
+                        session.parts.runner,
+                    ],
                     [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],
                     [chat.models.get_client("desk").client] if provider != "openai" else [],
                     [*connections, *links, *(link.context for link in links if link), *(link.client for link in links if link)],
@@ -236,9 +245,9 @@ def test_the_finest_logs_of_a_full_chat_hold_no_secret_and_no_whole_result(
         with every_log() as records:
             config = config_of(secrets, mark, remote, model.config(provider, secrets["key"]))
             with Session.from_config(config) as session:
-                session.engine._loop.set_debug(True)
+                session.parts.engine._loop.set_debug(True)
                 turn = session.chat("go")
-                session.engine._loop.set_debug(False)
+                session.parts.engine._loop.set_debug(False)
         assert [call.status for call in turn.tool_calls] == ["ok", "ok"]
         assert turn.answer == "fine"
     assert_nowhere(values(secrets), records)

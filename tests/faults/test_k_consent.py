@@ -135,7 +135,7 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
         end()
         session.tools.call("desk:read", page="d")
         session.undo()
-        session.new_conversation()
+        session.conversations.new()
         records = list(session.consent.audit)
         definitions = {tool.name: tool.digest for tool in session.tools}
 

@@ -120,5 +120,5 @@ def shared_session(servers: Servers) -> Iterator[Session]:
 @pytest.fixture
 def session(shared_session: Session) -> Session:
     """One session with all of them at the same time, at the start of a conversation."""
-    shared_session.new_conversation()
+    shared_session.conversations.new()
     return shared_session

@@ -42,7 +42,7 @@ class Told:
     def do(self, name: str, /, **arguments: Any) -> Any:
         """Run a command as a front end does: on the engine's loop."""
         work: Coroutine[Any, Any, Any] = self.state.call(name, arguments)
-        return self.session.engine.run(work)
+        return self.session.parts.engine.run(work)
 
     def send(self, prompt: str) -> None:
         self.do("send", prompt=prompt)
@@ -53,7 +53,7 @@ class Told:
         return shown
 
     def idle(self) -> dict[str, Any]:
-        wait_until(lambda: not self.session.busy, "the turn ends")
+        wait_until(lambda: not self.session.parts.runner.busy, "the turn ends")
         return self.shown()
 
     def asks(self, kind: type[Question]) -> str:

@@ -115,5 +115,8 @@ def test_the_cost_of_a_config_is_shown_without_touching_the_session(kernel: Kern
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"units": {"bundled": "units", "transport": "in-process"}}}))
     assert "units" in kernel.run(f"%mcp -o cost audit {config} --trust").text()
-    assert kernel.printed("print(cost[0].server, cost.tokens > cost.deferred_tokens > 0, session.closed)") == "units True False"
+    assert (
+        kernel.printed("print(cost[0].server, cost.tokens > cost.deferred_tokens > 0, session.status.closed)")
+        == "units True False"
+    )
     assert "nowhere.json" in kernel.run("%mcp audit nowhere.json").text()

@@ -54,7 +54,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def test_they_are_turns_that_the_next_model_reads(session: Session) -> None:
-    added = session.add_messages(HISTORY)
+    added = session.conversations.add(HISTORY)
     assert [turn.answer for turn in added] == ["Fram is at berth 7.", "I do not know."]
     assert [(turn.added, turn.status, len(turn.steps)) for turn in session.turns] == [(True, "done", 0)] * 2
     assert session.messages == HISTORY
@@ -67,19 +67,19 @@ def test_they_are_turns_that_the_next_model_reads(session: Session) -> None:
     assert (turn.answer, turn.added) == ("Berth 8.", False)
     assert_valid(session.messages)
 
-    session.add_messages([UserMessage(content="Again"), called(), result()])
+    session.conversations.add([UserMessage(content="Again"), called(), result()])
     assert_valid(session.messages)
     session.undo()
     assert len(session.turns) == 3
 
 
 def test_they_are_saved_shown_and_exported(session: Session, tmp_path: Path) -> None:
-    session.add_messages(HISTORY)
-    id = session.conversation_id or ""
-    assert session.store is not None
-    stored = session.store.get(id)
+    session.conversations.add(HISTORY)
+    id = session.conversations.id or ""
+    assert session.conversations.store is not None
+    stored = session.conversations.store.get(id)
     assert (stored.turns, stored.tokens) == (2, None)
-    loaded = session.store.load(id)
+    loaded = session.conversations.store.load(id)
     assert loaded.messages == HISTORY
     assert loaded.repairs == ()
     session.export(tmp_path / "all.json")
@@ -88,28 +88,28 @@ def test_they_are_saved_shown_and_exported(session: Session, tmp_path: Path) -> 
         text = session.export(tmp_path / f"all.{form}").read_text()
         assert all(word in text for word in ("berth 7", "harbour__berth", "I do not know."))
         assert (HOSTILE in text) == (form == "md")
-    for value in (session.conversation, session.turns[0], session.stats, session.status):
+    for value in (session.conversations.current, session.turns[0], session.stats, session.status):
         for text in value._repr_mimebundle_().values():
             assert text
     assert "berth 7" in session.turns[0]._repr_html_()
-    session.resume(id)
-    assert session.store.get(id).head.model is None
+    session.conversations.resume(id)
+    assert session.conversations.store.get(id).head.model is None
 
 
 def test_only_the_persons_messages_are_asked_again(session: Session) -> None:
-    session.add_messages(HISTORY)
+    session.conversations.add(HISTORY)
     model: Any = scripted_model("At sea.")
     turn = session.rerun(0, model=model, echo="none")
     assert [message.role for message in model.client.requests[0].messages] == ["system", "user"]
     assert (turn.answer, len(session.turns)) == ("At sea.", 1)
-    session.add_messages([AssistantMessage(content="By the way …")])
+    session.conversations.add([AssistantMessage(content="By the way …")])
     with pytest.raises(UsageError):
         session.rerun(-1, model=scripted_model("No."), echo="none")
     with pytest.raises(UsageError):
-        session.fork_at(0, model=scripted_model("No."), echo="none")
-    assert len(session.fork(-1)) == 2
-    assert session.store is not None
-    assert session.store.add(Conversation(session.turns[1:])).title == "Untitled"
+        session.conversations.fork_at(0, model=scripted_model("No."), echo="none")
+    assert len(session.conversations.fork(-1)) == 2
+    assert session.conversations.store is not None
+    assert session.conversations.store.add(Conversation(session.turns[1:])).title == "Untitled"
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_only_the_persons_messages_are_asked_again(session: Session) -> None:
 )
 def test_what_no_provider_would_accept_is_refused_whole(session: Session, messages: list[Any]) -> None:
     with pytest.raises(UsageError):
-        session.add_messages([*HISTORY[:1], *messages] if messages else [])
+        session.conversations.add([*HISTORY[:1], *messages] if messages else [])
     assert session.turns == []
 
 
 def test_an_empty_result_says_that_it_is_empty(session: Session) -> None:
-    session.add_messages([UserMessage(content="Where?"), called(), result(text="")])
+    session.conversations.add([UserMessage(content="Where?"), called(), result(text="")])
     assert session.messages[-1].content == EMPTY_RESULT

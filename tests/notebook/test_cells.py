@@ -177,10 +177,10 @@ def test_unloading_closes_the_session_and_takes_the_magics_away() -> None:
 def test_an_error_in_a_loop_over_pauses_and_an_interrupt_stop_the_turn(kernel: Kernel) -> None:
     ran = kernel.run("for pause in patient.pauses('Go', model=scripted_model('never')): 1 / 0")
     assert ran.status == "error"
-    assert kernel.printed("print(patient.busy, patient.turns[-1].status)") == "False stopped"
+    assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
     started = kernel.start("for pause in patient.pauses('Go', model=scripted_model(call('slow__wait'), 'never')): pass")
     kernel.wait(started, until="stream")
     assert kernel.interrupt(started).status == "error"
-    assert kernel.printed("print(patient.busy, patient.turns[-1].status)") == "False stopped"
+    assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
     cell = "async for pause in patient.pauses('Go', model=scripted_model('done')): print(pause.step)"
     assert kernel.printed(f"{cell}\nprint(patient.turns[-1].answer)").splitlines() == ["0", "done"]

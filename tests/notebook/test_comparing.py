@@ -86,7 +86,7 @@ def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
     ]
     assert "stopped" in drawn[-1]
     statuses = kernel.printed(
-        "print(*(run.status for run in session.experiments.comparison.runs), session.busy, len(session.turns))"
+        "print(*(run.status for run in session.experiments.comparison.runs), session.parts.runner.busy, len(session.turns))"
     )
     assert statuses == "done stopped stopped stopped False 0"
 
@@ -95,9 +95,9 @@ def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
     code = (
         "model = scripted_model(call('slow__wait'))\n"
         "stopped = asyncio.create_task(session.experiments.compare_async('Go', models=[model], repeats=2))\n"
-        "while not session.busy: await asyncio.sleep(0)\n"
+        "while not session.parts.runner.busy: await asyncio.sleep(0)\n"
         "await session.stop_async()\n"
         "result = await stopped\n"
-        "print(result.status, *(run.status for run in result.runs), session.busy)"
+        "print(result.status, *(run.status for run in result.runs), session.parts.runner.busy)"
     )
     assert kernel.printed(code).splitlines()[-1] == "stopped stopped stopped False"

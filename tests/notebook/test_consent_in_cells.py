@@ -52,7 +52,7 @@ def test_a_destructive_call_is_denied_in_a_cell_whose_front_end_takes_no_input(k
 @pytest.mark.defect("A5", "E3")
 def test_a_prompt_that_timed_out_does_not_take_the_answer_to_the_next_one(kernel: Kernel) -> None:
     code = """
-session.new_conversation()
+session.conversations.new()
 for session.questions.time_limit in (0.5, 30.0):
     pay(server="again")
 """

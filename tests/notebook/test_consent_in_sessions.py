@@ -101,7 +101,7 @@ def test_a_server_that_says_nothing_is_asked_about_once_and_first_of_all_as_a_wh
         ]
         question.approve_for_server()
         assert [call.status for call in future.result(10).tool_calls] == ["ok"] * 6
-        session.new_conversation()
+        session.conversations.new()
         future = session.submit("x", model=scripted_model(call("box__one"), "done"))
         asked(session, ApprovalQuestion).deny()
         assert future.result(10).tool_calls[0].status == "denied"
@@ -259,9 +259,9 @@ def test_a_call_that_begins_while_a_person_is_asked_has_its_own_question_waited_
     server = raw_config(calls={"a": one, "b": one}, version=LATEST, config={"call_timeout": 1.0})
     with Session.from_config({"servers": {"asker": server}}) as session:
         session.questions.panel_opened()
-        first = session.engine.submit(session.tools.call_async("asker:a"))[0]
+        first = session.parts.engine.submit(session.tools.call_async("asker:a"))[0]
         asked(session, FormQuestion)
-        second = session.engine.submit(session.tools.call_async("asker:b"))[0]
+        second = session.parts.engine.submit(session.tools.call_async("asker:b"))[0]
         question = asked(session, FormQuestion, 1)
         with pytest.raises(TimeoutError):
             second.result(2.0)

@@ -62,12 +62,12 @@ def test_a_submitted_turn_runs_without_anybody_waiting_and_becomes_the_turn(sess
 
 def test_stop_ends_a_submitted_turn_and_keeps_what_it_has(session: Session, hanging: threading.Event) -> None:
     future = started(session, hanging)
-    assert session.busy
+    assert session.parts.runner.busy
     session.stop()
     turn = future.result(30)
     assert (turn.status, turn.tool_calls[0].status) == ("stopped", "stopped")
     assert session.turns == [turn]
-    assert not session.busy
+    assert not session.parts.runner.busy
     assert_valid(session.messages)
     assert session.chat("y", model=scripted_model("fine")).answer == "fine"
 
@@ -85,7 +85,7 @@ async def test_stop_can_be_awaited_on_the_loop_that_awaits_the_turn(session: Ses
     task = asyncio.create_task(session.chat_async("x", model=scripted_model(call("box__hang"), "never")))
     assert await asyncio.to_thread(hanging.wait, 10)
     await session.stop_async()
-    assert not session.busy
+    assert not session.parts.runner.busy
     assert session.turns[-1].status == "stopped"
     assert (await task).status == "stopped"
 
@@ -104,7 +104,7 @@ def test_stop_is_harmless_when_nothing_runs_and_on_the_engine_thread(session: Se
         session.stop()
 
     future = started(session, hanging)
-    session.engine.run(stop())
+    session.parts.engine.run(stop())
     assert future.result(30).status == "stopped"
 
 
@@ -200,7 +200,7 @@ def test_a_turn_that_is_stopped_while_its_servers_start_was_not_begun() -> None:
     session = Session.from_config(config)
     try:
         future = session.submit("x", model=scripted_model("never"))
-        wait_until(lambda: session.busy and session.servers["slow"].state == "starting", "the server starts")
+        wait_until(lambda: session.parts.runner.busy and session.servers["slow"].state == "starting", "the server starts")
         session.stop()
         with pytest.raises(UsageError, match="stopped before it began"):
             future.result(30)

@@ -23,7 +23,7 @@ def test_turns_and_the_session_have_their_cost_with_every_provider(provider: str
             turn = session.chat("Hello", stream=False)
             session.chat("Again", stream=False)
         assert turn.cost == turn.steps[0].cost == turn.stats.cost == Cost(0.03 + 0.07, "EUR")
-        assert session.stats.cost == session.conversation.stats.cost == Cost(0.2, "EUR")
+        assert session.stats.cost == session.conversations.current.stats.cost == Cost(0.2, "EUR")
     assert "0.1000 EUR (estimate)" in mimebundle(turn)["text/html"]
     assert "0.2000 EUR (estimate)" in mimebundle(session.stats)["text/html"]
 

@@ -61,7 +61,7 @@ def test_json_loads_again_as_the_same_conversation(session: Session, tmp_path: P
     back = Conversation.load(session.export(str(tmp_path / "talk.json")))
     assert [list(turn.trace) for turn in back] == [list(turn.trace) for turn in session.turns]
     assert back.messages == session.messages
-    assert back._repr_mimebundle_() == session.conversation._repr_mimebundle_()
+    assert back._repr_mimebundle_() == session.conversations.current._repr_mimebundle_()
 
 
 def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(session: Session, tmp_path: Path) -> None:

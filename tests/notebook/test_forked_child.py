@@ -87,7 +87,7 @@ def test_what_was_said_can_be_read_in_a_forked_child_and_closing_there_does_noth
 
     def look() -> tuple[str, bool, str]:
         session.close()
-        return session.turns[-1].answer, session.closed, session.status.servers["math"].state
+        return session.turns[-1].answer, session.status.closed, session.status.servers["math"].state
 
     assert in_fork(look) == (answer, True, "closed")
     assert session.servers["math"].state == "ready"
@@ -106,7 +106,7 @@ def test_a_child_that_ends_leaves_the_servers_of_the_parent_alone(end: str) -> N
     sessions = [Session.from_config({"servers": {"raw": config}})]
     told: list[object] = []
     sessions[0].connect()
-    sessions[0].on_change(lambda: told.append(None))
+    sessions[0].observe(changes=lambda: told.append(None))
     pid = os.fork()
     if pid == 0:
         # As a program does that forks: no os._exit, so that finalizers, atexit and the end of modules run.

@@ -52,7 +52,7 @@ LOOKS: dict[str, Callable[[Session], object]] = {
     "servers": lambda session: session.servers,
     "selection": lambda session: setattr(session.selection, "servers", dict.fromkeys(session.selection.servers, "deferred")),
     "text": lambda session: str(session.status),
-    "check": lambda session: [session.starter.chat.names.check_server(name) for name in session.selection.servers],
+    "check": lambda session: [session.parts.chat.names.check_server(name) for name in session.selection.servers],
 }
 
 
@@ -81,10 +81,10 @@ def test_a_toggle_in_the_explorer_reads_each_status_once(reads: Counter[str]) ->
         assert isinstance(explorer, Explorer)
         answers: list[Any] = []
         explorer.send = answers.append
-        session.engine.run(explorer._patches.settled())
+        session.parts.engine.run(explorer._patches.settled())
         reads.clear()
         call = {"id": 1, "call": "selection.set_mode", "args": {"server": "server1", "mode": "deferred"}}
-        session.engine.run(explorer._answer(call))
+        session.parts.engine.run(explorer._answer(call))
         assert answers[-1] == {"id": 1, "result": None}
         assert answers[0]["patch"]["selection"]["servers"]["server1"]["mode"] == "deferred"
         assert reads == dict.fromkeys(servers, 1)

@@ -153,7 +153,7 @@ def test_a_chat_that_is_given_a_selection_checks_it_too() -> None:
 
 def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(session: Session) -> None:
     session.selection.tool_set = "numbers"
-    session._chat.tool_sets.pop("numbers")
+    session.parts.chat.tool_sets.pop("numbers")
     shown = [session.status, session.tools, session.tools.sets, session.tools.manifest, session]
     assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
     assert Names.of(session).tool_sets
@@ -170,7 +170,7 @@ def test_the_toolsets_say_which_is_in_force_and_none_where_a_turn_would_refuse_i
     session.selection.tool_set = "numbers"
     assert session.tools.sets.problem == ""
     assert "in use: numbers" in str(session.tools.sets)
-    session._chat.tool_sets.pop("numbers")
+    session.parts.chat.tool_sets.pop("numbers")
     gone = session.tools.sets
     assert "numbers" in gone.problem
     assert "in use: none" in str(gone)

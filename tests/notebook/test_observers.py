@@ -66,7 +66,7 @@ def test_an_observer_that_raises_harms_neither_the_turn_nor_the_others(
         raise ValueError("no")
 
     session.observe(fail)
-    session.on_change(fail)
+    session.observe(changes=fail)
     session.observe(lambda turn, event: heard.append(event))
     turn = session.chat("x", model=scripted_model(call("box__put", thing="hat"), "done"))
     assert turn.status == "done"
@@ -76,12 +76,12 @@ def test_an_observer_that_raises_harms_neither_the_turn_nor_the_others(
 
 def test_a_change_of_the_model_of_the_turns_and_of_a_server_is_told(session: Session) -> None:
     seen: list[tuple[str | None, int, str]] = []
-    session.on_change(lambda: seen.append((session.model, len(session.turns), session.servers["box"].state)))
+    session.observe(changes=lambda: seen.append((session.model, len(session.turns), session.servers["box"].state)))
     session.model = "two"
     assert seen[-1] == ("two", 0, "ready")
     session.chat("x", model=scripted_model("ok"))
     assert seen[-1] == ("two", 1, "ready")
-    session.new_conversation()
+    session.conversations.new()
     assert seen[-1] == ("two", 0, "ready")
     seen.clear()
     session.servers.reconnect("box")
@@ -90,7 +90,7 @@ def test_a_change_of_the_model_of_the_turns_and_of_a_server_is_told(session: Ses
 
 def test_a_change_listener_that_was_cancelled_hears_nothing_more(session: Session) -> None:
     heard: list[int] = []
-    cancel = session.on_change(lambda: heard.append(1))
+    cancel = session.observe(changes=lambda: heard.append(1))
     session.model = "two"
     cancel()
     session.model = "one"

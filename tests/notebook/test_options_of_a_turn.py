@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
     "models": {"planner": {"client": "offline", "model": "planner"}},
     "servers": {"math": {"bundled": "math", "transport": "in-process"}},
 }
-METHODS = ["chat", "chat_async", "stream", "submit", "rerun", "rerun_async", "submit_rerun", "panel"]
+METHODS = ["chat", "chat_async", "stream", "submit", "rerun", "rerun_async", "panel"]
 
 
 class Person(BaseModel):
@@ -153,7 +153,7 @@ async def test_whoever_leaves_a_stream_stops_its_turn_and_the_conversation_goes_
             break
     await stream.aclose()
     assert session.turns[-1].status == "stopped"
-    assert not session.busy
+    assert not session.parts.runner.busy
     assert (await session.chat_async("go on", model=scripted_model("fine"))).answer == "fine"
 
 

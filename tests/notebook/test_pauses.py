@@ -192,7 +192,7 @@ def test_a_wrong_option_is_an_error_before_anything_begins(session: Session) -> 
     pauses = session.pauses("Go", delivery="brige")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError):
         list(pauses)
-    assert (session.turns, session.busy) == ([], False)
+    assert (session.turns, session.parts.runner.busy) == ([], False)
     done = session.pauses("Go", model=scripted_model("done"))
     assert len(list(done)) == 1
     with pytest.raises(UsageError):

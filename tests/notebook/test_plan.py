@@ -185,7 +185,7 @@ def test_the_conversation_goes_on_with_the_results_of_a_plan(session: Session, p
     assert len(turn.notices) == 1
     assert_valid(session.messages)
     assert paid == [10, 3]
-    assert Conversation.from_json(session.conversation.to_json()).messages == session.messages
+    assert Conversation.from_json(session.conversations.current.to_json()).messages == session.messages
     # It goes on, and not twice.
     with pytest.raises(UsageError):
         plan.resume(echo="none")

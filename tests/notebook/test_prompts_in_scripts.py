@@ -197,7 +197,7 @@ async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(mo
     ours, theirs = os.pipe()
     with Session({}) as session, os.fdopen(ours) as stdin, os.fdopen(theirs, "w"):
         monkeypatch.setattr(sys, "stdin", stdin)
-        session.on_change(lambda: asked.set() if session.questions else None)
+        session.observe(changes=lambda: asked.set() if session.questions else None)
         running = asyncio.create_task(turn(session))
         await asyncio.wait_for(asked.wait(), 60)
         running.cancel()

@@ -17,6 +17,7 @@ from kit.weather import weather
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.notebook.conversations import SessionConversations
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 STDIO = {"servers": {"math": {"bundled": "math"}, "web": {"url": "http://127.0.0.1:9/mcp"}}}
@@ -76,15 +77,15 @@ def watched(session: Session) -> tuple[list[str], dict[type, set[str]]]:
     seen: dict[type, set[str]] = {}
 
     async def look() -> None:
-        for root in (session, session._chat, session._chat.server_manager, *session.turns):
+        for root in (session, session.parts.chat, session.parts.chat.server_manager, *session.turns):
             look_around(root, seen)
 
     # What a first use imports is not the point.
-    session.engine.run(look())
+    session.parts.engine.run(look())
     seen.clear()
     _watched = []
     try:
-        session.engine.run(look())
+        session.parts.engine.run(look())
         return list(_watched), seen
     finally:
         _watched = None
@@ -99,9 +100,8 @@ def test_looking_at_a_session_that_is_not_connected_starts_nothing(tmp_path: Pat
         assert touched == []
         assert {status.state for status in session.servers.values()} == {"closed"}
         assert not (tmp_path / "store.db").exists()
-        assert {"tools", "servers", "models", "consent", "resources", "prompts", "conversations", "conversation_id"} <= seen[
-            Session
-        ]
+        assert {"tools", "servers", "models", "consent", "resources", "prompts", "conversations"} <= seen[Session]
+        assert {"id", "store", "current"} <= seen[SessionConversations]
     finally:
         session.close()
 
@@ -112,8 +112,8 @@ def test_looking_at_a_session_that_is_used_touches_no_file(tmp_path: Path) -> No
     with Session.from_config({}, in_process=servers, store=tmp_path / "store.db") as session:
         session.chat("Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done"))
         session.resources.list()
-        assert session.store is not None
-        session.store.flush()
+        assert session.conversations.store is not None
+        session.conversations.store.flush()
         touched, seen = watched(session)
         assert touched == []
         names = {kind.__name__ for kind in seen}

@@ -61,7 +61,7 @@ def test_code_waits_for_the_next_question_and_not_for_ever(session: Session) -> 
 
 def test_a_change_of_the_questions_is_told(session: Session) -> None:
     seen: list[int] = []
-    session.on_change(lambda: seen.append(len(session.questions)))
+    session.observe(changes=lambda: seen.append(len(session.questions)))
     future = session.submit("x", model=scripted_model(ADD, "3"))
     asked(session, ApprovalQuestion).deny()
     future.result(30)
@@ -102,7 +102,7 @@ def test_an_approval_for_the_conversation_covers_one_tool_until_the_next_one(ses
     asked(session, ApprovalQuestion).approve()
     assert [call.status for call in future.result(30).tool_calls] == ["ok", "ok", "ok"]
     assert session.submit("y", model=scripted_model(ADD, "done")).result(30).tool_calls[0].status == "ok"
-    session.new_conversation()
+    session.conversations.new()
     future = session.submit("z", model=scripted_model(ADD, "done"))
     asked(session, ApprovalQuestion).deny()
     assert future.result(30).tool_calls[0].status == "denied"
@@ -319,7 +319,7 @@ def test_a_script_asks_for_approval_with_input_and_without_an_answer_it_is_no() 
 for answers in ([add, add, add], [add, add]):
     turn = session.chat('x', model=scripted_model(*answers, 'done'))
     print([c.status for c in turn.tool_calls])
-    session.new_conversation()
+    session.conversations.new()
 print([record.permission.by for record in session.consent.audit])
 """
     done = script(code, "y\nn\n\na\n")

@@ -71,7 +71,7 @@ def shared_session() -> Iterator[Session]:
 
 @pytest.fixture
 def session(shared_session: Session) -> Session:
-    shared_session.new_conversation()
+    shared_session.conversations.new()
     return shared_session
 
 
@@ -180,7 +180,7 @@ def test_attachments_are_marked_with_their_origin_before_the_persons_message(ses
     assert "<mcp_prompt server='docs' name='compare'>" in lines
     assert "Compare Bergen with Oslo." in lines
     assert turn.steps[0].request.messages[-2:] == tuple(turn.prompt_messages)
-    assert "Compare Bergen with Oslo." in session.conversation._repr_html_()
+    assert "Compare Bergen with Oslo." in session.conversations.current._repr_html_()
     again = session.rerun(prompt="Which is wider?", model=scripted_model("Bergen."), echo="none")
     assert again.prompt_messages[0] == attachment
     assert again.prompt == "Which is wider?"
@@ -278,7 +278,7 @@ def test_changes_of_a_resource_are_followed_by_magic() -> None:
         (subscription,) = follow(session, "demo://log")
         assert (subscription.server, subscription.uri) == ("demo", "demo://log")
         done = threading.Event()
-        session.on_change(lambda: done.set() if session.resources.subscriptions[0].updates else None)
+        session.observe(changes=lambda: done.set() if session.resources.subscriptions[0].updates else None)
         session.tools.call("demo:touch")
         assert done.wait(30)
         assert len(end(session, "demo://log")) == 0

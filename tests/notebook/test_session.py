@@ -129,7 +129,7 @@ def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session
 def test_a_new_conversation_has_discovered_nothing_and_keeps_the_selection(session: Session) -> None:
     session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
     session.selection.max_search_results = 2
-    session.new_conversation()
+    session.conversations.new()
     turn = session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
     assert turn.tool_calls[0].name == "search_tools"
     assert session.selection.max_search_results == 2
@@ -190,7 +190,7 @@ def test_a_session_that_is_forgotten_closes_its_servers() -> None:
     session = Session.from_config(CONFIG)
     session.connect()
     closed = threading.Event()
-    chat = session._chat
+    chat = session.parts.chat
     assert {status.state for status in chat.server_manager.statuses.values()} == {"ready"}
     chat.models = ClosingModels(closed)  # type: ignore[assignment]
     gone = weakref.ref(session)

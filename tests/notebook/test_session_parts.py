@@ -143,7 +143,7 @@ def test_every_method_that_is_awaited_has_its_twin_with_the_same_arguments() -> 
 def test_the_twins_clean_up_on_the_side_of_the_caller_whatever_the_engine_raises() -> None:
     class Asks:
         def __init__(self) -> None:
-            self.engine: EngineThread = engine_thread()
+            self._engine: EngineThread = engine_thread()
             self.seen: list[object] = []
 
         @blocking
@@ -166,7 +166,7 @@ def test_the_twins_clean_up_on_the_side_of_the_caller_whatever_the_engine_raises
         divide_async = awaited(divide)
 
     asks = Asks()
-    assert asks.divide(1, 2) == asks.engine.run(_from_elsewhere(asks)) == 1.0
+    assert asks.divide(1, 2) == asks._engine.run(_from_elsewhere(asks)) == 1.0
     assert asks.seen == [True, True, "cleaned", False, False, "cleaned"]
     with pytest.raises(ZeroDivisionError):
         asks.divide(1, 0)

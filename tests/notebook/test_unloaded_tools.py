@@ -44,7 +44,7 @@ def test_a_tool_is_unloaded_and_can_be_found_again(session: Session, delivery: A
     assert names(session) == ["forecast", "history"]
     session.tools.unload("weather:forecast")
     assert names(session) == ["history"]
-    assert "unloaded" in session.conversation.messages[2].content
+    assert "unloaded" in session.conversations.current.messages[2].content
     refused = ask(session, call("weather__forecast"), "No.")
     assert refused.tool_calls[0].status == "error"
     assert "weather__forecast" not in [tool["name"] for tool in refused.steps[0].request.tools]
@@ -56,9 +56,9 @@ def test_a_tool_is_unloaded_and_can_be_found_again(session: Session, delivery: A
 def test_it_stays_so_in_a_file(session: Session) -> None:
     ask(session, SEARCH, "Found.")
     unload(session, "weather:forecast")
-    loaded = Conversation.from_json(session.conversation.to_json())
+    loaded = Conversation.from_json(session.conversations.current.to_json())
     assert loaded.repairs == ()
-    assert loaded.messages == session.conversation.messages
+    assert loaded.messages == session.conversations.current.messages
 
 
 def test_what_was_not_loaded_cannot_be_unloaded(session: Session) -> None:

@@ -147,12 +147,12 @@ def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is
 
         def work_of_a_turn() -> Work:
             work = Work()
-            session.engine.run(install(work.profile))
+            session.parts.engine.run(install(work.profile))
             try:
                 with counted(work):
                     turn = session.chat("Add 1 and 2", model=answering)
             finally:
-                session.engine.run(install(None))
+                session.parts.engine.run(install(None))
             assert turn.answer == "3"
             return work
 

@@ -93,7 +93,7 @@ def test_a_new_conversation_gives_the_parameter_back_to_the_model(session: Sessi
     session.tools.add(orders)
     session.tools.context = {"user_id": "ada"}
     assert "required" not in session.tools["orders"].input_schema
-    session.new_conversation()
+    session.conversations.new()
     assert session.tools["orders"].input_schema["required"] == ["user_id"]
 
 

@@ -234,7 +234,7 @@ def test_the_conversation_context_fills_marked_parameters_and_is_never_recorded(
     assert session.tools.call("user_of").result.startswith("ada")
     for name in ("chat.json", "chat.html"):
         assert "s3cret-value" not in session.export(tmp_path / name).read_text(encoding="utf-8")
-    session.new_conversation()
+    session.conversations.new()
     assert session.tools.context == {}
     missing = ask()
     assert missing.status == "error"

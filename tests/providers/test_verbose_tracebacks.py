@@ -46,7 +46,7 @@ def with_locals(model, messages):
 """
 
 CELLS = (
-    "turn = session.chat('hello', model={name!r}); model = session._chat.models.chat_model({name!r})",
+    "turn = session.chat('hello', model={name!r}); model = session.parts.chat.models.chat_model({name!r})",
     "turn.raise_for_status()",
     "raise RuntimeError('mine') from turn.exception",
     "wrapped(session, session.config, turn, model)",

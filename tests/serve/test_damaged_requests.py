@@ -82,6 +82,6 @@ def test_a_damaged_request_is_answered_or_refused_in_the_one_form() -> None:
         Session({**model.config("openai"), **CONFIG}, quiet=True) as session,
         session.serve.http(port=0) as service,
     ):
-        session.engine.run(send(service._listener.config.app))
+        session.parts.engine.run(send(service._listener.config.app))
     assert statuses.total() == 500
     assert min(statuses[200], statuses[422]) > 20, statuses

@@ -185,7 +185,7 @@ async def test_a_slow_server_costs_the_others_nothing(mode: str, monkeypatch: py
             while not (resources := (await client.list_resources()).resources):
                 pass
             assert sorted(each.uri for each in resources) == ["books://index", "north://cover"]
-            session.engine.call_later(0, gate.open.set)
+            session.parts.engine.call_later(0, gate.open.set)
             if mode == "legacy":
                 await heard.wait_for(mcp.ResourceListChangedNotification)
             while len((await client.list_resources()).resources) < 3:
@@ -354,7 +354,7 @@ async def test_the_resources_that_a_host_follows(mode: str, protocol: str) -> No
                         assert (await anext(aiter(stream))).uri == uri
             # It ends with the client.
             while session.resources.subscriptions:
-                await session.engine.wait(asyncio.sleep(0))
+                await session.parts.engine.wait(asyncio.sleep(0))
 
 
 @pytest.mark.parametrize("answer", ["allow this call", "deny"])

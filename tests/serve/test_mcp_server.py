@@ -167,7 +167,7 @@ async def test_progress_and_cancellation_pass_through(opened: Callable[..., Sess
         assert reports == [(1, 2, "one"), (2, 2, "two")]
 
         waiting = asyncio.create_task(client.call_tool("desk__wait", {}))
-        await session.engine.wait(desk.began.wait())
+        await session.parts.engine.wait(desk.began.wait())
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         while not desk.ended:
@@ -335,7 +335,7 @@ async def test_it_ends_with_calls_running(opened: Callable[..., Session], desk: 
     endpoint = await session.serve.mcp_async()
     async with Client(endpoint.url) as client:
         running = asyncio.create_task(client.call_tool("desk__wait", {}))
-        await session.engine.wait(desk.began.wait())
+        await session.parts.engine.wait(desk.began.wait())
         await session.close_async()
         assert desk.ended == 1
         running.cancel()

@@ -29,7 +29,7 @@ except TrustRequiredError:
 session.consent.trust().accept()
 session.connect(strict=True)
 session.chat(f"This is the private question of {user}.", model=scripted_model("Hello."), echo="none")
-session.store.flush()
+session.conversations.store.flush()
 print(json.dumps({
     "before": before,
     "conversations": len(session.conversations),

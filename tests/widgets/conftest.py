@@ -42,7 +42,7 @@ def do(session: Session) -> Callable[..., Any]:
     """Call a command of a state as a front end does."""
 
     def done(state: Any, command: str, /, **arguments: Any) -> Any:
-        return session.engine.run(state.call(command, arguments))
+        return session.parts.engine.run(state.call(command, arguments))
 
     return done
 

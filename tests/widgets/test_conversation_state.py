@@ -222,7 +222,7 @@ def test_a_running_turn_stops_before_the_panel_of_a_closed_session_freezes(told:
     told.send("Work")
     wait_until(lambda: told.shown()["busy"], "the turn runs")
     seen: list[str] = []
-    told.session.on_close(lambda: seen.append(told.session.turns[0].status))
+    told.session.observe(closing=lambda: seen.append(told.session.turns[0].status))
     told.session.close()
     assert seen == ["stopped"]
 
@@ -356,7 +356,7 @@ session = Session.from_config({
 state = ConversationState(session)
 engine = next(thread for thread in threading.enumerate() if "engine" in thread.name)
 sys.meta_path.insert(0, Watcher())
-session.engine.run(state.call("send", {"prompt": "What is 1 + 1?"}))
+session.parts.engine.run(state.call("send", {"prompt": "What is 1 + 1?"}))
 print(loaded)
 session.close()
 """

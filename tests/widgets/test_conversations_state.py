@@ -38,9 +38,9 @@ def state(session: Session) -> Iterator[ConversationsState]:
 
 
 def ask(session: Session, text: str) -> str:
-    session.new_conversation()
+    session.conversations.new()
     session.chat(text, model=scripted_model("ok"), echo="none")
-    return session.conversation_id or ""
+    return session.conversations.id or ""
 
 
 def titles(do: Do, state: ConversationsState, **arguments: Any) -> list[str]:
@@ -71,8 +71,8 @@ def test_they_are_found_opened_and_kept_in_order(session: Session, state: Conver
     do(state, "fork", id=second)
     forked = do(state, "found")["current"]
     assert forked not in (first, second)
-    assert session.store is not None
-    assert session.store.get(forked).head.forked_from is not None
+    assert session.conversations.store is not None
+    assert session.conversations.store.get(forked).head.forked_from is not None
     do(state, "fork", id=forked)
     assert len(titles(do, state)) == 4
 
@@ -90,7 +90,7 @@ def test_they_are_found_opened_and_kept_in_order(session: Session, state: Conver
 def test_what_is_not_available_any_more_is_told(session: Session, state: ConversationsState, do: Do) -> None:
     id = ask(session, "Where?")
     session.servers.remove("harbour")
-    session.new_conversation()
+    session.conversations.new()
     (problem,) = do(state, "open", id=id)
     assert "harbour" in problem
 
@@ -98,14 +98,14 @@ def test_what_is_not_available_any_more_is_told(session: Session, state: Convers
 def test_the_list_is_short_and_says_how_many_there_are(session: Session, state: ConversationsState, do: Do) -> None:
     from casual_llm.messages import UserMessage
 
-    assert session.store is not None
+    assert session.conversations.store is not None
     for number in range(MAX_SHOWN + 3):
-        session.store.add(Conversation(added_turns([UserMessage(content=f"Ship {number}")])))
+        session.conversations.store.add(Conversation(added_turns([UserMessage(content=f"Ship {number}")])))
     list_ = do(state, "found")
     assert (len(list_["rows"]), list_["total"]) == (MAX_SHOWN, MAX_SHOWN + 3)
     assert titles(do, state, query="Ship 0") == ["Ship 0"]
-    assert len(session.store.find(limit=2)) == 2
-    assert "53" in str(session.store.find(limit=2))
+    assert len(session.conversations.store.find(limit=2)) == 2
+    assert "53" in str(session.conversations.store.find(limit=2))
 
 
 def test_nothing_is_opened_or_deleted_under_a_running_turn(session: Session, state: ConversationsState, do: Do) -> None:
@@ -118,12 +118,12 @@ def test_nothing_is_opened_or_deleted_under_a_running_turn(session: Session, sta
         return "ok"
 
     running = session.submit("And now?", model=scripted_model(answer))
-    session.engine.run(began.wait())
+    session.parts.engine.run(began.wait())
     for command, target in (("open", other), ("fork", id), ("delete", id)):
         with pytest.raises(UsageError):
             do(state, command, id=target)
     do(state, "archive", id=other)
-    session.engine.submit(_set(go_on))
+    session.parts.engine.submit(_set(go_on))
     assert running.result(20).answer == "ok"
     assert len(session.turns) == 2
 
@@ -133,11 +133,11 @@ async def _set(event: asyncio.Event) -> None:
 
 
 def test_where_they_are_saved_is_told(session: Session, state: ConversationsState) -> None:
-    assert session.store is not None
+    assert session.conversations.store is not None
     shown = state.snapshot()
     assert (shown["saves"], shown["saved"]) == (True, True)
-    assert session.store.path.name in shown["note"]
-    session.new_conversation(private=True)
+    assert session.conversations.store.path.name in shown["note"]
+    session.conversations.new(private=True)
     assert (state.snapshot()["saves"], state.snapshot()["saved"]) == (True, False)
 
 

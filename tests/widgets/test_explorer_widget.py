@@ -69,12 +69,12 @@ def test_the_style_of_a_widget_stays_with_widgets(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_widget_lets_go_of_the_session(session: Session, kind: Callable[[Session], Any]) -> None:
-    before = len(session.selection._listeners), len(session.observers.changes)
+    before = len(session.selection._listeners), len(session.parts.observers.changes)
     widget = kind(session)
     assert len(session.selection._listeners) > before[0]
     widget.close()
     widget.close()
-    assert (len(session.selection._listeners), len(session.observers.changes)) == before
+    assert (len(session.selection._listeners), len(session.parts.observers.changes)) == before
 
 
 @pytest.mark.parametrize("kind", [ManifestView, ServerToggles, ToolsetPicker])

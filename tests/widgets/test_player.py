@@ -96,7 +96,7 @@ def test_a_page_has_a_slide_for_the_prompt_each_request_each_call_and_the_answer
 
 
 def test_only_the_script_that_the_policy_names_runs_in_a_page(session: Session) -> None:
-    text = player_page(session.conversation, "")
+    text = player_page(session.conversations.current, "")
     page = Page(text)
     assert page.tags.count("script") == 2
     assert not {"link", "img", "iframe", "base", "form", "a"} & set(page.tags)
@@ -132,7 +132,7 @@ def test_what_stays_in_the_kernel_and_what_is_secret_is_in_no_page() -> None:
 
         model = scripted_model(call("table"), "Done.")
         session.chat("Show me.", model=model, extra_headers={"Authorization": "Bearer sk-hidden"}, echo="none")
-        text = player_page(session.conversation, "")
+        text = player_page(session.conversations.current, "")
     assert "in the kernel only" not in text
     assert "sk-hidden" not in text
 
@@ -142,12 +142,12 @@ def test_twenty_turns_fit_into_a_megabyte_and_very_long_ones_too(session: Sessio
         for number in range(20):
             steps = [call("math__add", a=number, b=2), f"It is {number + 2}. " + "word " * 200]
             longer.chat(f"Add {number} and 2.", model=scripted_model(*steps), echo="none")
-        ordinary = player_page(longer.conversation, "")
+        ordinary = player_page(longer.conversations.current, "")
         longer.chat("long " * 40_000, model=scripted_model("x" * 400_000), echo="none")
-        huge = player_page(longer.conversation, "")
+        huge = player_page(longer.conversations.current, "")
     assert len(ordinary.encode()) < 400_000
     assert len(huge.encode()) < 1_000_000
-    assert len(page_of(session.conversation).data["slides"]) == 10
+    assert len(page_of(session.conversations.current).data["slides"]) == 10
 
 
 def test_a_page_is_a_cassette_that_replays_the_conversation(session: Session, tmp_path: Path) -> None:
@@ -186,21 +186,21 @@ def test_many_long_texts_are_cut_shorter_until_the_page_is_small_enough() -> Non
         for number in range(60):
             text = f"{number} " + "x" * 30_000
             session.chat(text, model=scripted_model(text), echo="none")
-        page = player_page(session.conversation, "")
+        page = player_page(session.conversations.current, "")
     assert len(page.encode()) < MAX_BYTES
 
 
 def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> None:
     with Session.from_config(CONFIG) as session:
         session.chat("Add.", model=scripted_model(call("math__add", a=1, b=2)), echo="none", max_steps=1)
-        page = page_of(session.conversation)
+        page = page_of(session.conversations.current)
         assert session.turns[0].status != "done"
     assert page.slides("answer")[0]["status"][1] in ("bad", "quiet")
 
 
 def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_path: Path) -> None:
     page = Page(session.export(tmp_path / "search.html", player=True).read_text(encoding="utf-8"))
-    search, view = page.data["search"], session.starter.chat.current_view()
+    search, view = page.data["search"], session.parts.chat.current_view()
     assert search["deferred"]
     assert search["cut"] == view.selection.max_search_results
     assert search["index"] == json.loads(json.dumps(view.index.to_plain()))

@@ -93,11 +93,11 @@ def test_what_is_attached_goes_with_the_next_message_of_a_panel(session: Session
     assert (first[1], second[1]) == ("docs: docs://readme", "docs: compare")
     do(panel, "detach", id=second[0])
     do(panel, "send", prompt="Is it fine?")
-    wait_until(lambda: session.turns and not session.busy, "the turn ends")
+    wait_until(lambda: session.turns and not session.parts.runner.busy, "the turn ends")
     assert "Harbours" in text_of(session.turns[0].prompt_messages[0].content)
     assert session.turns[0].prompt == "Is it fine?"
     do(panel, "send", prompt="And now?")
-    wait_until(lambda: session.turns and not session.busy, "the turn ends")
+    wait_until(lambda: session.turns and not session.parts.runner.busy, "the turn ends")
     assert len(session.turns[1].prompt_messages) == 1
     panel.close()
 

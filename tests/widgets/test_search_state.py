@@ -90,8 +90,8 @@ def test_each_key_is_answered_quickly_over_ten_thousand_tools() -> None:
     config = {"tool_discovery": {"enabled": True, "defer_all": True}}
     with Session.from_config(config, in_process=shelves(10, 10_000)) as session:
         state = SearchState(session)
-        session.engine.run(state.call("search", {"query": "ticket"}))
+        session.parts.engine.run(state.call("search", {"query": "ticket"}))
         for query in ("s", "se", "search t", "search ticket 81"):
-            answer = session.engine.run(state.call("search", {"query": query}))
+            answer = session.parts.engine.run(state.call("search", {"query": query}))
             assert answer["query"] == query
         assert answer["hits"][0]["name"].startswith("search_")

@@ -239,7 +239,7 @@ def test_a_config_without_a_file_says_what_to_do_instead(do: Do) -> None:
         state = SelectionState(session)
         assert state.snapshot()["tool_sets"]["file"] == ""
         with pytest.raises(UsageError, match="Start the session from a file"):
-            session.engine.run(state.call("save_tool_set", {"name": "all", "servers": {"shop": True}}))
+            session.parts.engine.run(state.call("save_tool_set", {"name": "all", "servers": {"shop": True}}))
         with pytest.raises(UsageError, match=r"session\.selection\.tool_set"):
             session.tools.save_set("all", {"servers": {"shop": True}})
 
@@ -255,9 +255,9 @@ def test_saving_from_code_shows_in_a_widget(session: Session, state: SelectionSt
 
 
 def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Session, state: SelectionState) -> None:
-    session._chat.tool_sets["nothing"] = ToolSetConfig()
+    session.parts.chat.tool_sets["nothing"] = ToolSetConfig()
     session.selection.tool_set = "nothing"
-    del session._chat.tool_sets["nothing"]
+    del session.parts.chat.tool_sets["nothing"]
     shown = state.snapshot()
     assert "nothing" in shown["problem"]
     assert shown["tool_sets"]["selected"] == "nothing"
@@ -279,7 +279,7 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
     with Session.from_config({"servers": {"shy": {"command": sys.executable, "args": ["-c", code]}}}) as session:
         state = SelectionState(session)
         with pytest.raises(ConnectError) as failed:
-            session.engine.run(state.call("reconnect", {"server": "shy"}))
+            session.parts.engine.run(state.call("reconnect", {"server": "shy"}))
         assert str(failed.value) == "Server 'shy' could not be connected: KeyError: TOKEN"
         with pytest.raises(ConnectError, match=r"KeyError: TOKEN\n"):
             session.servers.reconnect("shy")
@@ -353,13 +353,13 @@ def test_a_changed_tool_is_shown_and_accepted() -> None:
             return reason
 
         session.servers.reconnect("shop")
-        card = session.engine.run(state.call("tool", {"name": "burn"}))
+        card = session.parts.engine.run(state.call("tool", {"name": "burn"}))
         assert "+" in card["change"]["diff"]
         assert not card["change"]["blocked"]
-        session.engine.run(state.call("accept_change", {"name": "burn"}))
-        assert "change" not in session.engine.run(state.call("tool", {"name": "burn"}))
+        session.parts.engine.run(state.call("accept_change", {"name": "burn"}))
+        assert "change" not in session.parts.engine.run(state.call("tool", {"name": "burn"}))
         with pytest.raises(UnknownNameError):
-            session.engine.run(state.call("accept_change", {"name": "burn"}))
+            session.parts.engine.run(state.call("accept_change", {"name": "burn"}))
 
 
 @pytest.mark.holds_the_loop("twenty servers of this process list 10,000 tools, on the loop of the engine")

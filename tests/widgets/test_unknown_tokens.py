@@ -62,7 +62,11 @@ def test_a_front_end_is_never_sent_an_unknown_value(session: Session, usage: Tok
 def test_no_display_shows_an_unknown_output_as_nothing(session: Session, usage: TokenUsage | None) -> None:
     turn = session.chat("Go", model=scripted_model(ModelResponse(AssistantMessage(content="ok"), usage)))
     assert turn.stats.tokens.completion_tokens is turn.stats.tokens.total_tokens is None
-    forms = [*turn_bundle(turn, "all").values(), *mimebundle(turn.stats).values(), *mimebundle(session.conversation).values()]
+    forms = [
+        *turn_bundle(turn, "all").values(),
+        *mimebundle(turn.stats).values(),
+        *mimebundle(session.conversations.current).values(),
+    ]
     for shown in forms:
         assert " 0 out" not in shown
         assert "0 tokens out" not in shown

@@ -1,0 +1,254 @@
+"""The services of a session, made once in the order in which they need each other, and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import Config, Policies
+from casual_mcp_nb.base.diagnosis import HostAudit
+from casual_mcp_nb.base.status import SessionStatus
+from casual_mcp_nb.config.environment import Settings, read_environment
+from casual_mcp_nb.config.loader import load_config, load_readable, read_prices
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.events import Observation, Observers
+from casual_mcp_nb.notebook.cassettes import SessionCassettes
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
+from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+from casual_mcp_nb.notebook.conversations import SessionConversations
+from casual_mcp_nb.notebook.loop import OTHER_PROCESS, NotebookRunner, engine_thread, show_log
+from casual_mcp_nb.notebook.models import SessionModels
+from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
+from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
+from casual_mcp_nb.notebook.servers import SessionServers
+from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
+from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.status import status_of
+from casual_mcp_nb.notebook.sync_and_async import run
+from casual_mcp_nb.notebook.tools import SessionTools
+from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.conversation.event import Event
+    from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.telemetry import OpenTelemetry
+
+
+class SessionParts:
+    """The services behind the namespaces of a session, for code that shows or changes them, such as a widget.
+
+    They hold no reference to it: when nobody holds it any more, the servers end.
+
+    Args:
+        config: As of `Session`, and so are the others.
+        in_process: See there.
+        name: See there.
+        system: See there.
+        prices: See there.
+        approval: See there.
+        strict: See there.
+        trust: See there.
+        quiet: See there.
+        store: See there.
+
+    Attributes:
+        engine: The thread on which the servers and the turns live.
+        observers: Who is told of events and changes.
+        questions: What running turns wait for the person to answer.
+        chat: The engine of the turns.
+        runner: The turns of the conversation, of which one at a time runs.
+        starter: What starts the servers when they are first needed.
+        resource_service: The resources and prompts of the servers.
+        turn_service: What runs the turns.
+        endpoints: The services that are open.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | Path | Mapping[str, Any],
+        *,
+        in_process: Mapping[str, FastMCP[Any]] | None = None,
+        name: str | None = None,
+        system: str | None = None,
+        prices: str | Path | Mapping[str, Any] | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        strict: bool = False,
+        trust: bool = False,
+        quiet: bool = False,
+        store: StoreLike = None,
+    ) -> None:
+        try:
+            self.config = load_config(config)
+        finally:
+            # A traceback that shows local variables would show the contents of a dict.
+            del config
+        if prices is not None:
+            self.config = self.config.model_copy(update={"prices": read_prices(prices)})
+        self.name = name
+        self.engine = engine = engine_thread()
+        self.observers = observers = Observers()
+        self.questions = questions = Questions(engine, observers)
+        variables = read_environment(self.config.folder)
+        settings = Settings.from_environ(variables)
+        if variables.get("LOG_LEVEL", "").strip():
+            show_log(settings.log_level)
+        run_function = NotebookRunner()
+        self.chat = chat = McpToolChat.from_config(
+            self.config,
+            settings=settings,
+            in_process=in_process,
+            system=checked_system(system),
+            approver=questions.approve,
+            approval=approval,
+            can_ask=questions.can_ask,
+            how_to_allow=lambda tool: questions.how_to_allow(tool),
+            answer_limits=questions.limits,
+            elicitation=questions.elicit,
+            changed=observers.changes.notify,
+            run_function=run_function,
+            strict=strict,
+        )
+        self.runner = runner = ConversationRunner(chat, observers, ConversationSaver(store_of(store, self.config), chat))
+        self.endpoints: set[Any] = set()
+        self._finalizer = weakref.finalize(self, close_in_background, engine, chat.close)
+        self._finalizer.atexit = False
+        gate = TrustGate(self.config, trusted=trust, strict=strict or self.config.strict, on_change=observers.changes.notify)
+        self.starter = starter = ServerStarter(
+            chat, engine, gate, runner.check_open, quiet=quiet, predecessors=replace_earlier(self)
+        )
+        self.consent = SessionConsent(chat, gate, questions)
+        self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function)
+        self.resource_service = resources = ResourceService(
+            chat, starter, self.tools.recorded, engine, questions, observers, lambda: runner.turns
+        )
+        self.resources = SessionResources(resources, starter)
+        self.prompts = SessionPrompts(resources, starter)
+        self.turn_service = turns = TurnService(
+            chat, self.config, engine, runner, starter, self.tools, resources, questions, observers
+        )
+        self.models = SessionModels(chat, self.config, engine, starter, turns)
+        self.conversations = SessionConversations(engine, observers, runner, turns)
+        self.cassettes = SessionCassettes(chat, self.config, engine, observers, turns)
+        self.servers = SessionServers(chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent)
+
+    def status(self) -> SessionStatus:
+        """Build an overview of the session, as far as its servers are connected."""
+        runner, budget = self.runner, self.tools.budget
+        status = status_of(self.chat, self.config, self.turn_service.model, len(runner.turns), budget, runner.saver.note)
+        return replace(status, closed=True) if runner.ended else status
+
+    def secrets(self) -> Collection[str]:
+        """Collect the secrets of the config and of the servers that were added."""
+        servers = (self.chat.server_manager.config_of(name) for name in self.chat.server_manager.names)
+        return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
+
+    def observe(
+        self,
+        listener: Callable[[Turn, Event], object] | OpenTelemetry | None,
+        changes: Callable[[], object] | None,
+        closing: Callable[[], object] | None,
+    ) -> Observation:
+        """Subscribe to events, changes and the end of the session, see `Session.observe`."""
+        from casual_mcp_nb.telemetry import OpenTelemetry
+
+        observers, ends = self.observers, list[Callable[[], object]]()
+        if changes is not None:
+            ends.append(observers.changes.add(changes))
+        if closing is not None:
+            ends.append(observers.closing.add(closing))
+        if isinstance(listener, OpenTelemetry):
+            saver = self.runner.saver
+            spans = listener.listener(self.config.models.get, self.secrets, lambda: saver.id)
+            ends += observers.events.add(spans), observers.served.add(spans), spans.close
+        elif listener is not None:
+            ends += observers.events.add(listener), observers.served.add(listener)
+        return Observation(*ends)
+
+    def export(self, path: str | Path, id: str | None, *, overwrite: bool, page: Callable[..., str] | None = None) -> Path:
+        """Write the conversation, or a saved one, to a file, see `Session.export`.
+
+        Args:
+            path: The file.
+            id: The id of a saved conversation; None for the current one.
+            overwrite: Replace a file that exists.
+            page: Makes a player; None for a page without scripts.
+        """
+        saver, secrets = self.runner.saver, self.cassettes.secrets()
+        conversation = self.runner.conversation if id is None else saver.required.load(id)
+        if page is not None:
+            head = None if id is None else saver.required.get(id).head
+            cassette = self.cassettes.of(conversation.as_in_a_file(), head)
+            page = partial(page, view=self.chat.current_view(), cassette=cassette, secrets=secrets)
+        return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page)
+
+    async def close(self) -> None:
+        """End the turn that runs, the services, the cassette, the servers and the store; on the engine's loop."""
+        self._finalizer.detach()
+        unregister(self)
+        try:
+            await self.runner.close()
+            for endpoint in tuple(self.endpoints):
+                await endpoint.end()
+            try:
+                await asyncio.to_thread(self.cassettes.close)
+            except RuntimeError:
+                # At the end of the process no thread can be started.
+                self.cassettes.close()
+        finally:
+            # After the turn: widgets that freeze now show its end.
+            self.observers.closing.notify()
+            self.observers.closing.clear()
+        await self.chat.close()
+        store = self.runner.saver.store
+        if store is not None:
+            # At the end of the process the store closes itself.
+            with contextlib.suppress(RuntimeError):
+                await asyncio.to_thread(store.close)
+
+    def close_replaced(self, why: str) -> Future[None]:
+        """Close in the background, from any thread; later use is an error that says why."""
+        self.runner.end(why)
+        return close_in_background(self.engine, self.close)
+
+    def abandon(self) -> None:
+        """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
+        self._finalizer.detach()
+        self.observers.clear()
+        self.runner.end(OTHER_PROCESS)
+        self.chat.abandon()
+
+
+def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
+    """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
+
+    Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
+
+    Args:
+        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
+        trust: Start what it names without asking.
+
+    Returns:
+        The tokens by server and by tool, and what deferring every tool would save.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
+    """
+    config, unreadable = load_readable(path)
+    # With a separate name it replaces no session that is open with the same file.
+    parts = SessionParts(config, name=f"audit of {config.path}", trust=trust, quiet=True)
+    try:
+        run(parts.engine, parts.starter.connect(strict=False, quiet=True))
+        return parts.servers.audit(unreadable)
+    finally:
+        parts.engine.run(parts.close())
