@@ -149,6 +149,25 @@ def test_a_conversation_goes_on_with_any_worker(url: str) -> None:
     }
 
 
+def test_both_workers_answer(url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    answered: set[int] = set()
+
+    def ask_one() -> bool:
+        """Ask over a fresh connection, and note the process that has its other end."""
+        with socket.create_connection(("127.0.0.1", port)) as mine:
+            mine.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert mine.recv(100).startswith(b"HTTP/1.1 200")
+            ends = (port, mine.getsockname()[1])
+            for process in psutil.Process().children(recursive=True):
+                connections = process.net_connections(kind="tcp") if process.status() != "zombie" else []
+                if ends in [(each.laddr.port, each.raddr.port) for each in connections if each.raddr]:
+                    answered.add(process.pid)
+        return len(answered) > 1
+
+    wait_until(ask_one, "an answer of each worker", 30)
+
+
 @pytest.mark.defect("K5")
 def test_what_is_denied_is_told_at_the_start_and_in_the_answer(url: str, folder: Path) -> None:
     assert "MCP_SERVE_ALLOW=notes" in (folder / "log.txt").read_text()
