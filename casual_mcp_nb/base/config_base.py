@@ -101,7 +101,7 @@ class BaseConfig(BaseModel):
             self._origin = context
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Dump the fields as pydantic does; secrets stay `SecretStr`, in JSON as the class says.
+        """Dump the fields as pydantic does; secrets stay `SecretStr`, and JSON follows the class.
 
         Args:
             options: Those of pydantic.

@@ -41,7 +41,7 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 
 
 def bare_result(text: str, name: str) -> str:
-    """Remove the prefix of `format_result` from the text of a result."""
+    """Remove the prefix of `format_result` from a result's text."""
     return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", text, count=1, flags=re.DOTALL)
 
 
@@ -105,7 +105,7 @@ class ContentPart:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """All rows of a table of which the content of a result has only the first ones.
+    """All rows of a table, if a result's content has only the first ones.
 
     Args:
         what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
@@ -186,7 +186,7 @@ def media_type_of(data: bytes) -> str | None:
 def images_of(result: ToolResult) -> list[bytes]:
     """Find the images in a tool's result that can be sent to a model.
 
-    Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each.
+    Their type is determined by their first bytes, not by the server's claim. At most `MAX_IMAGES` of at most `MAX_BYTES` each.
     The text of the result has a note about the others.
     """
     binary = [part for part in result.content if part.data]

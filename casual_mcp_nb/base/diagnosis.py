@@ -141,7 +141,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
     Args:
         server: The server.
         listed: Whether it lists its tools, and the remedy if not.
-        tools: Its tools, also those of its list that cannot be used.
+        tools: Its tools, including listed ones that cannot be used.
     """
 
     server: str

@@ -113,7 +113,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
     Returns:
         The arguments; none for an empty string or `null`. The text itself if it is not a JSON object or is nested too deeply;
-        `problem_of` says which.
+        `problem_of` names it.
     """
     if text is None or not text.strip():
         return {}

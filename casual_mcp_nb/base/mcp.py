@@ -28,8 +28,8 @@ class Resource(Displayable):
         name: The server's name for it.
         title: A name for people, or empty for none.
         description: The server's text; may be empty.
-        mime_type: Its media type, if the server says one.
-        size: Its size in bytes, if the server says it.
+        mime_type: Its media type, if the server gives one.
+        size: Its size in bytes, if the server gives it.
         parameters: The parameters of a template, in order, or None for a resource that can be read as it is.
     """
 
@@ -279,7 +279,7 @@ class Completions(DisplayableList[str], items="values"):
 
     Args:
         values: The suggestions, best first.
-        total: How many there are in all, if the server says it.
+        total: How many there are in all, if the server gives it.
         more: Whether there are more than these.
     """
 

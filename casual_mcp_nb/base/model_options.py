@@ -43,7 +43,7 @@ class Flag:
 
 
 class ModelOptions(TypedDict, total=False):
-    """The options of `RequestOptions` as keyword arguments of one call. None means the model's own value."""
+    """The options of `RequestOptions` as one call's keyword arguments. None means the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
     max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]

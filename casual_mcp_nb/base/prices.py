@@ -50,7 +50,7 @@ class Price(BaseModel):
         output: Price of output tokens, including reasoning.
         cached_input: Price of input tokens read from the provider's cache; None means the same as `input`.
         cache_write: Price of input tokens written to the cache; None means 1.25 times `input`, which Anthropic and OpenAI ask.
-        hosted_tools: Price of a thousand calls of each tool that the provider runs itself, by name.
+        hosted_tools: Price of a thousand calls to each tool that the provider runs itself, by name.
         currency: The currency of all prices.
     """
 
@@ -68,7 +68,7 @@ class Price(BaseModel):
 
         Args:
             usage: Its tokens.
-            hosted: The name of the tool of each call that the provider ran itself.
+            hosted: The tool's name for each call that the provider ran itself.
         """
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None

@@ -245,7 +245,7 @@ def _limited(value: Any) -> Any:
 
 
 MAX_STEPS = 2_000
-"""Maximum number of parts of a value to check here; larger values go to the worker process."""
+"""Maximum number of parts in a value to check here; larger values go to the worker process."""
 MAX_FIT_DEPTH = 20
 
 _TYPES: dict[str, Callable[[Any], bool]] = {

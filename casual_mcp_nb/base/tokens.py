@@ -125,7 +125,7 @@ class TokenUsage:
         reasoning_tokens: The part of the answer that was reasoning.
         origin: Who counted: the provider (`reported`) or this package (`estimated`).
         cache_write_tokens: The part of the request that the provider wrote to its cache, which costs more than other input.
-        cache_miss: Why the provider could not reuse the request before; None if it could, or did not say.
+        cache_miss: Why the provider could not reuse the request before; None if it could, or gave no reason.
     """
 
     prompt_tokens: int | None = None

@@ -21,7 +21,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
-"""Maximum number of characters of a description sent to a model."""
+"""Maximum length of a description sent to a model, in characters."""
 MAX_TOOLS_ON_LOOP = 1_000
 """Work on more tools than this runs on another thread, so that the event loop is not blocked."""
 Restriction = Literal["app only", "task only"]
@@ -56,7 +56,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
     Args:
         name: The tool.
-        suffixed: Append eight hex digits of a hash of the full name; automatic if the name is too long.
+        suffixed: Append eight hex digits from the full name's hash; automatic if the name is too long.
 
     Returns:
         The wire name, which is deterministic.
@@ -191,7 +191,7 @@ class ToolSpec(Displayable):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that the server says about this tool, and of its wire name."""
+        """A hash of the server's complete information about this tool, and of its wire name."""
         whole = [self.server, self.name, self.as_listed, self.wire_name]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
@@ -220,7 +220,7 @@ class ToolSpec(Displayable):
 
     @cached_property
     def risk(self) -> Risk:
-        """The claimed harm; `unknown` for a tool that writes and does not say whether it is destructive."""
+        """The claimed harm; `unknown` for a tool that writes and does not declare whether it is destructive."""
         hints = self.annotations or ToolAnnotations()
         if hints.read_only or hints.destructive is False:
             return Risk.HARMLESS
@@ -406,7 +406,7 @@ class Permission:
         policy: The policy of the tool, or empty where none applies.
         scope: The scope of the answer: the `call`, the `tool`, or the `server`, or empty if no one answered.
         reason: Why it was denied, in the words of whoever denied it; may be empty.
-        definition: The hash of the definition of the tool that this was decided for, or empty for a built-in tool.
+        definition: The hash of the tool definition that this was decided for, or empty for a built-in tool.
     """
 
     by: Authority

@@ -1,6 +1,6 @@
 """Read mail, and build mail to send.
 
-A mail to send: made from its parts, read back from its bytes, and refused unless both say the same. Python's `email` package
+A mail to send: made from its parts, read back from its bytes, and refused unless both agree. Python's `email` package
 decodes encoded words (RFC 2047) in what it is given for a header, and before 3.11.10, 3.12.5 and 3.13 it wrote the line
 breaks in them as they are: a subject could add a recipient. So encoded words are refused, and what counts is the finished
 mail.
@@ -83,7 +83,8 @@ class Mail:
 def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = False) -> Mail:
     """Read a mail in the format of RFC 5322, as in `.eml` files. A malformed one is read as far as possible.
 
-    Of parts that say the same in several formats (`multipart/alternative`), HTML comes first: mail programs show it, and it has
+    Of parts with the same content in several formats (`multipart/alternative`), HTML comes first: mail programs show it, and
+    it has
     the addresses of the links. Text of it that a reader would not see is left out. An attached mail is listed as an attachment.
 
     Args:
@@ -277,7 +278,7 @@ def compose(
         references: The ids of the mails before it.
 
     Raises:
-        ValueError: A part cannot be sent, or would make something else of the mail. The message says which one.
+        ValueError: A part cannot be sent, or would make something else of the mail. The message names it.
     """
     addresses = {field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS}
     if not any(addresses.values()):
@@ -327,7 +328,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unprintable(text: str) -> str | None:
-    """Explain why a text cannot be part of one line of a mail's header, even when decoded, or None if it can."""
+    """Explain why a text cannot be part of a line in a mail's header, even when decoded, or None if it can."""
     if not all(map(str.isprintable, text)):
         return "must be one line of visible characters"
     if _ENCODED in text:

@@ -51,7 +51,7 @@ class Account:
     """An account that was signed in to.
 
     Args:
-        email: Its address, or empty if Google did not say.
+        email: Its address, or empty if Google did not report it.
         grants: Keys of `GRANTS` that the person granted.
     """
 

@@ -43,7 +43,7 @@ class BundledServer:
         example: A question to start with that the offline planner can answer with it, or empty for none.
         libraries: The modules of other packages that it needs.
         extra: The extra of this package that installs them, or empty where the package itself does.
-        credentials: Says which credentials are missing, without importing a library, or None if it needs none. Such a server
+        credentials: Lists the missing credentials, without importing a library, or None if it needs none. Such a server
             runs only in its own process, which alone reads them.
         asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
         finished: Returns the arguments of a call of one of those as what it would send has them, for the question. It raises
@@ -265,7 +265,7 @@ def available(*names: str) -> Available:
     Nothing is started, and no library of a server is imported.
 
     Args:
-        names: The servers wanted, also those that are off by default. Without names: all that are on by default, and the
+        names: The servers wanted, including those that are off by default. Without names: all that are on by default, and the
             others are in `missing`.
 
     Raises:

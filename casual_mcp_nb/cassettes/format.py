@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 ELEMENT_ID = "cassette"
-"""The id of the element of an HTML file that has a cassette in it."""
+"""The id of the HTML element that contains a cassette."""
 MAX_DEPTH = 150
 """Maximum nesting of lists and objects in the file."""
 MAX_LINE = 120
@@ -202,7 +202,7 @@ class ModelEntry:
 
 @dataclass(eq=False)
 class Cassette:
-    """A recording of the answers of models and servers.
+    """A recording of models' and servers' answers.
 
     Args:
         interactions: The requests with their answers, in the order in which they began.

@@ -326,7 +326,7 @@ def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, P
 
 
 def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:
-    """Convert a report of progress to an event of a cassette."""
+    """Convert a progress report to a cassette event."""
     fields = {"progress": progress, "total": total, "text": text}
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -50,7 +50,7 @@ class McpClient:
 
         Args:
             client: The result of `load_mcp_client`, or a FastMCP client: its server, command, URL or config is connected again.
-            server_names: The name of the server of a FastMCP client for one server.
+            server_names: The server's name for a FastMCP client for one server.
 
         Raises:
             UsageError: It is neither.
@@ -102,7 +102,7 @@ class McpClient:
             name: The tool, in any spelling that is unique.
             arguments: Its arguments.
             meta: Passed to the server with the call.
-            raise_on_error: Whether a failure that the tool itself reports is raised. Otherwise the result says it.
+            raise_on_error: Whether a failure that the tool itself reports is raised. Otherwise the result has it.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -282,7 +282,7 @@ class McpToolChat(engine.McpToolChat):
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
         system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
         tool_cache: A `ToolCache` of the same client, which has set how long lists of tools are fresh.
-        server_names: The name of the server of a FastMCP client for one server of this process. Other servers know theirs.
+        server_names: The server's name for a FastMCP client for one server of this process. Other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.
         more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and `approval`.

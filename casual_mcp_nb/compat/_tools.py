@@ -54,7 +54,7 @@ class _Kind(type(ServerConfig)):  # type: ignore[misc]
 
 
 class StdioServerConfig(ServerConfig, metaclass=_Kind):
-    """A server that is a command, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
+    """A server that is a command, as `ServerConfig`; `isinstance` recognizes those of a loaded config as well."""
 
     way: ClassVar[str] = "command"
     command: str
@@ -62,7 +62,7 @@ class StdioServerConfig(ServerConfig, metaclass=_Kind):
 
 
 class RemoteServerConfig(ServerConfig, metaclass=_Kind):
-    """A server at a URL, as `ServerConfig`; `isinstance` says it of those of a loaded config too."""
+    """A server at a URL, as `ServerConfig`; `isinstance` recognizes those of a loaded config as well."""
 
     way: ClassVar[str] = "url"
     url: str
@@ -158,7 +158,7 @@ def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str])
 
     Args:
         tools: Those of a `ToolCache`, whose server is known, or the MCP SDK's.
-        server_of: Returns the server of one of the SDK's by its name.
+        server_of: Returns the server of an SDK tool by its name.
     """
     return [tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools]
 
@@ -258,7 +258,7 @@ def partition_tools(
 
     Args:
         tools: The tools, such as those of a `ToolCache`.
-        config: Says which servers are deferred.
+        config: Defines which servers are deferred.
         server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
 
     Returns:
@@ -324,7 +324,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
     Args:
         tools: The tools.
-        tool_server_map: The server of each tool of the MCP SDK, by its name. Other tools know theirs.
+        tool_server_map: The server of each MCP SDK tool, by its name. Other tools know theirs.
         embed: Returns an array with one row for each text. See the guide to discovery.
     """
 
@@ -389,7 +389,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
         deferred_tools: The deferred tools by server.
         server_names: The servers. Those of the tools are meant, whatever is given.
         search_index: Their index; built if not given.
-        config: Says how many tools a query returns.
+        config: Defines how many tools a query returns.
     """
 
     def __init__(

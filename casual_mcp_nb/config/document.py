@@ -121,7 +121,7 @@ def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> ConfigProblem:
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    """Find the model whose fields are the keys at a path: the config's own, or that of the entries of a section."""
+    """Find the model whose fields are the keys at a path: the config's own, or that of a section's entries."""
     return next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
 
 
@@ -234,7 +234,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file in UTF-8, with or without a byte order mark: TOML where its name says so, otherwise JSON.
+    """Read a file in UTF-8, with or without a byte order mark: TOML if its name ends so, otherwise JSON.
 
     Raises:
         ConfigError: It cannot be read or is not an object. With line and column if known.

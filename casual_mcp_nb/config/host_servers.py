@@ -227,7 +227,7 @@ def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
 
 
 def _drop(adapted: AdaptedConfig, name: str) -> None:
-    """Remove a server, also from the toolsets that name it."""
+    """Remove a server, including from the toolsets that name it."""
     del adapted.data["servers"][name]
     tool_sets = adapted.data.get("tool_sets")
     for tool_set in tool_sets.values() if isinstance(tool_sets, dict) else ():

@@ -197,7 +197,7 @@ OTHER_ADDRESS = "quick"
 """The client of a model at another address than its provider's. Its key is looked for in `QUICK_API_KEY` alone."""
 
 _CHAT = "-chat"
-"""Behind a provider's name: its chat completions, also for models that reason."""
+"""Behind a provider's name: its chat completions, even for models that reason."""
 
 
 def quick_config(

@@ -90,7 +90,7 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Parse the call that a model meant, also one through `call_tool`. That itself where it names no tool."""
+    """Parse the call that a model meant, including one through `call_tool`. That itself where it names no tool."""
     arguments = parse_arguments(text)
     return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
 

@@ -74,7 +74,7 @@ class Request(Displayable):
         messages: All messages, the system message first.
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: Its size by part.
-        left_out: How many of the oldest messages of the conversation were left out to fit the context window.
+        left_out: How many of the conversation's oldest messages were left out to fit the context window.
         options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
         delivery: How the model gets the tools that searches found.
         found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
@@ -372,7 +372,7 @@ class ApprovalAnswered(Displayable):
 
 
 QuestionKind = Literal["step", "form", "link", "sampling"]
-"""What the person is asked: how to go on at a pause in step mode, or what a server wants to know, shows or requests."""
+"""A question to the person: how to continue at a pause in step mode, or a server's form, page or request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ _MESSAGE_TOKENS = 4
 class TokenUsageStats:
     """Tokens of several model calls.
 
-    `None` if no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` is `estimated` if any
+    `None` if no call has a count; `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated`
+    if any
     of the counts is. `cached_tokens` are the part of the input that providers had cached, and `cache_write_tokens` the part
     that they wrote to their caches.
     """
@@ -103,7 +104,7 @@ class ToolCallStats:
 class DiscoveryStats:
     """Number of searches, and of tools that they loaded.
 
-    `found` says for each tool how many searches returned it, and `called` how often each tool was called, by `server:tool`.
+    `found` counts for each tool the searches that returned it, and `called` how often each tool was called, by `server:tool`.
     """
 
     search_calls: int = 0
@@ -142,7 +143,7 @@ class StepStats:
         cached_tokens: The part of the request that the provider had cached; None if unknown.
         cache_write_tokens: The part that it wrote to its cache; None if unknown.
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
-        cache_miss: Why the provider could not reuse its cache; None if it could, or did not say.
+        cache_miss: Why the provider could not reuse its cache; None if it could, or gave no reason.
     """
 
     turn: int
@@ -165,7 +166,7 @@ class ChatStats(Displayable):
     """Statistics of a turn or a conversation.
 
     Args:
-        tokens: The token counts; `origin` says who counted.
+        tokens: The token counts, with their `origin`.
         tool_calls: Calls by tool and server.
         llm_calls: Number of answered model calls.
         discovery: Searches; None if discovery was off.
@@ -281,7 +282,7 @@ def _tool_key(event: ToolStarted) -> str:
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
-    """Renumber the turns of `later` to follow those of `steps`."""
+    """Renumber the turns in `later` to follow those in `steps`."""
     turns = steps[-1].turn + 1 if steps else 0
     return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
 

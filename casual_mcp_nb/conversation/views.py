@@ -70,7 +70,7 @@ def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> Vi
 
 
 def line_only(view: View) -> View:
-    """Show only the line of figures of a turn, for a text form that is drawn often."""
+    """Show only a turn's line of figures, for a text form that is drawn often."""
     return replace(view, blocks=tuple(block for block in view.blocks if isinstance(block, Line)))
 
 
@@ -199,7 +199,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
 
 
 def _token_words(stats: ChatStats) -> str:
-    """Describe the tokens of all requests of a turn, and the difference from every tool loaded."""
+    """Describe the tokens of all requests in a turn, and the difference from every tool loaded."""
     if not stats.sent_tokens:
         return ""
     taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"

@@ -12,7 +12,7 @@ provide re related s same shall she should show so some someone something specif
 that the their them then there these they this those through to too under until up us use used using various ve very via
 want was we were what when where which while who whom whose why will with without wondering would you your
 """
-"""Words that say nothing about a tool, including request words (`need`, `please`, `show`)."""
+"""Words without information about a tool, including request words (`need`, `please`, `show`)."""
 
 WEAK_WORDS = """
 able accurate accurately across actually additional additionally advanced afternoon afterwards again allow along
@@ -29,7 +29,7 @@ specific specifically still successful such suitable suppose tailored thing thin
 tomorrow tonight top try trying two understand unique upcoming usually variety various visit way ways week weekend
 well whether whole wide wish within wonder wonderful year yesterday yet
 """
-"""Filler words that rarely say which tool is meant: order, time, praise, quality and quantity."""
+"""Filler words that rarely identify a tool: order, time, praise, quality and quantity."""
 
 COMPOUNDS = """
 GitHub GitLab YouTube LinkedIn WhatsApp TikTok PowerPoint OneDrive OneNote SharePoint WordPress

@@ -122,7 +122,7 @@ class ToolSearchIndex:
         Args:
             query: The query.
             tool: Any tool of this index, whether it was returned or not.
-            max_results: The maximum number of tools of that search.
+            max_results: The maximum number of tools that the search returns.
             server: The server that the search was limited to.
 
         Returns:

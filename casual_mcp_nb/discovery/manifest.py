@@ -269,7 +269,7 @@ def compose(
         delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names. With
             `bridge` nothing else has their schemas.
         presented: Loaded tools of which the model has read all, or None for all that are loaded.
-        max_tokens: Maximum size of the definitions of tools that are not loaded yet. One fits always. None for no limit.
+        max_tokens: Maximum size of the definitions that are not loaded yet. One fits always. None for no limit.
 
     Returns:
         The text, of at most 12,000 characters, and the tools in it that are loaded. Others are named or counted in it.

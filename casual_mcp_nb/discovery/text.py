@@ -54,7 +54,7 @@ _SUFFIXES = {
 """Suffixes to strip, longest first, each with the minimum length of the stem."""
 _ENDS = tuple(_SUFFIXES)
 WEAK, NUMBER = 0.4, 0.5
-"""Weights of filler words and of numbers in a request."""
+"""Weights of filler words and numbers in a request."""
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -172,7 +172,7 @@ def _weak_terms() -> frozenset[str]:
 
 
 def emphasis(term: str) -> float:
-    """Compute the weight of a term of a request, from 0 to 1: filler words and numbers count less."""
+    """Compute the weight of a term in a request, from 0 to 1: filler words and numbers count less."""
     if term in _weak_terms():
         return WEAK
     return NUMBER if term.isdigit() else 1.0
@@ -358,7 +358,7 @@ def evidence(text: str) -> dict[str, int]:
 
 
 def languages(texts: Iterable[str]) -> tuple[str, ...]:
-    """List the languages of a collection of texts, the most frequent first: those of a fifth of the clear ones or more."""
+    """List the languages in a collection of texts, the most frequent first: those of at least a fifth of the clear texts."""
     clear = Counter(language for language in map(_clear, texts) if language)
     return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
 

@@ -28,7 +28,7 @@ class DisplayLimits:
     Args:
         rows: Rows of a table, and parts such as the steps of a turn.
         cell: Characters of a cell, a name or a title.
-        text: Characters of a block of text.
+        text: Characters in a block of text.
         document: Characters of a text that the display is about, such as the manifest.
         images: Bytes of all images together.
         requests: Whether the steps of a turn have their requests.
@@ -211,7 +211,7 @@ class Section:
         mark: Its state, if it has one.
         note: A few words next to the title.
         fold: Makes it one that folds, open or closed at first.
-        figures: Numbers at the end of the line of its title.
+        figures: Numbers at the end of its title's line.
         look: The kind of part, for its CSS class.
         data: Attributes by which a page finds it.
         brief: Whether the text forms of a cell's output, which cannot fold, only name it.
@@ -234,10 +234,10 @@ Block = Table | KeyValues | TextBlock | Line | ImageBlock | Section
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The contents of the display of one value.
+    """The contents of one value's display.
 
     Args:
-        name: Name of the kind of display, for its CSS class.
+        name: The kind of display, for its CSS class.
         title: Its title. An empty one draws no heading.
         blocks: Its contents.
         mark: Its state, if it has one.

@@ -62,7 +62,7 @@ BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[RequestEdit] | Non
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     """Find the texts of this turn that the model has not answered yet, so that a person may edit them.
 
-    Results of synthetic tools are left out, since they say what is loaded, and messages that are not only text.
+    Results of synthetic tools are left out, since they list the loaded tools, and messages that are not only text.
 
     Returns:
         Indexes in `messages` by the id of the call. That of the person's last message by None.

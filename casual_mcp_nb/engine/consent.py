@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Policy = Approval | Literal["default"]
 
 Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing"]
-"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; its
+"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not declare whether it is; its
 definition is not the one that was approved, and the new one would need less approval; a server requests an answer of the
 model instead of a call of a tool; or the tool of a bundled server sends something to other people in the user's name."""
 
@@ -45,7 +45,7 @@ ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing"})
 Scope = Literal["call", "tool", "server"]
 
 MAX_REASON = 1_000
-"""How many characters of the reason of a denial the model is told."""
+"""How many characters of a denial's reason the model is told."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
     """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
 
     Raises:
-        ValueError: Nothing can be sent with them. The message says why, for the model.
+        ValueError: Nothing can be sent with them. The message has the reason, for the model.
     """
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled.finished(arguments) if bundled and bundled.finished else arguments
@@ -207,7 +207,7 @@ class Consent:
         overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
-            default and the tool does not say whether it is destructive.
+            default and the tool does not declare whether it is destructive.
         limits: How long to wait for an answer.
         strict: Whether every call asks unless its policy was set to `never`.
         how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there, or None
@@ -254,7 +254,7 @@ class Consent:
         Args:
             approver: Asks the person of that conversation, or None for the one here.
             can_ask: Returns whether that person could answer now.
-            how_to_allow: Says how that person can allow a call that was denied.
+            how_to_allow: Explains how that person can allow a call that was denied.
         """
         return Consent(
             self._tool_changes,
@@ -284,7 +284,7 @@ class Consent:
         return self._overrides
 
     def set_overrides(self, overrides: Mapping[str, Policies]) -> None:
-        """Replace the policies of servers, whatever their configs say."""
+        """Replace the policies of servers, overriding their configs."""
         self._overrides.update(overrides)
 
     def set_policies(self, server: str, policies: Policies) -> None:

@@ -201,7 +201,7 @@ class PromptPrefix:
 
         Args:
             request: The request.
-            definition_tokens: Returns the estimated tokens of some of its definitions.
+            definition_tokens: Returns the estimated tokens for some of its definitions.
             message_tokens: Returns the estimated tokens of its first messages, the system message included.
         """
         before = self.before
@@ -466,7 +466,7 @@ class ContextWindow:
         Args:
             model: The model. Its window is that of the refusal, if that stated one.
             estimated: The estimated tokens of the request.
-            counted: The tokens that the provider counted, or None if it does not say.
+            counted: The tokens that the provider counted, or None if it does not report it.
         """
         window = model.window or max(self.calibration.predict(estimated) // 2, 1)
         self.window, self.reserve = window, reserve_of(model, window)

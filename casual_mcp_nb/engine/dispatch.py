@@ -158,7 +158,7 @@ class Dispatcher:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def read(self, call: AssistantToolCall) -> NamedCall:
-        """Parse the call that a model meant, also one through `call_tool`, even if only earlier steps offered that."""
+        """Parse the call that a model meant, including one through `call_tool`, even if only earlier steps offered that."""
         written = call.function.name
         if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
             return NamedCall(written, parse_arguments(call.function.arguments))
@@ -184,7 +184,7 @@ class Dispatcher:
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
-        """Find the ids of calls that name no tool, also after servers have listed their tools again."""
+        """Find the ids of calls that name no tool, even after servers have listed their tools again."""
         if self.refresh is not None and self._unknown(calls):
             await self.refresh()
         return self._unknown(calls)

@@ -111,7 +111,7 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
 
 
 def _in_one_text(texts: Iterable[tuple[str, str]]) -> str:
-    """Join the instructions of servers to one text of at most about 2,000 tokens, or empty if there are none."""
+    """Join the servers' instructions to one text with at most about 2,000 tokens, or empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
     for server, instructions in texts:
         text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))

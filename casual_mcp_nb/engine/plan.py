@@ -65,7 +65,7 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
 async def run_planned(
     chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, step: int, on_event: Callable[[Event], None]
 ) -> list[ToolCall]:
-    """Run planned calls as those of one answer of a model.
+    """Run planned calls like those in one model answer.
 
     Returns:
         The calls with their results, in order.
@@ -168,7 +168,7 @@ def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[As
 
 
 def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
-    """Yield the events of a call and of the calls that its function made."""
+    """Yield the events of a call and its nested calls."""
     ids = {call_id}
     for event in trace:
         if isinstance(event, ToolStarted) and event.parent in ids:

@@ -37,7 +37,7 @@ _COLUMN_NAME = re.compile(r"[^\d\W][\w .()/%#-]{0,60}")
 
 
 class BadQuery(ValueError):
-    """A question cannot be answered. The message says why."""
+    """A question cannot be answered. The message has the reason."""
 
 
 class _View(NamedTuple):

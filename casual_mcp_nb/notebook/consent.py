@@ -227,7 +227,7 @@ class SessionConsent(Namespace):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
+        """Whether turns pause before each model call; takes effect immediately, even for a turn that is running."""
         return self._questions.step_mode
 
     @step_mode.setter

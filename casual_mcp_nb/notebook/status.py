@@ -140,7 +140,7 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
-    """Measure the cost of the servers of a config that are connected now.
+    """Measure the cost of a config's connected servers.
 
     Args:
         chat: Has the connections. Tools outside its toolset count; servers that are off do not.

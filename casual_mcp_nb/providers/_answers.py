@@ -74,7 +74,7 @@ def gpt_version(model: str) -> tuple[int, int]:
 
 
 MAX_TEXT = 2_000
-"""Maximum characters of the arguments and of the result of a hosted call on the trace. The provider gets back all of it."""
+"""Maximum length of a hosted call's arguments and result on the trace. The provider gets back all of it."""
 _VERSION = re.compile(r"(.+?)_(?:\d{8}|\d{4}_\d\d_\d\d)")
 _MAX_PARTS = 50
 _MAX_DEPTH = 8

@@ -32,7 +32,7 @@ MAX_BYTES = 65_536
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
-"""The headers of the last HTTP response of the current task; SDKs do not give them with every answer and error."""
+"""The headers of the current task's last HTTP response; SDKs do not give them with every answer and error."""
 
 
 def watch_responses(client: object) -> None:
@@ -319,7 +319,7 @@ _MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
 
 
 def headers_of(error: Exception) -> Mapping[str, str]:
-    """Find the headers of the response behind an error, also if the SDK's error does not have it."""
+    """Find the headers of the response behind an error, even if the SDK's error does not have it."""
     return getattr(response_of(error), "headers", None) or last_headers.get() or {}
 
 

@@ -175,7 +175,7 @@ class ChatModel(BoundModel):
             found_tools: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these
                 are the definitions that the searches in `messages` have found so far, in that order, and `tools` are those
                 that are always loaded, with the search.
-            before: The id of the response before, so that the provider can say why its cache was missed.
+            before: The id of the response before, so that the provider can explain why its cache was missed.
             on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
                 `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
                 and `RequestAdapted` if the request is repeated in another form.

@@ -30,7 +30,7 @@ HostApproval = Literal["ask", "host"]
 the host, which asks before each call as it sees fit."""
 
 MAX_SHOWN = 20_000
-"""Maximum number of characters of arguments that somebody is asked to approve; longer ones could hide something."""
+"""Maximum length of arguments that somebody is asked to approve; longer ones could hide something."""
 MAX_ROOTS = 100
 MAX_WAITING = 64
 """How many requests without a connection wait for an answer at a time; beyond that the oldest is cancelled."""

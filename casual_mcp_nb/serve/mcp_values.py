@@ -255,7 +255,7 @@ class Offers:
         return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
-        """Find the prompt of a name, also of the name at its server where only one has it, and that server.
+        """Find a prompt and its server by its name, or by its name at the server if only one has it.
 
         Raises:
             MCPError: There is none.

@@ -35,7 +35,7 @@ class Redactor:
         secrets: The values to hide; `types.secret` decides which of them can be.
 
     Attributes:
-        longest: The length of the longest of them, as it can occur in a text.
+        longest: The length of the longest one, as it can occur in a text.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -405,7 +405,7 @@ def _message_in(body: str) -> str:
 
 
 def first_problem(exc: Any) -> str:
-    """Describe the first problem of one of pydantic's errors, with its location."""
+    """Describe the first problem in a pydantic error, with its location."""
     problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
     where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
     message = problems[0]["msg"] if problems else "invalid"

@@ -14,7 +14,7 @@ ANNOUNCEMENT = b"casual-mcp-nb process "
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run `command`. On failure say why on stderr and exit with 127.
+    """Run `command`. On failure report the reason on stderr and exit with 127.
 
     Args:
         parent: Process id of who started this. When that has ended before the kernel was asked, so does this.

@@ -38,9 +38,9 @@ DiscoverFailure = Literal["silent", "ended"]
 
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_PARTS = 1_000
-"""Maximum number of parts of a result."""
+"""Maximum number of parts in a result."""
 MAX_LISTED = 2_000
-"""Maximum number of resources or prompts of one page."""
+"""Maximum number of resources or prompts on one page."""
 _MAX_REASON = 200
 SLICE = 500
 """How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
@@ -374,7 +374,7 @@ class TolerantTransport(ClientTransport):
         inner: The transport that carries the messages.
         server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
-        on_refused: Called with the method of a request of the server that was answered with an error.
+        on_refused: Called with the method of a server's request that was answered with an error.
         record: Called with each message and its direction.
         on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
         discover_seconds: How long to wait for an answer to `server/discover`.

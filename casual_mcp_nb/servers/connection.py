@@ -299,7 +299,7 @@ class Connection:
     async def connect(self) -> None:
         """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
 
-        A listing that fails leaves it `unlisted`, and the status says why. It is tried again once, with a separate limit.
+        A listing that fails leaves it `unlisted`, and the status has the reason. It is tried again once, with a separate limit.
         A caller that is cancelled ends the start.
 
         Raises:

@@ -135,7 +135,7 @@ class Handlers:
         logger.warning("Server %s: %s", shown(server), text)
 
     def notify(self, server: str, text: str) -> None:
-        """Notify the person of the outcome of a server's request."""
+        """Notify the person about the outcome of a server's request."""
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)

@@ -106,8 +106,8 @@ class Hooks:
         client_options: The handlers for a new client.
         opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
         changed: Called when the state changes.
-        tools_changed: Called when the server says that its tools changed.
-        offers_changed: Called when the server says that its resources or prompts changed.
+        tools_changed: Called when the server reports changed tools.
+        offers_changed: Called when the server reports changed resources or prompts.
         resource_updated: Called with the URI of a resource whose contents changed.
         refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.

@@ -100,8 +100,8 @@ class McpSession:
         context: Its transport.
         client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
-        on_tools_changed: Called when the server says that its tools changed.
-        on_offers_changed: Called when the server says that its resources or prompts changed.
+        on_tools_changed: Called when the server reports changed tools.
+        on_offers_changed: Called when the server reports changed resources or prompts.
         on_resource_updated: Called with the URI of a resource whose contents changed.
         on_refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
