@@ -1,7 +1,7 @@
 """One error tree, organised by who has to act.
 
 Every error of this package is a `CasualMcpError`. Its message explains the failure and the next step. Its fields let a
-program decide. The branches say who can fix it:
+program decide. The branches tell who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
 - `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
@@ -22,7 +22,7 @@ from casual_mcp_nb.doors import Door, in_words_of
 
 
 class CasualMcpError(Exception):
-    """Base class of all errors of this package.
+    """Base class of this package's errors.
 
     Args:
         message: The failure with its place and cause, in plain words.
@@ -272,8 +272,8 @@ class ContextOverflowError(ProviderError):
 
     Args:
         message: The failure, with its place and cause.
-        window: The context window in tokens, if the provider says it.
-        tokens: The tokens that the provider counted in the request, if it says so.
+        window: The context window in tokens, if the provider reports it.
+        tokens: The tokens that the provider counted in the request, if it reports them.
         more: The other arguments of `ProviderError`.
     """
 
@@ -341,7 +341,7 @@ def install(extra: str) -> str:
 
 
 class MissingDependencyError(ProviderError):
-    """An optional package is not installed. The message says how to install it."""
+    """An optional package is not installed. The message explains how to install it."""
 
 
 class LimitError(CasualMcpError):

@@ -1,6 +1,6 @@
 """OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and MCP.
 
-Importing this package does not import OpenTelemetry; a new `OpenTelemetry` does.
+Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does.
 
 The spans and metrics of one turn. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
 `gen_ai.*`, and `mcp.*` on calls that servers run. Other names begin with `casual_mcp_nb.`.
@@ -105,7 +105,7 @@ class Content:
         return {"role": message.role, "parts": parts}
 
     def _texts(self, content: Any) -> list[dict[str, Any]]:
-        """Convert the parts of a content; an image is only mentioned."""
+        """Convert the parts of a content. An image is only mentioned."""
         parts = [content] if isinstance(content, str) else content or ()
         texts = [part if isinstance(part, str) else part.text if part.type == "text" else f"[{part.type}]" for part in parts]
         return [{"type": "text", "content": self.text(text)} for text in texts if text]
@@ -438,15 +438,15 @@ SCOPE = "casual_mcp_nb"
 class OpenTelemetry:
     """Makes spans and metrics of turns: `session.observe(OpenTelemetry())`.
 
-    A turn is a span `invoke_agent`; in it are a span `chat {model}` for each model call and `execute_tool {tool}` for each
+    A turn is a span `invoke_agent`. In it are a span `chat {model}` for each model call and `execute_tool {tool}` for each
     call of a tool, with the times of the trace. MCP servers get the context of the call's span, in `_meta`. An exporter that
-    fails costs no turn; one that is slow should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
+    fails costs no turn. One that is slow should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
 
     Args:
         content: Whether messages, system prompts, definitions, arguments and results are recorded: cut, with the secrets
             of the config masked.
-        tracer_provider: Makes the spans; None for the global one.
-        meter_provider: Makes the metrics; None for the global one.
+        tracer_provider: Makes the spans, or None for the global one.
+        meter_provider: Makes the metrics, or None for the global one.
         agent: The name of the agent in the spans.
     """
 

@@ -210,7 +210,7 @@ _reported: set[str] = set()
 
 @singledispatch
 def view_of(value: Any, limits: DisplayLimits) -> View:
-    """Show a value within `limits`; its texts are not cleaned yet, which `fit` does.
+    """Show a value within `limits`. Its texts are not cleaned yet, which `fit` does.
 
     Raises:
         TypeError: There is no display for it.
@@ -286,7 +286,7 @@ def mimebundle(value: Any, include: Container[str] | None = None, exclude: Conta
 
     Args:
         value: Any value of `casual_mcp_nb.base` that has a display.
-        include: The only formats to draw; None for all.
+        include: The only formats to draw, or None for all.
         exclude: Formats not to draw.
 
     Returns:
@@ -305,7 +305,7 @@ def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
     """Format a turn in all formats, in the detail that a person wants.
 
     Args:
-        turn: The turn; it may be running.
+        turn: The turn. It may be running.
         detail: `text` for the answer alone, `output` for the usual display, `all` for everything, unfolded, with the requests.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
@@ -321,7 +321,7 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
     """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`.
 
     Args:
-        turn: The turn; it may be running.
+        turn: The turn. It may be running.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
     forms = _drawn(turn, _BARE_HTML, lambda value, limits: transcript_view(value, limits, now))
@@ -339,7 +339,7 @@ def page(value: Any, title: str) -> str:
 
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
-    """Format a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
+    """Format a whole conversation as one text. Everything can be unfolded, and only huge parts are cut."""
     view = fit(document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 

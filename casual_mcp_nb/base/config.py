@@ -56,16 +56,16 @@ class DiscoveryOptions(BaseModel):
     """Options for finding deferred tools.
 
     Each option is declared only here. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of `%mcp
-    option`; one with a `Limit` is also a row of the selection's display and a control of the explorer.
+    option`. One with a `Limit` is also a row of the selection's display and a control of the explorer.
 
     Args:
         defer_all: Whether every loaded server counts as deferred.
         max_search_results: Maximum number of tools that one search returns; 1 or more.
-        max_search_tokens: Maximum estimated tokens of the definitions that one search loads; one tool can always be loaded.
+        max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
         manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
         max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
-        max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
+        max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
         auto_threshold: The share of the model's context window, in percent, above which tool definitions are deferred if
@@ -118,7 +118,7 @@ def checked_approval(value: Any) -> Any:
     """Check a policy, or a mapping of tool names to policies.
 
     Raises:
-        ValueError: It is neither; the message names the valid words and, in a mapping, the tool.
+        ValueError: It is neither. The message names the valid words and, in a mapping, the tool.
     """
     words = ", ".join(get_args(Approval))
     if value is None or (isinstance(value, str) and value in get_args(Approval)):
@@ -141,7 +141,7 @@ def _enough_for_a_head(tokens: int) -> int:
 
 
 ResultTokens = Annotated[int, Field(ge=0), AfterValidator(_enough_for_a_head)]
-"""A limit on results in tokens; 0 for none."""
+"""A limit on results in tokens, or 0 for none."""
 
 Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_approval)]
 """The policy of a server, or policies by tool name."""
@@ -152,7 +152,7 @@ class ServerConfig(RemoteConfig):
 
     Args:
         command: Program to start.
-        args: Its arguments; for a bundled server, the server's options.
+        args: Its arguments. For a bundled server, the server's options.
         env: Environment variables in addition to the few that every server gets.
         cwd: Working directory.
         url: URL of a remote server.
@@ -165,7 +165,7 @@ class ServerConfig(RemoteConfig):
         enabled: Whether it is used. A disabled server is not started unless the user turns it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
         always_load: Whether it stays loaded with `defer_all`; or the names of tools that stay loaded even if it is deferred.
-        include_tools: The only tools to use, by name or pattern (`read_*`); None for all.
+        include_tools: The only tools to use, by name or pattern (`read_*`), or None for all.
         exclude_tools: Tools not to use, by name or pattern.
         instructions: Whether its instructions go into the system prompt.
         init_timeout: Time limit in seconds for starting it and listing its tools.
@@ -173,8 +173,8 @@ class ServerConfig(RemoteConfig):
         total_timeout: Time limit of a call in seconds, whatever progress it reports.
         approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
             with `*` for all other tools. None: see `casual_mcp_nb.engine.consent`.
-        max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`; 0 for no limit,
-            None for that one.
+        max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`, or 0 for no
+            limit, None for that one.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
         roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
         sampling: Whether it may ask for answers of the model, each of which the person allows. Deprecated in the same way.
@@ -247,7 +247,7 @@ _TRANSPORTS: dict[str, tuple[Transport, ...]] = {
 
 
 def server_problem(fields: Mapping[str, Any]) -> str | None:
-    """Find the reason why a server's fields conflict, or None; it never contains values."""
+    """Find the reason why a server's fields conflict, or None. It never contains values."""
     given = [way for way in _TRANSPORTS if fields.get(way)]
     if len(given) != 1:
         return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
@@ -273,14 +273,14 @@ class ClientConfig(RemoteConfig):
         provider: The provider's name, which `casual_mcp_nb.providers` checks.
         base_url: A URL to use instead of the provider's own.
         api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
-        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together; then the longest pause
+        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together. Then the longest pause
             within a stream.
         max_retries: How often a request that failed temporarily is retried.
-        requests_per_minute: Limit over all chats of this client; None for no limit.
-        tokens_per_minute: Limit over all chats of this client; None for no limit.
+        requests_per_minute: Limit over all chats of this client, or None for no limit.
+        tokens_per_minute: Limit over all chats of this client, or None for no limit.
         headers: HTTP headers for each request, such as those that identify an application to a gateway. Their values are
             secrets.
-        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
+        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests. Others need
             no mark. Writing to it costs a quarter more, reading from it a tenth.
         cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None, asks Anthropic, and OpenAI's
             Responses API from GPT-5.6 on, at their own addresses.
@@ -315,7 +315,7 @@ class ClientConfig(RemoteConfig):
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that the key came from; None if it is in the config, or missing."""
+        """The environment variable that the key came from, or None if it is in the config, or missing."""
         return self._origin.key_variable
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
@@ -346,8 +346,8 @@ class ModelConfig(RequestOptions):
         model: The provider's name of the model.
         template: File in `prompt-templates/` that generates the system prompt.
         thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
-        context_window: Size of the model's context window in tokens; None for the known value of the provider's current models.
-            Ollama reserves memory for that many.
+        context_window: Size of the model's context window in tokens, or None for the known value of the provider's current
+            models. Ollama reserves memory for that many.
         hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
             The provider decides about their rights, and charges for them.
         repair_calls: Whether a call of an offered tool that the model writes as text, as small models do, is run like any
@@ -393,7 +393,7 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
 
     Args:
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
-            definitions take more than `auto_threshold` percent of the model's context window; if no server has
+            definitions take more than `auto_threshold` percent of the model's context window. If no server has
             `defer_loading`, every one is deferred then, except those with `always_load`.
     """
 
@@ -404,8 +404,8 @@ class ToolResultsConfig(BaseConfig):
     """Limits on tool results.
 
     Args:
-        max_tokens: Maximum length of a result in estimated tokens; 0 for no limit. A longer one is kept as a value: the model
-            reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
+        max_tokens: Maximum length of a result in estimated tokens, or 0 for no limit. A longer one is kept as a value: the
+            model reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
     """
 
     max_tokens: ResultTokens = 4_000
@@ -416,7 +416,7 @@ class Config(BaseConfig):
 
     Args:
         clients: Model providers by name.
-        models: Models by name; the first one is the default.
+        models: Models by name. The first one is the default.
         servers: MCP servers by name.
         tool_sets: Toolsets by name.
         tool_discovery: Discovery.
@@ -458,7 +458,7 @@ class Config(BaseConfig):
 
     @property
     def path(self) -> Path | None:
-        """The file that this was read from; None for a config made in Python."""
+        """The file that this was read from, or None for a config made in Python."""
         return self._origin.path
 
     @property
@@ -489,7 +489,7 @@ class Config(BaseConfig):
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Collect those of `secrets` that are not just settings of servers; they are also masked in tool results."""
+        """Collect those of `secrets` that are not just settings of servers. They are also masked in tool results."""
         return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
     def _reached(self) -> list[RemoteConfig]:

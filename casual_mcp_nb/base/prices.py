@@ -48,8 +48,8 @@ class Price(BaseModel):
     Args:
         input: Price of input tokens.
         output: Price of output tokens, including reasoning.
-        cached_input: Price of input tokens read from the provider's cache; None means the same as `input`.
-        cache_write: Price of input tokens written to the cache; None means 1.25 times `input`, which Anthropic and OpenAI ask.
+        cached_input: Price of input tokens read from the provider's cache. None means the same as `input`.
+        cache_write: Price of input tokens written to the cache. None means 1.25 times `input`, which Anthropic and OpenAI ask.
         hosted_tools: Price of a thousand calls to each tool that the provider runs itself, by name.
         currency: The currency of all prices.
     """
@@ -64,7 +64,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
-        """Compute the cost of a call; None if its tokens are unknown.
+        """Compute the cost of a call, or None if its tokens are unknown.
 
         Args:
             usage: Its tokens.
@@ -98,7 +98,7 @@ def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """Add up the cost of answered calls; None if none has a cost, or if their currencies differ."""
+    """Add up the cost of answered calls, or None if none has a cost, or if their currencies differ."""
     priced = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in priced}) != 1:
         return None

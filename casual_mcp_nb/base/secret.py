@@ -132,7 +132,7 @@ _MIN_RUN = 8
 
 
 def holds_mask(text: str) -> bool:
-    """Check whether a text has the replacement for a secret in it; a longer row of asterisks is something else."""
+    """Check whether a text has the replacement for a secret in it. A longer row of asterisks is something else."""
     return _MASKED.search(text) is not None
 
 
@@ -300,7 +300,7 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _is_key(option: str, value: str) -> bool:
-    """Check whether a short option's value is a key; with `-k` even a short one, unless it is a word, number or path."""
+    """Check whether a short option's value is a key. With `-k` even a short one, unless it is a word, number or path."""
     if _LOOKS_SECRET.fullmatch(value):
         return True
     return option == "-k" and not re.fullmatch(r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL)

@@ -144,7 +144,7 @@ class Selection(Displayable, DiscoveryOptions):
 
     Args:
         tool_set: Name of a toolset in the config, a custom toolset, or None for all tools.
-        servers: `loaded`, `deferred` or `off` for each server; the default is the mode in its config.
+        servers: `loaded`, `deferred` or `off` for each server. The default is the mode in its config.
         tools_off: Individually excluded tools.
         discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred; `auto` is True where
             the definitions of all tools take more than `auto_threshold` percent of the model's context window.
@@ -233,7 +233,7 @@ class Selection(Displayable, DiscoveryOptions):
 
         Args:
             name: The option.
-            value: Its value; a number can be given as a string.
+            value: Its value. A number can be given as a string.
 
         Raises:
             UnknownNameError: There is no such option.

@@ -34,8 +34,8 @@ def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens in `text`, without a network or a vocabulary.
 
     A word counts one for its first ten letters and one for every further eight, digits one for every three, a run of
-    punctuation one, any other letter one; the sum is scaled by a measured factor. Over the tool definitions of real MCP servers
-    the sum is within a tenth of a count with a real vocabulary; a single short text can be off by a quarter.
+    punctuation one, any other letter one. The sum is scaled by a measured factor. Over the tool definitions of real MCP servers
+    the sum is within a tenth of a count with a real vocabulary. A single short text can be off by a quarter.
 
     A text of more than 200,000 characters is estimated from a sample, see `sampled`.
 
@@ -105,7 +105,7 @@ class CacheMiss:
 
     Args:
         reason: The provider's word for it, such as `tools_changed`.
-        tokens: About how many tokens it could have reused; None if unknown.
+        tokens: About how many tokens it could have reused, or None if unknown.
     """
 
     reason: str
@@ -125,7 +125,7 @@ class TokenUsage:
         reasoning_tokens: The part of the answer that was reasoning.
         origin: Who counted: the provider (`reported`) or this package (`estimated`).
         cache_write_tokens: The part of the request that the provider wrote to its cache, which costs more than other input.
-        cache_miss: Why the provider could not reuse the request before; None if it could, or gave no reason.
+        cache_miss: Why the provider could not reuse the request before, or None if it could, or gave no reason.
     """
 
     prompt_tokens: int | None = None
@@ -148,7 +148,7 @@ class TokenUsage:
 class TokenParts:
     """A request's tokens by part.
 
-    The parts are estimates; once the provider has reported the size of the whole request, they are scaled to add up to it and
+    The parts are estimates. Once the provider has reported the size of the whole request, they are scaled to add up to it and
     `origin` is `reported`.
     """
 
@@ -192,7 +192,7 @@ class TokenParts:
         return self.scaled_to(usage.prompt_tokens)
 
     def scaled_to(self, reported: int) -> TokenParts:
-        """Scale the parts to add up to `reported`, the provider's count; the largest absorbs the rounding."""
+        """Scale the parts to add up to `reported`, the provider's count. The largest absorbs the rounding."""
         parts = self.as_dict()
         total = self.total
         if total == 0:
@@ -210,9 +210,9 @@ class TurnCosts:
     Args:
         definitions: The tool definitions with which a conversation starts, the search tool and the manifest included.
         first_request: These and the system prompt, before the first message.
-        turn: A turn with one call, preceded by a search if tools are deferred; all its requests together.
+        turn: A turn with one call, preceded by a search if tools are deferred. All its requests together.
         ten_turns: Ten turns with one call each, of which `SEARCHING_TURNS` search: most need tools that were found before.
-        ten_turns_new: The part of these that the request before did not have; a provider's cache can hold the rest.
+        ten_turns_new: The part of these that the request before did not have. A provider's cache can hold the rest.
         ten_turns_worst: Ten turns that each search for other tools.
     """
 
@@ -225,7 +225,7 @@ class TurnCosts:
 
 
 SEARCHING_TURNS = 3
-"""How many of ten turns search for tools in a typical conversation; the others need what was found before."""
+"""How many of ten turns search for tools in a typical conversation. The others need what was found before."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Budget(Displayable):
 
     @property
     def saved(self) -> float | None:
-        """The share of a turn's input that deferring saves, below 0 where it costs more; None if nothing is deferred."""
+        """The share of a turn's input that deferring saves, below 0 where it costs more, or None if nothing is deferred."""
         if self.now == self.undeferred or not self.undeferred.turn:
             return None
         return 1 - self.now.turn / self.undeferred.turn

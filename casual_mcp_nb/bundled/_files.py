@@ -29,7 +29,7 @@ class Folder:
 
     Args:
         path: The folder's real path, for systems without directory descriptors.
-        fd: Its descriptor; None on those systems.
+        fd: Its descriptor, or None on those systems.
     """
 
     def __init__(self, path: Path, fd: int | None) -> None:
@@ -163,7 +163,7 @@ class Root:
         return path.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
-        """Resolve a path, following links; it need not exist.
+        """Resolve a path, following links. It need not exist.
 
         Raises:
             ToolError: The path is not relative, is empty, or leads outside the folder.
@@ -278,7 +278,7 @@ class Writer:
 
     @contextmanager
     def _parent(self, target: Path, name: str, create: bool = False) -> Iterator[Folder]:
-        """Open the folder of a path, or create it; the error for a missing one names the tool that creates it."""
+        """Open the folder of a path, or create it. The error for a missing one names the tool that creates it."""
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(self._root.folder_at(target.parent, create=create))
@@ -369,7 +369,7 @@ def matches(relative: str, pattern: str) -> bool:
 
 
 def matching_lines(root: Root, file: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
-    """Yield the number and beginning of each line of a text file that contains a string.
+    """Yield the number and beginning of each line that contains a string.
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """

@@ -44,7 +44,7 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
     """Build a cassette's entry for a server.
 
     Args:
-        config: Its entry in the config; None for one that was added without one.
+        config: Its entry in the config, or None for one that was added without one.
         status: Its status.
         tools: Its tools.
         instructions: Its instructions.
@@ -69,7 +69,7 @@ class Recording:
     """An interaction while it is recorded.
 
     Args:
-        interaction: The interaction; it belongs to the cassette once it has ended.
+        interaction: The interaction. It belongs to the cassette once it has ended.
         began: When the request was made.
         ended: Called at its end.
     """
@@ -217,7 +217,7 @@ class Recorder:
         return entry
 
     def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
-        """Update an entry from its server once that is connected, also one that has no tools."""
+        """Update an entry from its server once that is connected, even without tools."""
         entry, now = self._servers[name], entry_of(self._live[name])
         if self._live[name].status.state not in ("ready", "failed"):
             # It has not been connected, or not any more.

@@ -28,15 +28,15 @@ _NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subsc
 
 
 class Replayer:
-    """Answers the requests of a session with those of a cassette.
+    """Answers a session's requests from a cassette.
 
-    A request is answered with the first recorded one that is the same and was not played yet; if all of those were, with the
+    A request is answered with the first recorded one that is the same and was not played yet. If all of those were, with the
     last one again, so that a cell can be run twice.
 
     Args:
         cassette: The cassette.
         name: Its name in errors.
-        pace: How long pauses are, in relation to the recorded ones; 0 for none.
+        pace: How long pauses are, in relation to the recorded ones, or 0 for none.
         match_on: The parts of a model request to compare.
         secrets: Returns values that a request may have and the cassette does not.
 
@@ -95,7 +95,7 @@ class Replayer:
         return any(each.kind == kind and request.items() <= each.request.items() for each in self.cassette.interactions)
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
-        """Find the interaction that answers a request, which counts as played; None if there is none."""
+        """Find the interaction that answers a request, which counts as played, or None if there is none."""
         key = self._key(kind, scrubbed(dict(request), self._secrets()))
         left = self._left.get(key)
         if left:

@@ -163,13 +163,13 @@ def _completion_request(
 
 
 class ReplayedServer:
-    """A server of a cassette. It is used as a connection to a server is; see `connections.Connection` for the methods.
+    """A server of a cassette. It is used as a connection to a server is. See `connections.Connection` for the methods.
 
     Args:
         name: Its name.
-        entry: What the cassette has of it; None if it has nothing.
+        entry: What the cassette has of it, or None if it has nothing.
         replayer: Answers its calls.
-        config: Its config in the session that replays; None for the settings that were recorded.
+        config: Its config in the session that replays, or None for the settings that were recorded.
 
     Attributes:
         on_log: Called with server, level and text of each line that it logs.
@@ -258,7 +258,7 @@ class ReplayedServer:
         return self.tools
 
     async def ensure(self) -> None:
-        """Do nothing; a server that the cassette does not have cannot be connected."""
+        """Do nothing. A server that the cassette does not have cannot be connected."""
         if self.status.state == "failed":
             raise ConnectError(f"Server {shown(self.name)} cannot be used: {self._entry.error}.", server=self.name)
 
@@ -280,14 +280,14 @@ class ReplayedServer:
 
 
 class _Subscriptions:
-    """The subscriptions of a server of a cassette; nothing changes in it."""
+    """The subscriptions of a recorded server, which never changes."""
 
     def __init__(self) -> None:
         self.all: tuple[Subscription, ...] = ()
 
 
 class ReplayedResources:
-    """The resources and prompts of a server of a cassette; see `ServerResources` for the methods."""
+    """The resources and prompts of a recorded server. See `ServerResources` for the methods."""
 
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
@@ -334,7 +334,7 @@ class ReplayedResources:
         return completions
 
     async def subscribe(self, uri: str) -> None:
-        """Play the recorded subscription; no change is reported.
+        """Play the recorded subscription. No change is reported.
 
         Raises:
             ResourceError: It was not recorded, or the server refused it.

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Args:
-        arguments: The words after the program's name; None for those of this process.
+        arguments: The words after the program's name, or None for those of this process.
 
     Returns:
         The exit code: 0, or one of those in `casual_mcp_nb.cli`.
@@ -149,7 +149,7 @@ def _silently_ended() -> int:
 
 
 def _place_of(error: Exception) -> str:
-    """Locate the source of an unexpected error; its message could contain anything and is not shown."""
+    """Locate the source of an unexpected error. Its message could contain anything and is not shown."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

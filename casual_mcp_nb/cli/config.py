@@ -38,7 +38,7 @@ def check(
 ) -> int:
     """Check a config: keys and names, the programs that its servers need, toolsets, templates. Fails if something is wrong.
 
-    Nothing is started unless --connect says so.
+    Nothing is started without --connect.
 
     Args:
         config: The config file.
@@ -149,7 +149,7 @@ def migrate_config(
 
     Args:
         source: The old file.
-        output: The new file; by default casual_mcp_config.json, or the old file if it is of casual-mcp before 1.0.
+        output: The new file. By default casual_mcp_config.json, or the old file if it is of casual-mcp before 1.0.
         overwrite: Replace the new file if it exists.
         dry_run: Write nothing.
         json: Write JSON.

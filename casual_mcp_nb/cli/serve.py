@@ -51,7 +51,7 @@ def http(
     Args:
         config: The config file.
         host: The address to listen at.
-        port: The port; 0 for a free one.
+        port: The port, or 0 for a free one.
         allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
         allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
         allow: Run the tools of this server without asking; can be given several times.
@@ -103,7 +103,7 @@ def mcp(
         approval: The action for calls whose policy asks a person: ask through the host and deny them where it cannot, or
             leave it to the host.
         host: The address to listen at.
-        port: The port; 0 for a free one.
+        port: The port, or 0 for a free one.
         allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
         allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
     """
@@ -140,7 +140,7 @@ def mcp(
 
 
 def _show_log() -> None:
-    """Write the log of a service to stderr; the session sets the level that `LOG_LEVEL` names."""
+    """Write the log of a service to stderr. The session sets the level that `LOG_LEVEL` names."""
     from casual_mcp_nb.config.environment import Settings
     from casual_mcp_nb.notebook.loop import show_log
 

@@ -298,7 +298,7 @@ def demo_config_of(model: str | None) -> Config:
     """Build the config of the demo.
 
     Args:
-        model: See `Session.quick`; None for the offline planner.
+        model: See `Session.quick`, or None for the offline planner.
     """
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.config.quick import model_sections

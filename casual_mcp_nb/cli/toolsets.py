@@ -69,7 +69,7 @@ def chosen(text: str, names: Sequence[str]) -> list[str]:
 
     Args:
         text: Such as `1, 3-5, add`.
-        names: All names; the first one has number 1.
+        names: All names. The first one has number 1.
 
     Raises:
         UsageError: A number or a name does not exist.
@@ -256,7 +256,7 @@ def _prompt_for_rules(source: Source, config: Config, rules: Rules, description:
 
 
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
-    """Prompt for the rule of a server; an empty rule leaves it out."""
+    """Prompt for the rule of a server. An empty rule leaves it out."""
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.words import SUMMARY, first
 

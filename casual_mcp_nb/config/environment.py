@@ -42,7 +42,7 @@ class Input:
         description: The question.
         secret: Whether the answer is hidden while typing.
         default: The value of an empty answer, if any.
-        options: The valid answers; empty for any.
+        options: The valid answers, or empty for any.
         runs: Whether its value comes from a command that only the host can run.
     """
 
@@ -95,7 +95,7 @@ class Inputs:
         return "<inputs>"
 
     def defined(self, name: str) -> Input:
-        """Look up an input by id; one that the config does not define is a secret without a description."""
+        """Look up an input by id. One that the config does not define is a secret without a description."""
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
@@ -104,7 +104,7 @@ class Inputs:
             self.answer(name)
 
     def answer(self, name: str) -> SecretStr | None:
-        """Look up or prompt for the answer to an input; None if there is no variable and no one to ask."""
+        """Look up or prompt for the answer to an input, or None if there is no variable and no one to ask."""
         if name not in self._answers:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]
@@ -167,8 +167,8 @@ class Substitution:
 
     Args:
         environ: Values by name.
-        folder: The config file's folder; None for a config made in Python.
-        inputs: The answers to inputs; None to prompt nobody.
+        folder: The config file's folder, or None for a config made in Python.
+        inputs: The answers to inputs, or None to prompt nobody.
         problems: Unset variables, invalid variables, and strings that cannot be encoded.
         sensitive: Values inserted into fields whose type is not secret.
         left: How many more characters may be inserted.
@@ -309,7 +309,7 @@ def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tu
     An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
 
     Returns:
-        The entries, and for each the names of the variables that it refers to, also through other entries.
+        The entries, and for each the names of the variables that it refers to, even through other entries.
     """
     variables: dict[str, str] = {}
     references: dict[str, tuple[str, ...]] = {}
@@ -379,7 +379,7 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
     Args:
         folder: The config file's folder, if there is one.
-        environ: The environment; None for the process's own.
+        environ: The environment, or None for the process's own.
 
     Raises:
         ConfigError: A `.env` file cannot be read.
@@ -414,7 +414,7 @@ class Settings:
     Args:
         tool_result_format: What the model sees of a tool call: the result alone, with the function name, or with the arguments
             too.
-        tool_cache_ttl: Seconds for which a server's tool list is cached; None means it never expires.
+        tool_cache_ttl: Seconds for which a server's tool list is cached. None means it never expires.
         max_chat_iterations: Maximum number of model calls in one turn.
         log_level: The logging level. It applies where `LOG_LEVEL` is set, and to services.
         max_calls_per_step: Maximum number of tool calls run for one model response.
@@ -433,10 +433,10 @@ class Settings:
         A variable that is empty counts as not set.
 
         Args:
-            environ: Variables by name; None for `read_environment()`.
+            environ: Variables by name, or None for `read_environment()`.
 
         Raises:
-            ConfigError: A value is not valid; the error names the variable and the valid values.
+            ConfigError: A value is not valid. The error names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
         formats, levels = get_args(ResultFormat), get_args(LogLevel)

@@ -49,7 +49,7 @@ class RegistryEntry:
 
     Attributes:
         name: The server's name, without the namespace before it.
-        server: The equivalent entry in `mcpServers`; None if no package or remote is supported.
+        server: The equivalent entry in `mcpServers`, or None if no package or remote is supported.
         inputs: The inputs that its placeholders need.
         notes: The parts that were left out.
     """
@@ -118,7 +118,7 @@ class RegistryEntry:
                 yield from filter(None, (name, value))
 
     def _value(self, each: Mapping[str, Any], name: str) -> str | None:
-        """Choose the value in the file, or its default; a required one without either becomes an input."""
+        """Choose the value in the file, or its default. A required one without either becomes an input."""
         for key in ("value", "default"):
             if isinstance(value := _get(each, key), str | int | float):
                 return self._filled(str(value), each)
@@ -189,10 +189,10 @@ def is_legacy(data: Mapping[str, Any]) -> bool:
 
 
 def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint; None if it is not one.
+    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one.
 
     Args:
-        data: The config as plain objects; it is not modified.
+        data: The config as plain objects. It is not modified.
     """
     if not is_legacy(data):
         return None
@@ -222,7 +222,7 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use.
 
     Args:
-        source: The config as plain objects; it is not modified.
+        source: The config as plain objects. It is not modified.
         file: The file that it was read from, if any.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
@@ -276,7 +276,7 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
 
 
 def _of_project(data: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """Find the servers that Claude Code keeps for the project in the working directory; they precede its other ones."""
+    """Find the servers that Claude Code keeps for the project in the working directory. They precede its other ones."""
     projects, folder = data.get("projects"), str(Path.cwd())
     project = projects.get(folder) if isinstance(projects, dict) and "mcpServers" in data else None
     if not isinstance(project, dict):
@@ -330,7 +330,7 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
 
 
 def _ignore_file_keys(adapted: AdaptedConfig) -> None:
-    """Drop keys that belong to other programs; in a host's own file, that means every unknown key."""
+    """Drop keys that belong to other programs. In a host's own file, that means every unknown key."""
     keys = Config.model_fields.keys()
     ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
     for key in ignored:

@@ -59,7 +59,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
             it, `input`, `output`, `cached_input` and `cache_write` (both optional) per million tokens, and `currency` (USD).
 
     Raises:
-        ConfigError: The table is not valid; with the file, line, column and key.
+        ConfigError: The table is not valid. With the file, line, column and key.
     """
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
@@ -81,7 +81,7 @@ def file_of(named: Any, folder: Path | None) -> Path | None:
 
     Args:
         named: The config's `prices`: a path, the table itself, or None.
-        folder: The config file's folder; None for a config made in Python.
+        folder: The config file's folder, or None for a config made in Python.
     """
     if isinstance(named, str):
         return (folder or Path()) / os.path.expanduser(named)
@@ -102,12 +102,12 @@ def load_config(
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
     from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Files of
-    other MCP hosts are accepted; see `Config.notes` for ignored parts.
+    other MCP hosts are accepted. See `Config.notes` for ignored parts.
 
     Args:
         path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
-            API keys are filled in; the default is `casual_mcp_config.json` in the working directory.
-        environ: Variables by name; None for the process's environment.
+            API keys are filled in. The default is `casual_mcp_config.json` in the working directory.
+        environ: Variables by name, or None for the process's environment.
 
     Returns:
         The config, which no longer depends on the environment.
@@ -132,7 +132,7 @@ def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None)
 
     Args:
         path: The file.
-        environ: Variables by name; None for the process's environment.
+        environ: Variables by name, or None for the process's environment.
 
     Returns:
         The config, and why servers are left out, by name.
@@ -175,8 +175,8 @@ def check_config(
     Args:
         text: The new content of the file.
         path: The file; relative paths are resolved against its folder.
-        environ: Variables by name; None for the process's environment.
-        source: The file that the text was made from, which errors name; None for the new one.
+        environ: Variables by name, or None for the process's environment.
+        source: The file that the text was made from, which errors name, or None for the new one.
 
     Raises:
         ConfigError: The config is not valid, as for `load_config`.
@@ -404,7 +404,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Colle
     The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions.
 
     Args:
-        path: The config file; a symbolic link is followed.
+        path: The config file. A symbolic link is followed.
         name: The toolset's name.
         tool_set: The toolset.
         servers: The servers that it may name, besides `notebook`: those of the file, and those that the process adds.
@@ -442,7 +442,7 @@ def delete_tool_set(path: Path, name: str) -> Path:
     """Delete a toolset in the config file; comments outside it stay.
 
     Args:
-        path: The config file; a symbolic link is followed.
+        path: The config file. A symbolic link is followed.
         name: The toolset's name.
 
     Returns:
@@ -584,7 +584,7 @@ def replace_text(path: Path, before: str, text: str) -> None:
     """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
 
     Raises:
-        ConfigError: It cannot be written, or its text is no longer `before`; the file is unchanged.
+        ConfigError: It cannot be written, or its text is no longer `before`. The file is unchanged.
     """
     old, new = _FileText(before), _FileText(text)
     del before, text

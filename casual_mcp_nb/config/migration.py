@@ -1,4 +1,4 @@
-"""Convert a config file of casual-mcp or of another MCP host to our own format, with references in place of secrets."""
+"""Convert a config file from casual-mcp or another MCP host to our own format, with references in place of secrets."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variab
 
 
 def _holds(text: str, secret: str) -> bool:
-    """Check whether a secret is in a text; a short one could be part of any word, so it must be all of it."""
+    """Check whether a secret is in a text. A short one could be part of any word, so it must be all of it."""
     return secret in text if can_be_masked(secret) else text == secret
 
 

@@ -27,14 +27,14 @@ MAX_TEMPLATES = 50
 
 
 class TemplateLibrary:
-    """The templates in a list of folders; a name in two folders refers to the first one.
+    """The templates in a list of folders. A name in two folders refers to the first one.
 
     Templates run in a sandbox because one can come with somebody else's config. Tools' descriptions are data and are
     never evaluated.
 
     Args:
         folders: Where to look, in this order. Folders need not exist.
-        worker: The process that renders templates; None to start one.
+        worker: The process that renders templates, or None to start one.
     """
 
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
@@ -49,7 +49,7 @@ class TemplateLibrary:
 
         Args:
             folder: The config file's folder, if there is one.
-            worker: The process that renders templates; None to start one.
+            worker: The process that renders templates, or None to start one.
         """
         own = [folder / FOLDER] if folder else []
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
@@ -113,7 +113,7 @@ class TemplateLibrary:
                 a JSON form, such as dates, as strings.
 
         Raises:
-            TemplateError: The template does not exist, fails, or exceeds its limits; with file and line.
+            TemplateError: The template does not exist, fails, or exceeds its limits. With file and line.
         """
         cached = None if variables else self._cached_text(name, tools)
         if cached is not None:

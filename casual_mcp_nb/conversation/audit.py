@@ -31,7 +31,7 @@ from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import UnknownNameError
 
 Caller = Literal["model", "person", "tool", "server", "host"]
-"""Who made a call; a `tool` is a function of the notebook that calls another tool, a `server` asked the model
+"""Who made a call. A `tool` is a function of the notebook that calls another tool, a `server` asked the model
 for an answer, a `host` is another program that uses the session's tools."""
 
 
@@ -41,11 +41,12 @@ class AuditRecord(Displayable):
 
     Args:
         at: When it started, in seconds since 1970.
-        tool: Which tool; its server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's.
+        tool: Which tool. Its server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's.
         caller: Who made the call.
-        permission: Who decided whether it may run; None for a call that did not get that far, such as one of an unknown tool.
+        permission: Who decided whether it may run, or None for a call that did not get that far, such as one of an unknown
+            tool.
         status: How it ended.
-        seconds: How long it took, without the time that it waited for approval; None if that is not known.
+        seconds: How long it took, without the time that it waited for approval, or None if that is not known.
         arguments_size: Length of the arguments as JSON, in characters.
         result_size: Length of the result, in characters and bytes.
     """
@@ -104,7 +105,7 @@ class Audit(DisplayableList[AuditRecord], items="records"):
             overwrite: Replace a file that exists.
 
         Returns:
-            The file; it is written whole or not at all.
+            The file. It is written whole or not at all.
 
         Raises:
             UsageError: The file exists, or it cannot be written.
@@ -119,7 +120,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class AuditTrail:
-    """The last calls, bounded in number; for any thread.
+    """The last calls, bounded in number. For any thread.
 
     Args:
         secrets: Returns the values to mask in people's messages.
@@ -142,7 +143,7 @@ class AuditTrail:
 
     @property
     def count(self) -> int:
-        """How many calls there were, also those that are no longer listed."""
+        """How many calls there were, including those that are no longer listed."""
         return self._added
 
     def read(self) -> Audit:
@@ -151,7 +152,7 @@ class AuditTrail:
             return Audit(tuple(self._records), self._added - len(self._records))
 
     def follow(self) -> Callable[[Event], None]:
-        """Build a listener that adds the calls of one turn; it is called with each event of the turn."""
+        """Build a listener that adds the calls of one turn. It is called with each event of the turn."""
         return _Follower(self.add).on_event
 
 
@@ -206,7 +207,7 @@ def _caller(start: ToolStarted) -> Caller:
 
 
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
-    """Measure a call's arguments as JSON, in characters; 0 if they are not JSON, and so cannot be sent."""
+    """Measure a call's arguments as JSON, in characters, or 0 if they are not JSON, and so cannot be sent."""
     try:
         return len(arguments if isinstance(arguments, str) else _JSON.encode(arguments))
     except (ValueError, RecursionError):
@@ -225,7 +226,7 @@ class DirectCall(Displayable):
     Args:
         id: Its number, from 1, as a string.
         at: When it started, in seconds since 1970.
-        call: The call with its result; if the server failed, the result says how.
+        call: The call with its result. If the server failed, the result shows how.
     """
 
     id: str
@@ -246,11 +247,11 @@ class DirectCalls(DisplayableList[DirectCall], items="calls"):
 
 MAX_CALLS = 200
 MAX_SIZE = 32 * 1024 * 1024
-"""What the results of all recorded calls may take, in characters and bytes; the last one is kept whatever it takes."""
+"""What the results of all recorded calls may take, in characters and bytes. The last one is kept whatever it takes."""
 
 
 class RecordedCalls:
-    """The last calls; for any thread."""
+    """The last calls. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -272,7 +273,7 @@ class RecordedCalls:
         """List the calls, the newest first.
 
         Args:
-            tool: Only those of this tool; None for all.
+            tool: Only those of this tool, or None for all.
         """
         return DirectCalls(tuple(each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool))
 

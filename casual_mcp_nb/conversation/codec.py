@@ -160,10 +160,10 @@ def _open(kind: type[BaseModel]) -> type[BaseModel]:
 
 @dataclass(frozen=True)
 class Format:
-    """What a kind of file is called in itself, and its version as this package writes it; all earlier ones can be read.
+    """What a kind of file is called in itself, and its version as this package writes it. All earlier ones can be read.
 
     Their versions differ, because a change of one leaves the others as they are. The events in all of them are written by this
-    module; a new field of an event needs no new version.
+    module. A new field of an event needs no new version.
 
     Args:
         name: Its `format`.
@@ -179,7 +179,7 @@ class Format:
         return {"format": self.name, "version": self.version}
 
     def problem(self, name: str, version: Any) -> str:
-        """Describe why a file of a version cannot be read; empty if it can."""
+        """Describe why a file of a version cannot be read, or empty if it can."""
         if type(version) is int and version <= self.version:
             return ""
         return f"{name} has version {shown(str(version))}, and this package reads versions up to {self.version}."
@@ -189,7 +189,7 @@ CONVERSATION = Format("casual-mcp-nb conversation", 2)
 CASSETTE = Format("casual-mcp-nb cassette", 1)
 PLAYER = Format("casual-mcp-nb player", 1)
 STORE = Format("SQLite", 1)
-"""The tables of the file of saved conversations, whose version is SQLite's `user_version`."""
+"""The tables in the file of saved conversations, whose version is SQLite's `user_version`."""
 NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 MAX_DEPTH = 100
@@ -227,7 +227,7 @@ UNLIMITED = PlainLimits()
 
 
 def plain(value: Any, limits: PlainLimits = UNLIMITED, secrets: Iterable[str] = ()) -> Any:
-    """Reduce a value to strict JSON in UTF-8; a tool becomes its name `server:tool`.
+    """Reduce a value to strict JSON in UTF-8. A tool becomes its name `server:tool`.
 
     Args:
         value: The value.

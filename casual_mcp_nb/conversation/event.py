@@ -1,4 +1,4 @@
-"""Typed events of a turn. The engine emits them; everything that is shown or counted is derived from them.
+"""Typed events of a turn. The engine emits them. Everything that is shown or counted is derived from them.
 
 All are frozen; `at` is seconds since the turn began.
 """
@@ -53,7 +53,7 @@ class SearchRow:
 
     Args:
         tool: Its name.
-        score: Its score; None if it was requested by name.
+        score: Its score, or None if it was requested by name.
         newly_loaded: Whether this search loaded it.
         same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
         words: The words of the query that it has, in the order of the query.
@@ -82,7 +82,7 @@ class Request(Displayable):
             that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
             messages. None for the first request of a conversation.
         reused_tools: How many of the tools are the same, from the first one on.
-        reused_messages: How many of the messages, from the first one on; 0 if the tools differ.
+        reused_messages: How many of the messages, from the first one on, or 0 if the tools differ.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -103,7 +103,7 @@ class TurnStarted(Displayable):
 
     Args:
         messages: The messages that the person added, usually one.
-        model: Name of the model; empty if the person added the turn without asking one.
+        model: Name of the model, or empty if the person added the turn without asking one.
         tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
         discovery: Whether deferred tools were hidden behind the search tool.
         loaded: Number of tools loaded at the start, without the search tool.
@@ -111,7 +111,7 @@ class TurnStarted(Displayable):
         undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for the savings of discovery.
         provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
         price: The model's price in the user's price table, if it has one.
-        began: When it started, in seconds since 1970; None in older files. An event's time is that and its `at`.
+        began: When it started, in seconds since 1970, or None in older files. An event's time is that and its `at`.
         recorded: How many of its first steps were taken over from another turn, without asking a model again.
     """
 
@@ -135,7 +135,7 @@ class TextEdited(Displayable):
 
     Args:
         step: The step whose request contains it.
-        call_id: The call whose result it was; None for the person's message.
+        call_id: The call whose result it was, or None for the person's message.
         text: The new text.
         before: The original text.
     """
@@ -153,7 +153,7 @@ class RequestEdited(Displayable):
 
     Args:
         step: The first step whose request is changed.
-        system: The new system prompt; None if it stays as it is.
+        system: The new system prompt, or None if it stays as it is.
         off: Tools that are not offered any more.
         loaded: Deferred tools whose definitions are sent from now on.
     """
@@ -261,7 +261,7 @@ class HostedCall:
     Args:
         name: The provider's name of the tool.
         arguments: The model's arguments, cut.
-        result: The provider's report of the result, cut; the provider gets back all of it.
+        result: The provider's report of the result, cut. The provider gets back all of it.
         failed: Whether it reports an error.
     """
 
@@ -278,7 +278,7 @@ class StepFinished(Displayable):
     Args:
         step: The step.
         message: The answer, with unique and non-empty ids on its calls.
-        usage: Tokens as reported by the provider; None if it did not.
+        usage: Tokens as reported by the provider, or None if it did not.
         finish_reason: The provider's reason for the end of the answer, if given.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
@@ -321,7 +321,7 @@ class ModelWait(Displayable):
 
     Args:
         step: The step.
-        seconds: The delay; another one can follow.
+        seconds: The delay. Another one can follow.
         reason: Why, in short: a limit of its client, or a pause that the provider requested.
     """
 
@@ -339,10 +339,10 @@ class ToolStarted(Displayable):
         step: The step that made the call.
         call_id: The call's id, unique in the conversation.
         name: The tool's name as the model wrote it, limited to characters that providers accept.
-        tool: The tool; its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
+        tool: The tool. Its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
         arguments: The arguments, or the original text if it is not a usable JSON object.
-        wire_name: The tool's wire name, whatever spelling the model used; empty if there is no such tool.
-        parent: The id of the call whose function made this one; None for a call of the model.
+        wire_name: The tool's wire name, whatever spelling the model used, or empty if there is no such tool.
+        parent: The id of the call whose function made this one, or None for a call of the model.
     """
 
     step: int
@@ -365,7 +365,7 @@ class ApprovalAsked(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswered(Displayable):
-    """The person approved or denied the call; its final status tells which."""
+    """The person approved or denied the call. Its final status tells which."""
 
     call_id: str
     at: float = 0.0
@@ -382,7 +382,7 @@ class QuestionAsked(Displayable):
     Args:
         id: Identifies the question in its turn.
         kind: The kind of the question.
-        server: The server that asks; None for a pause before a model call.
+        server: The server that asks, or None for a pause before a model call.
     """
 
     id: str
@@ -432,8 +432,8 @@ class ToolFinished(Displayable):
         tool: Which tool.
         status: How it ended.
         text: The result as the model reads it.
-        permission: Who decided whether it may run; None for a call that did not get that far.
-        result: The original result, if there is one; the texts of a large one are cut.
+        permission: Who decided whether it may run, or None for a call that did not get that far.
+        result: The original result, if there is one. The texts of a large one are cut.
         large: The description of a result that was too large for the model.
     """
 

@@ -45,10 +45,10 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
 
     Args:
         messages: Any messages, from a file or the user.
-        taken: Call ids used in the conversation before these messages; those of the messages are added.
+        taken: Call ids used in the conversation before these messages. Those of the messages are added.
 
     Returns:
-        The messages, with valid ones unchanged, and one sentence for each kind of repair with the number of repairs.
+        The messages, with valid ones unchanged, and one sentence with a count for each kind of repair.
     """
     if not messages:
         return [], ()
@@ -63,7 +63,7 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
 
 
 def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
-    """Collect the call ids of messages that need no repair, as nearly all do; None where one does."""
+    """Collect the call ids of messages that need no repair, as nearly all do, or None where one does."""
     ids: set[str] = set()
     waiting: list[str] = []
     for message in messages:
@@ -96,7 +96,7 @@ def unique_id(wanted: str, taken: set[str]) -> str:
 
 
 class _Repair:
-    """Builds a history; the results of a call are collected with it until all messages are read."""
+    """Builds a history. The results of a call are collected with it until all messages are read."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
@@ -181,9 +181,9 @@ class _Calls:
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
-    """Give the traces of a conversation unique call ids, also in the events of each call.
+    """Give the traces of a conversation unique call ids, including in the events of each call.
 
-    Messages that the person added are repaired by `repaired`; a model's call without a result gets one in `Turn.messages`
+    Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
     anyway.
 
     Returns:
@@ -345,10 +345,10 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
 
     Args:
         turn: The turn.
-        step: Index of the step from which it goes on; negative ones count from the end. Without `result` and `text`, that step
-            is the first one that is left out.
-        result: The replacement for the result of that step's call; a mapping by tool or call id for several.
-        text: The replacement for the model's text in that step; its calls and their results stay.
+        step: Index of the step from which it continues; negative ones count from the end. Without `result` and `text`, that
+            step is the first one that is left out.
+        result: The replacement for the result of that step's call. A mapping by tool or call id for several.
+        text: The replacement for the model's text in that step. Its calls and their results stay.
 
     Raises:
         UsageError: There is no such step, or it has nothing that is replaced by that.
@@ -378,7 +378,7 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
 
 
 def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
-    """Yield the events of the steps before `end`, the last of which says `text` instead, unless it is None."""
+    """Yield the events of the steps before `end`, the last of which has `text` instead, unless it is None."""
     step, calls = -1, set()
     for event in turn.trace:
         if isinstance(event, StepStarted):

@@ -29,12 +29,12 @@ class PlannedCall(Displayable):
     Args:
         id: The id of the model's call.
         name: The tool's name as the model wrote it.
-        tool: The tool; None if there is none of that name.
+        tool: The tool, or None if there is none of that name.
         arguments: The arguments, or the model's text if that is not a JSON object.
         check: Checks the arguments.
         skipped: Whether `PlannedCalls.run` leaves it out.
-        call: The call with its result; None before `PlannedCalls.run`.
-        ran: Whether its tool was called, which happens once; one that was denied, mocked or not sent was not.
+        call: The call with its result, or None before `PlannedCalls.run`.
+        ran: Whether its tool was called, which happens once. One that was denied, mocked or not sent was not.
         events: The events of the call.
     """
 
@@ -50,7 +50,7 @@ class PlannedCall(Displayable):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems of its arguments as they are now, by the schema of the tool; empty if there are none."""
+        """The problems of its arguments as they are now, by the schema of the tool, or empty if there are none."""
         if self.tool is None:
             return ("There is no such tool.",)
         if isinstance(self.arguments, str):
@@ -106,25 +106,25 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         return self.turn.answer
 
     def run(self, *indices: int) -> ToolCalls:
-        """Run the calls, at the same time, as a turn would: the person is asked where the policy says so.
+        """Run the calls, at the same time, as a turn would: the person is asked according to the policy.
 
         The conversation does not change; `resume` gives the results to the model. The tool of each call is called once.
 
         Args:
-            indices: Which of them, from 0; without any, all that were neither run yet nor skipped.
+            indices: Which of them, from 0. Without any, all that were neither run yet nor skipped.
 
         Returns:
             The calls with their results.
 
         Raises:
             UsageError: There is no such index, a call was run already, or the definition of a tool has changed since the model
-                read it; the error says how. Nothing was run.
+                read it. The error shows how. Nothing was run.
         """
         with self._chosen(indices) as calls:
             return self._run(calls)
 
     async def run_async(self, *indices: int) -> ToolCalls:
-        """Run the calls as `run` does; to be awaited."""
+        """Run the calls as `run` does. To be awaited."""
         with self._chosen(indices) as calls:
             return await self._run_async(calls)
 
@@ -148,7 +148,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         return self._resume(echo)
 
     async def resume_async(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
-        """Continue the conversation as `resume` does; to be awaited."""
+        """Continue the conversation as `resume` does. To be awaited."""
         self._check_complete()
         return await self._resume_async(echo)
 

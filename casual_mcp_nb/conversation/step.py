@@ -43,7 +43,7 @@ class PersonWaits:
     """When a turn waited for the person.
 
     Args:
-        spans: From when to when neither the model nor a tool was running; the last one is endless if the turn still waits.
+        spans: From when to when neither the model nor a tool was running. The last one is endless if the turn still waits.
         calls: For each call that waited, how long, up to the last event.
         waiting: The calls that wait now, by id.
         open_questions: The questions that wait for an answer now.
@@ -162,10 +162,10 @@ class ToolCall(Displayable):
         tool: Which tool.
         arguments: The arguments, or the original text if it is not a usable JSON object.
         status: `running`, or how it ended; `unknown` if its turn ended without recording that.
-        result: The result as the model read it; empty while it runs.
-        content: The result's parts as they came; the texts of a large result are cut.
+        result: The result as the model read it, or empty while it runs.
+        content: The result's parts as they came. The texts of a large result are cut.
         structured: Structured content, if the tool returned any and the result is not large.
-        seconds: How long it took, without `waited`; None while it runs.
+        seconds: How long it took, without `waited`, or None while it runs.
         progress: The last progress report.
         search: The search, if it was one.
         at: When it started, in seconds since its turn started.
@@ -173,13 +173,13 @@ class ToolCall(Displayable):
         needs_approval: Whether it is waiting for the person's approval.
         waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
         waited: Seconds that it waited for the person.
-        payload: The value that a function of the notebook returned for the person; None in a saved conversation.
+        payload: The value that a function of the notebook returned for the person, or None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: The payload as displays show it.
-        large: The description of a result of which the model read only the head; `value` is the full result.
-        returned: The very object that a function of the notebook returned, in a tuple; empty for other tools and in a saved
+        large: The description of a result that was too large for the model to read in full; `value` is the full result.
+        returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools and in a saved
             conversation.
     """
 
@@ -220,7 +220,8 @@ class ToolCall(Displayable):
     def value(self) -> Any:
         """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
 
-        Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
+        For a function of the notebook, the very object that it returned: for a `ToolOutput` the payload or else the content,
+        for a
         generator the list of what it yielded. For another tool, made at each access: a pandas DataFrame for a table (a list of
         dicts without pandas), else a dict, a list or a text.
 
@@ -253,7 +254,7 @@ class StepDiff(Displayable):
         messages_added: New messages at the end.
         tools_added: Names of tools that are now offered.
         tools_removed: Names of tools that are no longer offered.
-        tokens_before: Tokens by part of the previous request; None for the first step.
+        tokens_before: Tokens by part of the previous request, or None for the first step.
         tokens: Tokens by part of this one.
         messages_left_out: How many messages at the beginning are no longer sent.
     """
@@ -273,16 +274,16 @@ class Step(Displayable):
 
     Args:
         index: Its number in the turn, from 0.
-        request: The exact request; its tokens by part are scaled to the provider's count, if there is one.
-        response: The answer; None while it runs, or if it failed.
+        request: The exact request. Its tokens by part are scaled to the provider's count, if there is one.
+        response: The answer, or None while it runs, or if it failed.
         text: The answer's text so far.
         tool_calls: The tool calls in the answer, in order.
         usage: Tokens as reported by the provider, or None.
         finish_reason: The provider's reason for the end of the answer.
-        seconds: Time that the model took; None while it runs.
-        first_token_seconds: Time until the first chunk of text; None if nothing was streamed.
+        seconds: Time that the model took, or None while it runs.
+        first_token_seconds: Time until the first chunk of text, or None if nothing was streamed.
         previous: The request of the previous step.
-        cost: Estimated cost by the user's price table; None if price or tokens are unknown.
+        cost: Estimated cost by the user's price table, or None if price or tokens are unknown.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
         request_id: The provider's id of the request, which its support asks for, if it gave one.
@@ -312,7 +313,7 @@ class Step(Displayable):
         """Compare this request with an earlier one.
 
         Args:
-            since: The earlier request; None for the previous step's, if there is one, or else everything is new.
+            since: The earlier request, or None for the previous step's, if there is one, or else everything is new.
         """
         before = since or self.previous
         old = [tool["name"] for tool in (*before.tools, *before.found)] if before else []
@@ -429,7 +430,7 @@ def messages_of(
     edited: Mapping[str, str],
     sent: Mapping[str, ChatMessage] = _NONE,
 ) -> list[ChatMessage]:
-    """Convert an answer and the results of its calls to messages of the conversation.
+    """Convert an answer and its calls' results to messages of the conversation.
 
     Args:
         answer: The answer.

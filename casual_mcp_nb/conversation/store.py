@@ -165,7 +165,7 @@ class SavedTurns:
         forked_from: Where it was forked from.
 
     Attributes:
-        id: The id of the conversation; None until there is something to save.
+        id: The id of the conversation, or None until there is something to save.
     """
 
     store: ConversationStore
@@ -184,7 +184,7 @@ class SavedTurns:
         """Have the turns saved as they are now; does not wait.
 
         Args:
-            turns: All turns of the conversation; those that are saved already and are not among them are deleted.
+            turns: All turns of the conversation. Those that are saved already and are not among them are deleted.
         """
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
@@ -196,7 +196,7 @@ class SavedTurns:
         """Write the unsaved part, in the transaction of a connection.
 
         Returns:
-            The count of writes of the conversation, for `written` after the commit; None if there was nothing to write.
+            The count of writes of the conversation, for `written` after the commit, or None if there was nothing to write.
         """
         turns = self._turns
         if self._deleted or (self.id is None and not turns):
@@ -227,7 +227,7 @@ class SavedTurns:
         self._written, self._writer, self._stale, self._head = [], EventWriter(), True, None
 
     def adopt(self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter) -> None:
-        """Continue a conversation that was loaded; see `ConversationStore.open`."""
+        """Continue a conversation that was loaded. See `ConversationStore.open`."""
         self.id, self._writes, self._writer = id, writes, writer
         self._written = [_WrittenTurn(*each) for each in turns]
         self._turns = tuple(turn for turn, *_ in turns)
@@ -316,9 +316,9 @@ class SavedTurns:
 
 
 class ConversationStore:
-    """Saved conversations in an SQLite file. A separate thread writes them; all else blocks shortly.
+    """Saved conversations in an SQLite file. A separate thread writes them. All else blocks shortly.
 
-    Use it as a context manager, or call `close`; it opens again where it is used after that. A session closes the one that it
+    Use it as a context manager, or call `close`. It opens again where it is used after that. A session closes the one that it
     uses, and the end of the process those that are left.
 
     Args:
@@ -404,7 +404,7 @@ class ConversationStore:
         """Find saved conversations, the last changed ones first.
 
         Args:
-            words: A text in the title, the messages or the results; empty for all.
+            words: A text in the title, the messages or the results, or empty for all.
             status: `active`, `archived`, or None for both.
             limit: How many.
         """
@@ -450,7 +450,7 @@ class ConversationStore:
         return _stored(rows[0])
 
     def load(self, id: str) -> Conversation:
-        """Load a saved conversation, repaired where that is needed; see `Conversation.from_json`.
+        """Load a saved conversation, repaired where that is needed. See `Conversation.from_json`.
 
         Raises:
             UnknownNameError: There is none of that id.
@@ -513,7 +513,7 @@ class ConversationStore:
         return self._change(id, "status", "active")
 
     def delete(self, id: str) -> StoredConversation:
-        """Delete a saved conversation; a session that has it open keeps its turns, and does not save it again.
+        """Delete a saved conversation. A session that has it open keeps its turns, and does not save it again.
 
         Returns:
             The deleted conversation.

@@ -128,7 +128,7 @@ _NESTED = 20
 
 
 class ImageBudget:
-    """The bytes of images that may still be shown; the images of a display share it, in their order."""
+    """The bytes of images that may still be shown. The images of a display share it, in their order."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -162,7 +162,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
 
 
 def tool_words(call: ToolCall) -> str:
-    """Format the tool of a call as people write it, `server:tool`; a name that is not a tool's as the model wrote it."""
+    """Format the tool of a call as people write it, `server:tool`. A name that is not a tool's as the model wrote it."""
     match call.tool.server:
         case event.SYNTHETIC:
             return call.tool.tool
@@ -208,7 +208,7 @@ def call_section(
         images: The bytes left for images.
         now: Seconds since the turn began, for a running call.
         key: Its key among the calls of its turn.
-        fold: Whether it is folded at first; one that did not succeed is always open.
+        fold: Whether it is folded at first. One that did not succeed is always open.
         nested_in: Whether another call made it.
     """
     blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)

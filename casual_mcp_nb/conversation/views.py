@@ -129,7 +129,7 @@ def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
 
 
 def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
-    """Show the answer; if it is missing or incomplete, a line before it explains why and suggests a remedy."""
+    """Show the answer. If it is missing or incomplete, a line before it explains why and suggests a remedy."""
     last = steps[-1] if steps else None
     text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
     blocks: list[Block] = []
@@ -250,7 +250,7 @@ def _tool_words(turn: Turn) -> str:
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
-    """Format a model's name with its provider; the offline planner by its description."""
+    """Format a model's name with its provider. The offline planner by its description."""
     if name is None:
         return "none"
     if "offline" in (provider, name):
@@ -353,7 +353,7 @@ def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def _search_outcomes(discovery: DiscoveryStats | None, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show how often each tool that searches returned was found and called; those that were never called come last."""
+    """Show how often each tool that searches returned was found and called. Those that were never called come last."""
     if discovery is None or not discovery.found:
         return ()
     called = discovery.called

@@ -63,7 +63,7 @@ class EmbeddingScorer:
         self._last: tuple[str, Floats | None] | None = None
 
     def nearness(self, query: str) -> Floats | None:
-        """Compute how close each tool is, from 0 to 1; None if the embedding fails, which is logged.
+        """Compute how close each tool is, from 0 to 1, or None if the embedding fails, which is logged.
 
         The last result is cached, so that explaining a search does not embed its query again.
         """
@@ -341,7 +341,7 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
-        """List every part that is not zero; they add up to the score before duplicates are demoted."""
+        """List every part that is not zero. They add up to the score before duplicates are demoted."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)

@@ -75,8 +75,8 @@ def _numbers() -> defaultdict[str, int]:
 class FieldedBM25(BM25Plus):  # type: ignore[misc]
     """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
 
-    The constructor, the use of document frequencies and the idf are rank-bm25's; with one field of weight 1, `get_scores`
-    returns what its `BM25Plus` returns. Term counts per document are not stored, so `get_batch_scores` is not supported.
+    The constructor, the use of document frequencies and the idf are rank-bm25's. With one field of weight 1, `get_scores`
+    returns the same as its `BM25Plus`. Term counts per document are not stored, so `get_batch_scores` is not supported.
     """
 
     vocabulary: Mapping[str, int]
@@ -85,9 +85,9 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
     in_name: Postings
     """The idf of each term for the documents that have it in their name."""
     name_idf: Floats
-    """For each document, the total idf of the terms of its name."""
+    """For each document, the total idf of the terms in its name."""
     average: Floats
-    """Mean number of terms of each field."""
+    """Mean number of terms in each field."""
 
     def __init__(self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS) -> None:
         self._fields = fields
@@ -185,7 +185,7 @@ def query_weight(count: int) -> float:
 RELATED = 0.45
 """Weight of a synonym, or of a look-alike for a word that no tool contains."""
 SAME_TOPIC = 0.3
-"""Weight of a word of the same topic."""
+"""Weight of a word with the same topic."""
 LIKE = 0.6
 """Fraction of two words that must be a common prefix for them to count as look-alikes."""
 _MAX_REMEMBERED = 4_000_000
@@ -208,7 +208,7 @@ class TermCache:
     """Cache of lookups by term, cleared when it grows too large.
 
     Args:
-        limit: Maximum number of entries; each term counts as one more.
+        limit: Maximum number of entries. Each term counts as one more.
     """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
@@ -255,7 +255,7 @@ class Lookup:
         return best, worth
 
     def expansions(self, term: str) -> list[tuple[str, float]]:
-        """List the indexed terms to look up for a query term, each with its weight; the term itself comes first."""
+        """List the indexed terms to look up for a query term, each with its weight. The term itself comes first."""
         idf = self.idf
         others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
@@ -330,11 +330,11 @@ class ServerRanker:
 
 
 NAME_COVERED = 0.4
-"""Weight of the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
+"""Weight of the idf for the name's words in the query, multiplied by their share of the whole name's idf."""
 CLAUSE = 0.25
-"""The bonus of a part of the request for its best match, as a fraction of the best score."""
+"""The bonus for the best match of a request's part, as a fraction of the best score."""
 CLAUSE_POWER = 8
-"""How fast that falls off for tools that match the part less well; a power of two."""
+"""How fast that falls off for tools that match the part less well. A power of two."""
 MEANING = 0.6
 """The bonus of the tool closest in meaning, as a fraction of the best score."""
 
@@ -353,7 +353,7 @@ class Scored:
     """The scores of a query for each document.
 
     Args:
-        scores: The scores; 0 for a document that does not match.
+        scores: The scores, or 0 for a document that does not match.
         weights: The terms of the query.
         best: The best score from terms and names.
         clauses: The parts of the request, if there are several.
@@ -394,7 +394,7 @@ class Scorer:
 
         Args:
             query: The request.
-            allowed: 1 for each document that may be returned and 0 for the others; None for all.
+            allowed: 1 for each document that may be returned and 0 for the others, or None for all.
             called: Documents that the query mentions by name.
             meaning: How close each document is in meaning, from 0 to 1.
         """

@@ -64,9 +64,9 @@ class ActiveTools:
     Args:
         deferred: The tools that can be loaded.
         max_active: Maximum number of active tools.
-        max_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
+        max_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
         loaded: Tools that are active from earlier in the conversation.
-        always: Tools that are always loaded; they do not count.
+        always: Tools that are always loaded. They do not count.
         delivery: How the model receives loaded tools.
         index: Return the index of the deferred tools, called at the first query; built if not given.
     """
@@ -130,7 +130,7 @@ class ActiveTools:
 
 
 class BrowseToolkitTool:
-    """Lists the categories, and the tools of one; see `browse_tools`."""
+    """Lists the categories, and the tools of one. See `browse_tools`."""
 
     name = BROWSE_TOOLKIT
 
@@ -218,7 +218,7 @@ class BrowseToolkitTool:
 
 
 class LoadToolsTool:
-    """Loads tools by name, up to a limit; see `browse_tools`."""
+    """Loads tools by name, up to a limit. See `browse_tools`."""
 
     name = LOAD_TOOLS
 
@@ -241,7 +241,7 @@ class LoadToolsTool:
             args: `names`, as the model sent them.
 
         Returns:
-            A card for each tool that is now active. Tools beyond the limit are not loaded, and the text says so.
+            A card for each tool that is now active. Tools beyond the limit are not loaded, and the text mentions it.
         """
         shelf = self._shelf
         try:
@@ -276,7 +276,7 @@ class LoadToolsTool:
 
 
 class UnloadToolsTool:
-    """Unloads tools by name; see `browse_tools`."""
+    """Unloads tools by name. See `browse_tools`."""
 
     name = UNLOAD_TOOLS
 
@@ -295,7 +295,7 @@ class UnloadToolsTool:
             args: `names`, as the model sent them.
 
         Returns:
-            The names of the unloaded tools. Tools that are always loaded stay, and the text says so.
+            The names of the unloaded tools. Tools that are always loaded stay, and the text mentions it.
         """
         shelf = self._shelf
         try:
@@ -331,7 +331,7 @@ def browse_tools(
         categories: The categories in one line, as from `list_servers`; generated if not given.
         index: Return the index of the deferred tools, called at the first query; built if not given.
         max_active_tools: Maximum number of tools loaded at a time.
-        max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
+        max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
         delivery: How the model receives loaded tools.
@@ -351,7 +351,7 @@ def browse_tools(
 
 
 class BrowseLine(NamedTuple):
-    """One line of the answer of `browse_toolkit`: a category or a tool.
+    """One line in the answer of `browse_toolkit`: a category or a tool.
 
     Args:
         name: The name of the category or tool.
@@ -379,7 +379,7 @@ def categories_in(description: str) -> dict[str, int]:
 
 
 def to_unload(content: str) -> list[str]:
-    """Parse the tools that an answer of `load_tools` lists as loaded when there was no room; empty if there was."""
+    """Parse the tools that an answer of `load_tools` lists as loaded when there was no room, or empty if there was."""
     full = _FULL.search(content)
     return full[1].split(", ") if full and full[1] != "none" else []
 

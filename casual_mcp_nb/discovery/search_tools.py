@@ -53,7 +53,7 @@ def read_arguments(args: object) -> SearchArguments:
     """Parse the arguments of a search, whatever the model sent.
 
     Raises:
-        UsageError: An argument is invalid, or none is given; the message is for the model.
+        UsageError: An argument is invalid, or none is given. The message is for the model.
     """
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
@@ -74,7 +74,7 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
     """Parse the names for a tool that takes only names, and count those beyond the limit.
 
     Raises:
-        UsageError: They are invalid, or there are none; the message is for the model.
+        UsageError: They are invalid, or there are none. The message is for the model.
     """
     names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
     if not names:
@@ -83,10 +83,10 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
 
 def read_browsing(args: object) -> tuple[str, str, int]:
-    """Parse the category, the query and the page to show; they default to empty strings and 1.
+    """Parse the category, the query and the page to show. They default to empty strings and 1.
 
     Raises:
-        UsageError: An argument is invalid; the message is for the model.
+        UsageError: An argument is invalid. The message is for the model.
     """
     category = _server(_first_given(args, ("category", "server_name", "server")), "category")
     page = _text("page", _first_given(args, ("page",))) or "1"
@@ -282,7 +282,7 @@ class Finder:
     def _siblings(
         self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
     ) -> Siblings:
-        """List the other tools of a server; when not all can be named, those closest to the query."""
+        """List the other tools of a server. When not all can be named, those closest to the query."""
         gone = {tool.tool_name for tool in tools if tool.server == server}
         gone.update(name for name in loaded if name.server == server and name in self._index)
         count = len(self._index.by_server[server]) - len(gone)
@@ -294,7 +294,7 @@ class Finder:
         return Siblings(tuple(self._other_tools(server, tools, loaded)), count)
 
     def by_names(self, request: SearchArguments, server: str | None) -> FoundTools:
-        """Find tools by name, on one server or on all; a name shared by too many tools finds none."""
+        """Find tools by name, on one server or on all. A name shared by too many tools finds none."""
         result = FoundTools()
         unknown = []
         for name in request.names:
@@ -333,7 +333,7 @@ class Finder:
         """Resolve the server that the model named.
 
         Raises:
-            UsageError: There is no server of that name; the message lists the valid ones.
+            UsageError: There is no server of that name. The message lists the valid ones.
         """
         servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in servers:
@@ -411,7 +411,7 @@ _PROPERTIES: Mapping[str, Mapping[str, Any]] = {
 
 
 def manifest_in(description: str) -> str | None:
-    """Extract the manifest from the description of a search tool; None if it is not one."""
+    """Extract the manifest from the description of a search tool, or None if it is not one."""
     manifest = _MANIFEST.search(description)
     return manifest[1] if manifest else None
 
@@ -424,7 +424,7 @@ class SearchToolsTool:
         index: Return their index, called at the first query; built if not given.
         manifest: Their manifest; generated on first use if not given.
         max_search_results: Maximum number of tools returned by one query.
-        max_search_tokens: Maximum estimated tokens of the definitions that one search loads; one tool can always be loaded.
+        max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
         loaded: Deferred tools that this conversation has already loaded.
         used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
         always: Tools that are always loaded.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 BUILT_IN = FINDING | {READ_RESULT}
-"""The names of the synthetic tools of this package, all of them harmless."""
+"""The names of this package's synthetic tools, all of them harmless."""
 
 
 def definition_of(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class SyntheticToolResult(_Result):
     Args:
         content: The result as the model reads it.
         newly_loaded_tools: Tools to offer from the next step on.
-        rows: The hits, best first; None if there was no search.
+        rows: The hits, best first, or None if there was no search.
         unloaded: Tools to stop offering from the next step on.
     """
 
@@ -111,7 +111,7 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
 
     Args:
         messages: The conversation.
-        catalog: The tools available now; others are left out.
+        catalog: The tools available now. Others are left out.
         own: Names of a person's own synthetic tools, which load tools too.
 
     Returns:
@@ -137,7 +137,7 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
         own: Names of a person's own synthetic tools, which load tools too.
 
     Returns:
-        By wire name the index of the message, and whether it is the result of a tool of this package.
+        By wire name the index of the message, and whether it is the result of one of this package's tools.
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
@@ -152,7 +152,7 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
 
     Args:
         messages: The conversation.
-        catalog: The tools available now; others are left out.
+        catalog: The tools available now. Others are left out.
     """
     used: set[ToolName] = set()
     for message in messages:

@@ -29,7 +29,7 @@ _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "ref
 
 
 def prose_html(text: str) -> str:
-    """Convert Markdown to HTML. Everything in it is escaped; the only tags are those of Markdown's own structure."""
+    """Convert Markdown to HTML. Everything in it is escaped. The only tags are those of Markdown's own structure."""
     return str(_parser().render(text))
 
 

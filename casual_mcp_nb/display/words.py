@@ -24,7 +24,7 @@ _PICTURE_OF_DELETE = "␡"
 def clean(text: str) -> str:
     """Replace each character that acts on a terminal or hides by a visible mark.
 
-    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay; the
+    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay. The
     result can always be encoded.
     """
     return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
@@ -43,7 +43,7 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, limit: int, lines: int | None = None) -> str:
-    """Cut a text to its first `limit` characters and first `lines` lines; a cut is stated with the full size."""
+    """Cut a text to its first `limit` characters and first `lines` lines. A cut is stated with the full size."""
     short = text[:limit]
     if lines is not None and short.count("\n") >= lines:
         short = "\n".join(short.split("\n", lines)[:lines])
@@ -115,14 +115,14 @@ def size(value: int) -> str:
 
 
 def difference(price: int, without: int) -> str:
-    """Format how two prices differ: `63% less`, `94% more`; empty where they do not."""
+    """Format how two prices differ: `63% less`, `94% more`, or empty where they do not."""
     if without <= 0 or price == without:
         return ""
     return f"{percent(abs(without - price) / without)} {'less' if price < without else 'more'}"
 
 
 def ending(reason: str | None) -> str:
-    """Describe why a model stopped; empty where it had answered or nothing is known."""
+    """Describe why a model stopped, or empty where it had answered or nothing is known."""
     if reason in _ANSWERED:
         return ""
     return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
@@ -171,7 +171,7 @@ def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, st
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write a prompt as Python: `session.prompts.get("demo:greet", name="Ada")`; for arguments see `read_code`."""
+    """Write a prompt as Python: `session.prompts.get("demo:greet", name="Ada")`. For arguments see `read_code`."""
     return f"session.prompts.get({', '.join([literal(f'{server}:{name}'), *_values(arguments)])})"
 
 
@@ -186,7 +186,7 @@ def _is_plain(name: str) -> bool:
 
 
 def literal(value: Any) -> str:
-    """Write a JSON value as a Python literal; a text that hides something is escaped."""
+    """Write a JSON value as a Python literal. A text that hides something is escaped."""
     match value:
         case str():
             quoted = repr(value) if value.replace("\n", "").isprintable() else ascii(value)

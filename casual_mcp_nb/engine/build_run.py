@@ -64,7 +64,7 @@ def put_in_place(
         notify: Called with notices about them.
 
     Returns:
-        A function that adds a server of the cassette by its name; while a cassette records, it does nothing.
+        A function that adds a server of the cassette by its name. While a cassette records, it does nothing.
     """
     if isinstance(tape, Recorder):
         server_manager.substitute(lambda server: cast("Any", _recording(server, tape)))
@@ -194,7 +194,7 @@ DEFAULT_TEMPLATE = "default"
 
 @dataclass(eq=False)
 class ConversationState:
-    """The state of one conversation; everything else is shared by the conversations with its servers.
+    """The state of one conversation. Everything else is shared by the conversations with its servers.
 
     Args:
         selection: The model's view of the tools.
@@ -202,7 +202,7 @@ class ConversationState:
         large_results: The results of which the model reads only the head.
         contexts: How much of the conversation each model reads.
         notice_history: The notices that were given.
-        last_selection: The key of the selection of the last turn; empty before it.
+        last_selection: The key of the last turn's selection, or empty before it.
         last_turn: The last turn.
         running: The turns that run.
     """
@@ -236,7 +236,7 @@ class ConversationState:
 
 
 class Chat(Protocol):
-    """The parts of a chat that a turn needs; see `McpToolChat`."""
+    """The parts of a chat that a turn needs. See `McpToolChat`."""
 
     server_manager: ServerManager
     models: ModelFactory
@@ -284,7 +284,7 @@ async def build_run(
         emit: Called with each event.
         before: The turn before this one, if it is known.
         recorded: The steps that the turn begins with, see `recorded_steps`.
-        asked_at: When the person asked, by the run's clock; None for now.
+        asked_at: When the person asked, by the run's clock, or None for now.
         in_history: Whether a cassette has it as a turn.
         plan_only: Whether the first response with calls ends it.
         ahead: Awaited before each call of the model.
@@ -390,7 +390,7 @@ def build_dispatcher(
         discovered: The tools that searches have loaded, by wire name.
         options: The options of the turn.
         used: The tools that the conversation has called.
-        delivery: How the model receives search results; None for what follows from the selection alone.
+        delivery: How the model receives search results, or None for what follows from the selection alone.
         on_notice: Called with notices about a call for the person.
     """
     used = set(used)
@@ -452,10 +452,10 @@ def prompt_source(
     """Choose the text of a system prompt, or None and the name of the template that generates it.
 
     Args:
-        system: The system prompt that the turn names; it comes before everything else.
-        template: The template that the turn names; it comes second.
-        model_template: The template of the model's config; it comes third.
-        default: The system prompt of the chat, for turns and models that name none of these; None for the default template.
+        system: The system prompt that the turn names. It comes before everything else.
+        template: The template that the turn names. It comes second.
+        model_template: The template of the model's config. It comes third.
+        default: The system prompt of the chat, for turns and models that name none of these, or None for the default template.
     """
     if system is None and template is None and not model_template:
         system = default

@@ -80,9 +80,9 @@ class McpToolChat:
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: The limits of a turn.
-        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
+        system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
         approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
-            are denied; those that only the default policy asks about run, and a notice says so.
+            are denied. Those that only the default policy asks about run, with a notice.
         approval: Policies by server that replace those of the config.
         can_ask: Returns whether somebody could answer the approver now; None: always.
         how_to_allow: See `Consent`.
@@ -181,20 +181,21 @@ class McpToolChat:
 
         Args:
             config: A path, a dict, or a loaded config.
-            system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
+            system: The system prompt where neither the turn nor the model's template gives one, or None for the default
+                template.
             synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
-            settings: The settings of the environment; None reads it now, with the `.env` beside the config file.
+            settings: The settings of the environment. None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls, see `McpToolChat`.
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
-                bundled and in-process servers; they replace those of the config.
+                bundled and in-process servers. They replace those of the config.
             can_ask: Returns whether somebody could answer the approver now; None: always.
             how_to_allow: See `Consent`.
             answer_limits: How long approvals and the questions of servers wait for the person.
-            elicitation: Answers the servers' questions to the person, see `Handlers`; without it such requests are refused.
+            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls of functions that `add_tool` made tools.
-            strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked; the config's
+            strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked. The config's
                 `strict` does the same.
 
         Raises:
@@ -250,7 +251,7 @@ class McpToolChat:
 
     @classmethod
     def _of(cls, server_manager: ServerManager, models: ModelFactory, **more: Any) -> Self:
-        """Create a chat from these parts; a subclass with another constructor overrides this."""
+        """Create a chat from these parts. A subclass with another constructor overrides this."""
         return cls(server_manager, models, **more)
 
     async def __aenter__(self) -> Self:
@@ -303,7 +304,7 @@ class McpToolChat:
         return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept the present definition of a tool; with `pin_tools` it is offered again from the next turn on.
+        """Accept the present definition of a tool. With `pin_tools` it is offered again from the next turn on.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -315,7 +316,7 @@ class McpToolChat:
 
         Args:
             name: Its name.
-            config: Its config; None for one of this process.
+            config: Its config, or None for one of this process.
             server: The server itself, where it lives in this process.
 
         Raises:
@@ -346,11 +347,11 @@ class McpToolChat:
 
         Args:
             target: The function or object.
-            name: Its name; None for the function's.
-            description: The description for models; None for the docstring.
+            name: Its name, or None for the function's.
+            description: The description for models, or None for the docstring.
             inject: Values for parameters that no model sees, by parameter or by the key of its `Inject`.
             annotations: Its effects.
-            approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
+            approval: When the person is asked before a call: `never`, `destructive`, `always`, or None for the default.
 
         Raises:
             UsageError: It cannot be a tool; or a server of the config is named `notebook`.
@@ -379,10 +380,10 @@ class McpToolChat:
         self.toolbox.remove(name)
 
     def add_synthetic_tool(self, tool: SyntheticTool) -> None:
-        """Offer your own synthetic tool; one of the same name is replaced.
+        """Offer your own synthetic tool. One of the same name is replaced.
 
         It runs on the event loop of this chat. An exception is an error of its call. With `newly_loaded_tools` it loads
-        deferred tools; a toolset leaves out the others.
+        deferred tools. A toolset leaves out the others.
 
         Args:
             tool: The tool: `name`, `definition` and `execute`.
@@ -423,7 +424,7 @@ class McpToolChat:
         What this chat remembers of its conversation, such as approvals and which notices were given, stays as it is.
 
         Args:
-            consent: The approvals of that conversation; None for none yet.
+            consent: The approvals of that conversation, or None for none yet.
             private: Whether it is another person's: large results are not shared, and what servers log, which may be about
                 anybody's calls, is not in its turns.
         """
@@ -472,15 +473,15 @@ class McpToolChat:
         """Compile the view of the tools that the model sees; connect servers that are not connected yet.
 
         Args:
-            selection: Under which selection; None for the chat's own.
+            selection: Under which selection, or None for the chat's own.
         """
         return await self.tools.connected_view(selection or self.selection)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect or wait; for any thread.
+        """Compile the view from the tools that are known now. Does not connect or wait. For any thread.
 
         Args:
-            selection: Under which selection; None for the chat's own.
+            selection: Under which selection, or None for the chat's own.
         """
         return self.tools.view(selection or self.selection)
 
@@ -505,22 +506,22 @@ class McpToolChat:
             messages: The person's new messages.
             options: The options of this turn.
             history: The conversation so far.
-            turn: The turn on whose trace the events are recorded; None for a new one.
-            before: The turn before it, with whose last request the first one is compared; None if it is not known.
+            turn: The turn on whose trace the events are recorded, or None for a new one.
+            before: The turn before it, with whose last request the first one is compared, or None if it is not known.
             on_event: Called with each event after it was recorded.
-            recorded: The steps that it begins with, see `recorded_steps`; no model is asked about these.
+            recorded: The steps that it begins with, see `recorded_steps`. No model is asked about these.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
             in_history: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
-            asked_at: When the person asked, by `time.monotonic()`; None for now. The turn's time counts from then.
+            asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time counts from then.
             ahead: Awaited before each request to the model, when its event was emitted: what came before is saved then.
 
         Returns:
-            The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
+            The turn. An error of the model, or a limit, makes it `failed` and is not raised. See `Turn.raise_for_status`.
 
         Raises:
             UsageError: A name in the options does not exist; nothing was sent.
             ConnectError: No server could be connected.
-            CancelledError: The caller was cancelled; the turn is `stopped`, and its trace has everything until then.
+            CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has everything until then.
         """
         asked_at = time.monotonic() if asked_at is None else asked_at
         options = options or TurnOptions()
@@ -591,8 +592,8 @@ class McpToolChat:
                 loaded.
             tool_set: Name of a toolset, or a custom one.
             meta: Passed to the servers with each call.
-            model: Name of a model of the config, or a model; None for the first one of the config.
-            system: The system prompt; it replaces a system message in `messages`.
+            model: Name of a model in the config, or a model, or None for the first one in the config.
+            system: The system prompt. It replaces a system message in `messages`.
             gate: Asked before each model call.
             more: Further fields of `TurnOptions`, such as `temperature`.
 
@@ -622,7 +623,7 @@ class McpToolChat:
             options: Fields of `TurnOptions`.
 
         Yields:
-            The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The events of the turn. The last one is `TurnFinished`. Leaving the loop early stops the turn.
         """
         await load("casual_llm")
         history, new, turn_options = split_messages(messages, TurnOptions(gate=gate, **options))
@@ -642,7 +643,7 @@ class McpToolChat:
                 await task
 
     def get_stats(self) -> ChatStats | None:
-        """Get the statistics of the last turn; None before the first one."""
+        """Get the statistics of the last turn, or None before the first one."""
         return self.state.last_turn.stats if self.state.last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:

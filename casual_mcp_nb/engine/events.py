@@ -22,7 +22,7 @@ class Observers:
     """The listeners of one session.
 
     Attributes:
-        events: Called with a turn of the conversation and each of its events.
+        events: Called with a turn and each of its events.
         served: The same for the turns of clients, which are not part of it, see `SessionServe.http`.
         changes: Called after each change: of a server, the tools, the turns, the model, a question.
         closing: Called once, when the session closes.
@@ -44,7 +44,7 @@ class Observation:
     """A subscription to the events of a session.
 
     Args:
-        *ends: Called in this order when it ends; each may be called twice.
+        *ends: Called in this order when it ends. Each may be called twice.
     """
 
     def __init__(self, *ends: Callable[[], object]) -> None:

@@ -31,13 +31,13 @@ class TurnLimits:
 
     Args:
         max_steps: Model calls.
-        max_calls_per_step: Tool calls in one response of the model; those beyond it are not run.
-        parallel_calls: Maximum number of tool calls that run concurrently; the others wait.
-        result_tokens: Tokens of a result that the model reads, unless its server has another limit; 0 for no limit. Of a larger
-            one it reads the head, and can read on.
+        max_calls_per_step: Tool calls in one response of the model. Those beyond it are not run.
+        parallel_calls: Maximum number of tool calls that run concurrently. The others wait.
+        result_tokens: Tokens of a result that the model reads, unless its server has another limit, or 0 for no limit. Of a
+            larger one it reads the head, and can read on.
         result_format: How a result is presented to the model.
         answer_seconds: How long one response of the model may take, all attempts and waits together.
-        answer_characters: Length of one response of the model, its text and its calls together. No current model writes as
+        answer_characters: Length of one model response, its text and its calls together. No current model writes as
             much: a longer stream is endless.
     """
 
@@ -74,7 +74,7 @@ class TurnOptions:
 
     Attributes:
         given: The options as they were given.
-        request: The options of each model request of this turn; they override those of the model's config.
+        request: The options of each model request in this turn. They override the model's config.
 
     Raises:
         UsageError: A name or a value is not valid.
@@ -121,7 +121,7 @@ class TurnOptions:
         return TurnOptions(gate=self.gate, **changed)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Apply these options to a selection; the same selection if none of them overrides it."""
+        """Apply these options to a selection. The same selection if none of them overrides it."""
         changes: dict[str, Any] = {}
         for name in ("tool_set", "discovery", "strategy", "delivery"):
             if (value := self.given.get(name)) is not None:
@@ -139,7 +139,7 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
 
     Args:
         config: The config.
-        in_process: The servers of this process by name; they are loaded unless the config says otherwise.
+        in_process: The servers of this process by name. They are loaded unless the config decides otherwise.
     """
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
@@ -169,7 +169,7 @@ def mode_of(server: ServerConfig) -> Mode:
 
 
 def selection_without(selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog) -> Selection:
-    """Remove a server's entries from a selection; a toolset that names it becomes a custom one that does not."""
+    """Remove a server's entries from a selection. A toolset that names it becomes a custom one that does not."""
     values = selection.model_dump()
     values["servers"].pop(server, None)
     values["always_loaded"] = tuple(name for name in selection.always_loaded if name.partition(":")[0] != server)

@@ -43,9 +43,9 @@ MAX_CHARACTERS_PER_TOKEN = 4
 def result_text(result: ToolResult) -> str:
     """Format a result as text: its text parts and notes on the others, in order, then the structured content as JSON.
 
-    Structured content that only repeats the text is left out, as servers should send it in both forms; see
+    Structured content that only repeats the text is left out, as servers should send it in both forms. See
     https://modelcontextprotocol.io/specification/2025-11-25/server/tools#structured-content. A failed result begins with
-    `Error:`; an empty one says that it is.
+    `Error:`. An empty one says that it is.
     """
     text = "\n".join(filter(None, map(_part_text, result.content)))
     if result.structured is not None and not _repeats(text, result.structured):
@@ -112,7 +112,7 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
-    """Choose the larger part of a result; the other one comes second where text and structured content differ."""
+    """Choose the larger part of a result. The other one comes second where text and structured content differ."""
     if result is not None and result.rows is not None:
         return result.rows.json, ""
     if result is None or result.structured is None:
@@ -143,12 +143,12 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
 
 
 def encodable(text: str) -> str:
-    """Escape lone surrogates in a text, so that it can be sent as UTF-8; everything else is unchanged."""
+    """Escape lone surrogates in a text, so that it can be sent as UTF-8. Everything else is unchanged."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 MAX_KEPT = 128_000_000
-"""How many bytes of large results a chat keeps; the oldest are dropped first."""
+"""How many bytes of large results a chat keeps. The oldest are dropped first."""
 SECONDS = 10.0
 """Time limit of a question about a result."""
 _STATEMENT_SECONDS = 5.0
@@ -190,9 +190,9 @@ class LargeResults:
     """Keeps the large results of a chat, in memory and within a limit, and answers questions about them.
 
     Args:
-        config_of: Returns the config of a server; None for one that has none.
+        config_of: Returns the config of a server, or None for one that has none.
         max_bytes: How much is kept.
-        worker: The process that answers questions; None to start one.
+        worker: The process that answers questions, or None to start one.
     """
 
     def __init__(
@@ -211,11 +211,11 @@ class LargeResults:
         return LargeResults(self._config_of, self._max_bytes, self._worker)
 
     def limit_for(self, server: str, default: int) -> int | None:
-        """Look up how many tokens of a result of a server the model reads; None for no limit.
+        """Look up how many tokens of a server's result the model reads, or None for no limit.
 
         Args:
             server: The server.
-            default: The limit of the session; 0 for none.
+            default: The limit of the session, or 0 for none.
         """
         config = self._config_of(server)
         limit = default if config is None or config.max_result_tokens is None else config.max_result_tokens
@@ -234,14 +234,14 @@ class LargeResults:
         return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
 
     async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep all rows of a table of which the model reads the first ones, and add a note on the others."""
+        """Keep all rows of a table if the model reads only the first ones, and add a note on the others."""
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
         source = self._added(handle, KeptText(rows.json))
         noted = f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT} {_means({'unit': 'rows'})}.]"
         return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
 
     async def ask(self, handle: str, question: Mapping[str, Any], tokens: int) -> dict[str, Any] | None:
-        """Answer a question about a result, see `isolation._query`; None if it is not kept any more.
+        """Answer a question about a result, see `isolation._query`, or None if it is not kept any more.
 
         Raises:
             GaveUp: It took too long, or needs too much memory.
@@ -345,9 +345,9 @@ class ReadResultTool:
     """Answers questions about a large result to a model that has read its head.
 
     Args:
-        messages: The conversation; no result outside it is read.
+        messages: The conversation. No result outside it is read.
         large_results: Keeps the results.
-        limit: The limit of results in tokens; 0 for none. An answer has half of it at most.
+        limit: The limit of results in tokens, or 0 for none. An answer has half of it at most.
     """
 
     name = READ_RESULT

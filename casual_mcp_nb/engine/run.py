@@ -5,13 +5,13 @@
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and
    the definitions of the tools that are loaded or that a search has found.
 2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
-3. The model is called (`_complete`); its response becomes the next message of the conversation. Without tool calls, the turn is
+3. The model is called (`_complete`). Its response becomes the next message of the conversation. Without tool calls, the turn is
 over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
    and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
-Everything that happens is emitted as an event; the trace of these events is the record of the turn.
+Everything that happens is emitted as an event. The trace of these events is the record of the turn.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ class Run:
         dispatcher: Runs single calls; shares `discovered` with this run. Its synthetic tools were made for `delivery`.
         messages: The conversation so far, with the new message and without a system message; grows.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows.
-        system: The system prompt; empty for none.
+        system: The system prompt, or empty for none.
         limits: The limits of the turn.
         emit: Called with each event.
         delivery: How the model receives search results.
         stream: Whether the model's text is received in pieces.
-        gate: Awaited before each model call; None for no pause.
+        gate: Awaited before each model call, or None for no pause.
         clock: Returns seconds, from any start.
-        started: When the turn began, by the clock; None for now.
+        started: When the turn began, by the clock, or None for now.
         context: Chooses how much of the conversation is sent.
-        select: Returns the view under another selection; None where the tools of a turn cannot be changed.
-        refresh_view: Returns the view after what servers have changed meanwhile; None where nothing changes.
+        select: Returns the view under another selection, or None where the tools of a turn cannot be changed.
+        refresh_view: Returns the view after what servers have changed meanwhile, or None where nothing changes.
         change_notices: Returns the notices on tools whose definitions changed.
         notices: The notices on tools that this turn has emitted; grows.
         large_results: Keeps the results of which the model reads only the head.
@@ -108,7 +108,7 @@ class Run:
         deliveries: Chooses how the model receives search results.
         prefix: Compares each request with the one before.
         recorded: The steps that the turn begins with; `messages` has theirs.
-        ahead: Awaited before each call of the model, after its event; None for nothing.
+        ahead: Awaited before each call of the model, after its event, or None for nothing.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
         repair_calls: Whether calls of offered tools that the model writes as text are run.
         results: The messages with results that were made, by the id of the call; grows.
@@ -174,8 +174,8 @@ class Run:
         """Run steps until the model calls no more tools.
 
         Raises:
-            LimitError: The step limit was reached, a response does not end, or a call keeps failing in the same way;
-                everything before that stays on the trace.
+            LimitError: The step limit was reached, a response does not end, or a call keeps failing in the same way.
+                Everything before that stays on the trace.
             ProviderError: The model failed.
         """
         if self._first_step and self.messages[-1].role == "assistant":
@@ -258,11 +258,11 @@ class Run:
         return message
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
-        """Build the next request; an event reports any part of the conversation that is left out.
+        """Build the next request. An event reports any part of the conversation that is left out.
 
         Args:
             step: The step, from 0.
-            model: The model that it is for; None for that of the turn.
+            model: The model that it is for, or None for that of the turn.
         """
         view = self.view
         defined, found_tools = self._delivered()
@@ -347,7 +347,7 @@ class Run:
         """Split the found tools: those that are defined with the others, and those that the provider adds to the conversation.
 
         Args:
-            left_out: How many messages are not sent; the provider adds nothing for those.
+            left_out: How many messages are not sent. The provider adds nothing for those.
         """
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
@@ -376,7 +376,7 @@ class Run:
         return True
 
     def _with_written_calls(self, message: AssistantMessage) -> AssistantMessage:
-        """Turn calls that the model wrote as text into calls, if they are to be run; a notice reports it."""
+        """Turn calls that the model wrote as text into calls, if they are to be run. A notice reports it."""
         written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
         if not written:
             return message
@@ -528,7 +528,7 @@ class Run:
         return tokens + sum([tool.tokens for tool in (*defined, *found_tools)]) if defined or found_tools else tokens
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
-        """Estimate the tokens of some of the definitions of a request."""
+        """Estimate the tokens of some definitions in a request."""
         if not definitions:
             return 0
         offered = {tool.wire_name: tool for tool in self.view.offered}
@@ -537,7 +537,7 @@ class Run:
         return sum(tool.tokens if tool else READ_ON_TOKENS for tool in tools)
 
     def _first_message_tokens(self, messages: int) -> int:
-        """Estimate the tokens of the first messages of a request."""
+        """Estimate the tokens of the first messages in a request."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
 
@@ -547,7 +547,7 @@ _LEAST_SHARE = 0.5
 
 
 async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits a message; None if there is none, or too many tools to look for it now.
+    """Find the deferred tool that clearly fits a message, or None if there is none, or too many tools to look for it now.
 
     A tool fits if it has at least two of the words that say something, and half of them all. That overlooks tools that have
     other words for the same, but says nothing of messages that are only talk.
@@ -594,7 +594,7 @@ class CutAnswers:
         Args:
             step: The step, from 0.
             response: The response.
-            max_tokens: The limit in the request; None for the model's own.
+            max_tokens: The limit in the request, or None for the model's own.
         """
         self._where = _where(response, max_tokens)
         if self._notified:

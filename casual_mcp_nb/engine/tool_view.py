@@ -168,7 +168,7 @@ _MAX_PROBLEM = 500
 
 
 class CallTool:
-    """Offers `call_tool`. Its calls are run as those of the tools that they name; this answers those that name none."""
+    """Offers `call_tool`. Its calls are run as those of the tools that they name. This answers those that name none."""
 
     name = CALL_TOOL
 
@@ -227,7 +227,7 @@ class ToolView:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False) -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop is not held; the same one every time.
+        """Build the search index on another thread, so that the event loop is not held. The same one every time.
 
         Args:
             whole: Whether it covers the loaded tools too.
@@ -266,7 +266,7 @@ class ToolView:
 
     @cached_property
     def manifest(self) -> str:
-        """The manifest of the deferred tools; empty if there are none."""
+        """The manifest of the deferred tools, or empty if there are none."""
         budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
         if self.selection.strategy == "browse":
             return list_servers(self.deferred, budget)
@@ -288,7 +288,7 @@ class ToolView:
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated tokens of the definitions of the loaded tools and of the person's own."""
+        """Estimated tokens of the loaded tools' definitions, including the person's own."""
         return sum(tool.tokens for tool in (*self.loaded, *self.own_specs))
 
     @cached_property
@@ -298,7 +298,7 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated tokens of the search or browsing tools, without the manifest; 0 if there are none."""
+        """Estimated tokens of the search or browsing tools, without the manifest, or 0 if there are none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
@@ -343,7 +343,7 @@ class ToolView:
 
         Args:
             discovered: The tools that the conversation has already loaded.
-            delivery: How the model receives search results; None for what follows from the selection alone.
+            delivery: How the model receives search results, or None for what follows from the selection alone.
             used: The tools that it has called; may grow.
 
         Returns:
@@ -390,7 +390,7 @@ class ToolView:
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
-    """Build a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
+    """Build a notice for each tool whose definition is too long for a model. The last one counts those over a limit."""
     cut = [tool for tool in tools if tool.cuts]
     notices = [
         Notice(
@@ -415,18 +415,18 @@ def compile_view(
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
-    A toolset that does not exist any more includes nothing; a turn refuses it, and displays show the problem.
+    A toolset that does not exist any more includes nothing. A turn refuses it, and displays show the problem.
 
     Args:
         catalog: All tools.
-        selection: The person's choices; every server of the catalog has a mode in it or counts as loaded.
+        selection: The person's choices. Every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
         blocked: Tools that are left out because they changed.
         excluded: Tools that are left out by the config.
-        own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
+        own: The person's own synthetic tools. A toolset without servers offers none of them, nor does one have the name of
             another tool.
-        instructions: Each server's instructions; for the manifest, if the selection allows it.
-        window: Context window of the model in tokens; None if unknown.
+        instructions: Each server's instructions. For the manifest, if the selection allows it.
+        window: Context window of the model in tokens, or None if unknown.
     """
     selection = selection.snapshot()
     problem = ""
@@ -462,7 +462,7 @@ def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> Non
 
 
 class ViewCache:
-    """Caches the last compiled views: those of the chat's selection and of single turns that differ from it."""
+    """Caches the last compiled views: those for the chat's selection and for single turns that differ from it."""
 
     def __init__(self, size: int = 8) -> None:
         self._size = size
@@ -483,7 +483,7 @@ class ViewCache:
         instructions: Mapping[str, str] | None = None,
         window: int | None = None,
     ) -> ToolView:
-        """Compile the view for these, or reuse it if they have not changed; for any thread.
+        """Compile the view for these, or reuse it if they have not changed. For any thread.
 
         The instructions of servers are those of the catalog: another text needs another catalog.
         """

@@ -82,7 +82,7 @@ _NONE = frozenset[ToolName]()
 
 
 class ToolChangeTracker:
-    """Remembers how each tool was defined, and reports each change; a tool that disappears and comes back is remembered too.
+    """Remembers how each tool was defined, and reports each change. A tool that disappears and comes back is remembered too.
 
     Args:
         pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
@@ -114,7 +114,7 @@ class ToolChangeTracker:
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """Find the riskiest definition of a tool of those seen since one was accepted; the first of several."""
+        """Find a tool's riskiest definition of those seen since one was accepted. The first of several."""
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
@@ -182,7 +182,7 @@ def _notice(change: ToolChange) -> Notice:
 
 
 class ChatNames:
-    """Checks names when they are assigned; a `SelectionNames`. A server that has not listed its tools may have any tool."""
+    """Checks names when they are assigned. A `SelectionNames`. A server that has not listed its tools may have any tool."""
 
     def __init__(
         self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]
@@ -256,7 +256,7 @@ class ChatTools:
     Args:
         server_manager: The connections.
         tool_sets: The toolsets that a selection can name.
-        window: Returns the context window, in tokens, of the model that turns use unless they name another; None if unknown.
+        window: Returns the context window, in tokens, of the model that turns use unless they name another, or None if unknown.
         strict: Whether a changed tool of any server is blocked until the change is accepted.
 
     Attributes:
@@ -301,7 +301,7 @@ class ChatTools:
 
         Args:
             selection: The selection.
-            model: The model; None for the one that turns use unless they name another.
+            model: The model, or None for the one that turns use unless they name another.
         """
         self._enable(selection)
         # Each turn calls this, and usually there is nothing to do.
@@ -345,7 +345,7 @@ class ChatTools:
             await self.update()
 
     async def refreshed_view(self, view: ToolView) -> ToolView:
-        """Update the view of a running turn after changes by servers; the same view if nothing changed.
+        """Update the view of a running turn after changes by servers. The same view if nothing changed.
 
         Waits for servers that list their tools again, for a few seconds at most.
         """
@@ -370,11 +370,12 @@ class ChatTools:
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect and does not wait; for any thread.
+        """Compile the view from the tools that are known now. Does not connect and does not wait. For any thread.
 
         Args:
             selection: The selection.
-            window: Context window of the model in tokens; None for that of the model that turns use unless they name another.
+            window: Context window of the model in tokens, or None for that of the model that turns use unless they name
+                another.
         """
         catalog, key, blocked, own = self.changes.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
@@ -390,7 +391,7 @@ class ChatTools:
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
-        """Collect the instructions of servers; the same as long as the catalog is, so that the manifest is too."""
+        """Collect the instructions of servers. The same as long as the catalog is, so that the manifest is too."""
         if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
             texts = {name: text for name, text in self._instruction_texts[1].items() if name in catalog.by_server}
@@ -401,7 +402,7 @@ class ChatTools:
         return self._instruction_texts[1]
 
     def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
-        """Add a synthetic tool of the person; one of the same name is replaced.
+        """Add a synthetic tool of the person. One of the same name is replaced.
 
         Raises:
             UsageError: It is not one, or its name is taken.
@@ -448,7 +449,7 @@ class Relisting:
         self._task: asyncio.Future[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the lists are up to date, a few seconds at most; only once for a server that does not answer.
+        """Wait until the lists are up to date, a few seconds at most. Only once for a server that does not answer.
 
         Returns:
             Whether they are.

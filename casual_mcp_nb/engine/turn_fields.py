@@ -98,21 +98,21 @@ class NamedTurnFields(TurnFields, total=False):
 
 
 class ChatOptions(NamedTurnFields, total=False):
-    """The options of one turn of a session, as keyword arguments of `chat` and its variants; see `Session.chat`."""
+    """The options of one turn, as keyword arguments of `chat` and its variants. See `Session.chat`."""
 
     step: "bool | BeforeModelCall | None"
     attach: Annotated[Any, Flag("a resource to add to the message", "URI")]
 
 
 class ToolFields(TypedDict, total=False):
-    """The options of a tool of the notebook.
+    """The options of a notebook tool.
 
     Args:
-        name: Its name; None for the function's.
-        description: The description for models; None for the docstring without its list of arguments.
+        name: Its name, or None for the function's.
+        description: The description for models, or None for the docstring without its list of arguments.
         inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
-        annotations: Its effects; a destructive tool asks before each call.
-        approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
+        annotations: Its effects. A destructive tool asks before each call.
+        approval: When the person is asked before a call: `never`, `destructive`, `always`, or None for the default.
     """
 
     name: str | None

@@ -34,7 +34,7 @@ def load_catalog(path: str | Path) -> Catalog:
         path: A file with one object per line: `server`, `name`, and optionally `description` and `input_schema`.
 
     Raises:
-        UsageError: The file cannot be read, or a line is not a tool; the line is named.
+        UsageError: The file cannot be read, or a line is not a tool. The line is named.
     """
     return Catalog([_tool(row, where) for where, row in _rows(path)])
 
@@ -47,7 +47,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
             meet it.
 
     Raises:
-        UsageError: The file cannot be read, or a line is not a case; the line is named.
+        UsageError: The file cannot be read, or a line is not a case. The line is named.
     """
     return tuple(_case(row, where) for where, row in _rows(path))
 
@@ -130,7 +130,7 @@ def cases_of(turns: Iterable[Turn]) -> tuple[Case, ...]:
         turns: The turns.
 
     Returns:
-        The cases in the order of the turns, each query once; a first draft, to be read and corrected by a person.
+        The cases in the order of the turns, each query once. A first draft, to be read and corrected by a person.
     """
     needs: dict[str, dict[ToolName, None]] = {}
     for turn in turns:
@@ -193,7 +193,7 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
         strategy: Returns a searcher over the tools.
         tools: The tools.
         cases: The cases.
-        k: Number of tools of each search that count.
+        k: Number of results that count in each search.
     """
     searcher: Any = strategy(tools)
     search = getattr(searcher, "search", searcher)
@@ -352,7 +352,7 @@ def _words(tool: ToolSpec) -> list[str]:
 
 
 def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
-    """Find for each text the earlier ones that share nine tenths of its words; the first represents identical ones.
+    """Find for each text the earlier ones that share nine tenths of its words. The first represents identical ones.
 
     Two such texts share one of their rarest tenth of words, so only texts with a rare word in common are compared.
     """
@@ -411,15 +411,15 @@ def evaluate(
         strategies: For each name, a function that takes the tools and returns a searcher: an object with `search(query,
             max_results)`, or such a function. Either returns hits, tools, tool names or `(server, name)`, best first.
             `ToolSearchIndex` when not given.
-        k: Number of tools of each search that count.
+        k: Number of results that count in each search.
         executor: Runs the work, a hundred cases per job: a process pool, or the executor of a Dask or Ray cluster
             (`client.get_executor()`). Strategies must then be picklable, such as functions or classes of a module. None for
             this thread.
         progress: Show a progress bar on stderr.
-        manifest_max_tokens: Token limit of the manifest; None for the config's default.
+        manifest_max_tokens: Token limit of the manifest, or None for the config's default.
 
     Returns:
-        A score for each strategy, with its misses; the same with and without an executor.
+        A score for each strategy, with its misses. The same with and without an executor.
 
     Raises:
         UsageError: There are no cases, or `k` is less than 1.

@@ -58,7 +58,7 @@ class Miss:
         case: The case.
         unmet: The needs that are not met.
         found: The first k tools, best first.
-        explanation: Why the closest tool for the first such need is not among them; None if the strategy cannot say.
+        explanation: Why the closest tool for the first such need is not among them, or None if the strategy cannot tell.
         known: Whether the catalog has a tool for that need at all.
     """
 
@@ -70,7 +70,7 @@ class Miss:
 
     @property
     def reason(self) -> str:
-        """The reason in one sentence; empty if the strategy cannot say."""
+        """The reason in one sentence, or empty if the strategy cannot tell."""
         if not self.known:
             return "The catalog has no tool for it."
         if self.explanation is None:
@@ -110,7 +110,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
 
     Args:
         scores: The score of each strategy, in the order given.
-        k: Number of tools of each search that counted.
+        k: Number of results that count in each searched.
         cases: How many cases there were.
         tools: How many tools were searched.
         definition_tokens: Estimated tokens of all their definitions.
@@ -245,13 +245,13 @@ class ComparedRun:
         repeat: Which time the prompt was sent in this way, from 0.
         status: `waiting` until it begins, then `running`; how it ended; or `stopped`, perhaps before it began.
         error: Why it failed or was stopped.
-        right: Whether it is right by the person's check; None if there is none, or it could not tell.
+        right: Whether it is right by the person's check, or None if there is none, or it could not tell.
         problem: Why the check could not tell.
         steps: Model calls.
         calls: Tool calls without searches, nested ones included.
         searches: Calls of tools that find tools.
         tokens_in_full: Input tokens of all requests, without `tokens_reused`.
-        tokens_reused: Input tokens that providers read from their caches; where they do not report it, what the requests repeat
+        tokens_reused: Input tokens that providers read from their caches. Where they do not report it, what the requests repeat
             from the request before each of them, estimated.
         output_tokens: Tokens of all answers.
         origin: Who counted the input.
@@ -265,7 +265,7 @@ class ComparedRun:
         discovery: Whether deferred tools were hidden.
         deferred: Number of searchable tools at the start.
         undeferred_tokens: Input tokens if every tool had been loaded, estimated.
-        turn: The turn; None before it begins.
+        turn: The turn, or None before it begins.
     """
 
     way: Way
@@ -386,7 +386,7 @@ class WayResult:
 
     @property
     def done(self) -> tuple[ComparedRun, ...]:
-        """The runs with an answer; all figures are about these."""
+        """The runs with an answer. All figures are about these."""
         return tuple(run for run in self.runs if run.status == "done")
 
     @property
@@ -401,7 +401,7 @@ class WayResult:
 
     @property
     def right(self) -> int | None:
-        """How many runs are right; None if none was checked."""
+        """How many runs are right, or None if none was checked."""
         return sum(run.right is True for run in self.runs) if self.checked else None
 
     @property
@@ -421,7 +421,7 @@ class WayResult:
         return currencies.pop() if len(currencies) == 1 else None
 
     def figure(self, name: FigureName) -> Figure | None:
-        """Compute a figure of the runs that are done; None if there are none, or it is unknown for one of them."""
+        """Compute a figure of the runs that are done, or None if there are none, or it is unknown for one of them."""
         values = [run.cost.amount if name == "cost" and run.cost else getattr(run, name) for run in self.done]
         if not values or None in values or (name == "cost" and self.currency is None):
             return None
@@ -440,11 +440,11 @@ class DiscoveryEffect:
 
     Args:
         on: The way with discovery.
-        off: The way without; None where no such way was run, and `every_tool_loaded` is an estimate.
-        price: Mean cost of a run; without prices its `weighted_tokens`, or where `off` is None all its input tokens.
+        off: The way without, or None where no such way was run, and `every_tool_loaded` is an estimate.
+        price: Mean cost of a run. Without prices its `weighted_tokens`, or where `off` is None all its input tokens.
         every_tool_loaded: The same for every tool loaded.
-        currency: The currency of both; None if they are tokens.
-        fewer_right: By how much the share of right runs is lower than without discovery, from 0 to 1; None if unknown.
+        currency: The currency of both, or None if they are tokens.
+        fewer_right: By how much the share of right runs is lower than without discovery, from 0 to 1, or None if unknown.
     """
 
     on: Way
@@ -516,7 +516,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
 
     @property
     def comparable(self) -> tuple[WayResult, ...]:
-        """The ways with an answer, each with its runs of those prompts that all of them have answered."""
+        """The variants with an answer, each with its runs for the prompts that all of them have answered."""
         results = [result for result in self.values() if result.done]
         answered = [{run.prompt for run in result.done} for result in results]
         common = set.intersection(*answered) if answered else set()
@@ -526,7 +526,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
 
     @property
     def cheapest(self) -> WayResult | None:
-        """The way that costs least of those that are right most often; None if there are not two ways to compare.
+        """The way that costs least of those that are right most often, or None if there are not two ways to compare.
 
         Ways are ranked by cost if all of them have one, else by `weighted_tokens`.
         """
@@ -563,12 +563,12 @@ class Comparison(Mapping[str, WayResult], Displayable):
         """Write it to a file.
 
         Args:
-            path: The file. Its extension says the format: `.html` (one page, without scripts or network access), `.csv` (a row
-                per run), or `.json` (the same rows).
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.csv`
+                (a row per run), or `.json` (the same rows).
             overwrite: Replace a file that exists.
 
         Returns:
-            The file; it is written whole or not at all.
+            The file. It is written whole or not at all.
 
         Raises:
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
@@ -607,7 +607,7 @@ def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, 
 
 
 def _share(result: WayResult) -> float:
-    """Compute the share of right runs; where nothing was checked, of those that did not fail."""
+    """Compute the share of right runs. Where nothing was checked, of those that did not fail."""
     if result.checked:
         return (result.right or 0) / result.checked
     return len(result.done) / (len(result.done) + result.failed)
@@ -637,7 +637,7 @@ class Experiments(Displayable):
     """The comparisons of a session.
 
     Args:
-        comparison: The last comparison; None before the first one.
+        comparison: The last comparison, or None before the first one.
     """
 
     comparison: Comparison | None = None

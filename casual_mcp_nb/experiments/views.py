@@ -55,7 +55,7 @@ _TITLES: dict[FigureName, str] = {
 }
 _BLUE = 2
 _COLOURS: dict[FigureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
-"""The colours of bars; all others are grey."""
+"""The colours of bars. All others are grey."""
 _MARKS: dict[RunStatus, Status] = {
     "waiting": Status("… waiting", "quiet"),
     "running": Status("▸ running", "busy"),
@@ -150,7 +150,7 @@ def _less_right(best: WayResult) -> str:
 
 
 def _effect(effect: DiscoveryEffect) -> str:
-    """Write a sentence where discovery loses; empty where it does not."""
+    """Write a sentence where discovery loses, or empty where it does not."""
     if not effect.loses:
         return ""
     parts = []

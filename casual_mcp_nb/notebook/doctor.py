@@ -65,7 +65,7 @@ def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer
 
 
 def hint_of(models: Iterable[ModelAtHand]) -> str:
-    """Format one sentence on the first of some models, with the line that uses it in the demo; empty where there is none."""
+    """Format one sentence on the first of some models, with the line that uses it in the demo, or empty where there is none."""
     first = next(iter(models), None)
     return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
 
@@ -223,7 +223,7 @@ def _keys(config: Config) -> Iterator[Check]:
 
 
 def _models_at_hand(config: Config) -> Iterator[Check]:
-    """Say which language models could be used, where the config has none."""
+    """List the language models that could be used, where the config has none."""
     if any(spec_of(client.provider).is_language_model for client in config.clients.values()):
         return
     for at_hand in models_at_hand(read_environment(config.folder)):
@@ -310,7 +310,7 @@ def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def _deferring(budget: Budget) -> Iterator[Check]:
-    """Say whether deferring pays, over a whole turn and not only in its first request."""
+    """Check whether deferring pays, over a whole turn and not only in its first request."""
     if budget.saved is None:
         return
     share = f"{abs(budget.saved):.0%} of the input of a turn with one search and one call"
@@ -381,7 +381,7 @@ def telling_line(stderr: str) -> str:
     """Find the line that explains why a process failed: npm's first, the last error of others, else the last line.
 
     Returns:
-        One line without npm's prefix; empty where there is none.
+        One line without npm's prefix, or empty where there is none.
     """
     lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
     npm = [line for line in lines if _NPM.match(line)]

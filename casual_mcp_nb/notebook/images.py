@@ -22,7 +22,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
 def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
-    """Add images to a prompt; without images, the prompt is unchanged.
+    """Add images to a prompt. Without images, the prompt is unchanged.
 
     Args:
         prompt: The text; prompts that are messages hold their own images.

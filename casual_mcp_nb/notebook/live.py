@@ -52,7 +52,7 @@ class Throttle:
 
     Args:
         engine: Runs the timers.
-        work: The work; when it raises, the error goes to the log.
+        work: The work. When it raises, the error goes to the log.
         seconds: The least time from one start to the next.
         ticking: Whether to work once a second even if nobody calls, for a display in which time passes.
     """
@@ -218,7 +218,7 @@ def check_echo(echo: str) -> None:
 class LiveDisplay(ABC):
     """A display in a cell that is updated in place while something runs.
 
-    Create it on the kernel's thread, in its cell; after that only the handle is updated, from other threads.
+    Create it on the kernel's thread, in its cell. After that only the handle is updated, from other threads.
 
     Args:
         engine: The thread on which it runs.
@@ -273,9 +273,9 @@ class LiveOutput(LiveDisplay):
 
     Args:
         engine: The thread on which the turn runs.
-        turn: The turn to show; it may not have begun yet.
+        turn: The turn to show. It may not have begun yet.
         detail: How much of it is shown.
-        streamed: Whether text is shown as it arrives; otherwise at the end of each step.
+        streamed: Whether text is shown as it arrives. Otherwise at the end of each step.
     """
 
     def __init__(self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True) -> None:

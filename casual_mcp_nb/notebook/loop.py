@@ -58,7 +58,7 @@ class Caller:
     _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
 
     async def run(self, call: Call) -> Any:
-        """Have the waiting thread run a function; the result is the function's."""
+        """Have the waiting thread run a function. The result is the function's."""
         return await on_thread(call, self._jobs.put)
 
     def serve(self) -> None:
@@ -72,14 +72,14 @@ class Caller:
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
-"""Who waits for the work that runs now; None where nobody does."""
+"""Who waits for the work that runs now, or None where nobody does."""
 
 
 class NotebookRunner:
-    """Runs the notebook's functions where their objects live; a `toolbox.context.FunctionRunner`.
+    """Runs the notebook's functions where their objects live. A `toolbox.context.FunctionRunner`.
 
     Attributes:
-        home: The loop of the kernel, for async functions in turns that no cell waits for; None where there is none.
+        home: The loop of the kernel, for async functions in turns that no cell waits for, or None where there is none.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class NotebookRunner:
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
-        """Run a call to its end; the result is the call's.
+        """Run a call to its end. The result is the call's.
 
         Raises:
             ToolCallError: It is async, and a blocking call holds its loop.
@@ -139,7 +139,7 @@ class NotebookRunner:
 
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
-    """Run an async call on the loop of another thread; it is cancelled with this."""
+    """Run an async call on the loop of another thread. It is cancelled with this."""
     # `run_coroutine_threadsafe` takes more rounds of both loops.
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
@@ -245,7 +245,7 @@ class EngineThread:
 
         Args:
             work: The work.
-            caller: Who waits for it; None for nobody.
+            caller: Who waits for it, or None for nobody.
 
         Returns:
             Its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
@@ -313,7 +313,7 @@ class EngineThread:
         The caller's loop is woken twenty times a second, so that an interrupt of the notebook is noticed.
 
         Raises:
-            CancelledError: The caller was cancelled; the work was cancelled too and had half a second to clean up. IPython
+            CancelledError: The caller was cancelled. The work was cancelled too and had half a second to clean up. IPython
                 shows one line for it instead of a stack.
         """
         future, ended = self.submit(work, caller_here(blocking=False))
@@ -330,7 +330,7 @@ class EngineThread:
         return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a short function on the loop after a time; for any thread. In a forked child nothing is called."""
+        """Call a short function on the loop after a time. For any thread. In a forked child nothing is called."""
         if self.inherited:
             return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
@@ -354,7 +354,7 @@ wake-up call from the epoll object that both share."""
 
 
 def engine_thread() -> EngineThread:
-    """Get the engine thread of this process, started when it is first used; a forked child has its own."""
+    """Get the engine thread of this process, started when it is first used. A forked child has its own."""
     global _engine
     with _lock:
         if _engine is None:
@@ -417,7 +417,7 @@ def show_log(level: str, libraries: str | None = None) -> None:
 
     Args:
         level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
-        libraries: The same for the MCP libraries, whose records are forwarded to this log; None for `level`.
+        libraries: The same for the MCP libraries, whose records are forwarded to this log, or None for `level`.
     """
     logger.setLevel(level)
     for name in ("fastmcp", "mcp"):

@@ -50,11 +50,11 @@ class FormField:
         kind: The kind of its value; `choice` is one of `choices`, `choices` any number of them.
         description: Its purpose.
         required: Whether it must be filled in.
-        default: The server's suggestion, as it would be sent; None if there is nothing, or it is invalid.
+        default: The server's suggestion, as it would be sent, or None if there is nothing, or it is invalid.
         choices: The values with their labels.
         minimum: The smallest number, or the minimum length of a string.
         maximum: The largest number, or the maximum length of a string.
-        format: The format of a text: `email`, `uri`, `date` or `date-time`; empty for any text.
+        format: The format of a text: `email`, `uri`, `date` or `date-time`, or empty for any text.
     """
 
     name: str
@@ -81,7 +81,7 @@ def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[st
     A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
 
     Raises:
-        UsageError: A field is missing, invalid or unknown; the message names it.
+        UsageError: A field is missing, invalid or unknown. The message names it.
     """
     unknown = next((name for name in values if name not in {field.name for field in fields}), None)
     if unknown is not None:
@@ -223,8 +223,8 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "date": ("a date such as 2026-07-28", _is_date),
     "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
 }
-"""The formats of a form's texts, each with a description and the check;
-see https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
+"""The formats of a form's texts, each with a description and the check.
+See https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
 
 
 def _truth(field: FormField, given: Any) -> bool:
@@ -338,7 +338,7 @@ class ApprovalQuestion(Question):
         arguments: The complete arguments.
         policy: The policy that wants approval.
         reason: Why approval is needed, see `Reason`.
-        change: How the tool's definition has changed; None if it has not.
+        change: How the tool's definition has changed, or None if it has not.
     """
 
     kind = "approval"
@@ -402,7 +402,7 @@ class ApprovalQuestion(Question):
             for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
 
         Raises:
-            UsageError: Such calls, and a server's messages, are approved one by one; the question stays open.
+            UsageError: Such calls, and a server's messages, are approved one by one. The question stays open.
         """
         if for_conversation and self.reason in ONE_BY_ONE:
             raise UsageError("This cannot be approved for the whole conversation.", hint="Approve this one.")
@@ -414,7 +414,7 @@ class ApprovalQuestion(Question):
         This covers tools that do not claim to be destructive, as long as their definitions stay the same.
 
         Raises:
-            UsageError: This call needs approval for another reason; the question stays open.
+            UsageError: This call needs approval for another reason. The question stays open.
         """
         if self.reason != "unannotated":
             raise UsageError("This call cannot be approved for the whole server.", hint="Approve the call or the tool.")
@@ -492,10 +492,10 @@ class StepQuestion(Question):
         """Call the model with edited texts.
 
         Args:
-            texts: The new texts, by the keys of `texts`; a string replaces the last one.
+            texts: The new texts, by the keys of `texts`. A string replaces the last one.
 
         Raises:
-            UsageError: There is no such text; the question stays open.
+            UsageError: There is no such text. The question stays open.
         """
         self._settle(("next", self._edits(texts)))
 
@@ -549,7 +549,7 @@ MAX_MESSAGE = 4_000
 
 
 class Elicitation(Question):
-    """A question of a server to the person; the answer goes to that server."""
+    """A question of a server to the person. The answer goes to that server."""
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
         from casual_mcp_nb.display.words import clean, cut
@@ -592,11 +592,11 @@ class FormQuestion(Elicitation):
         """Send the form.
 
         Args:
-            values: The values by field name. A field that is missing gets the schema's default, if it has one; one that is
+            values: The values by field name. A field that is missing gets the schema's default, if it has one. One that is
                 empty is left out.
 
         Raises:
-            UsageError: Something is missing or wrong; the question stays open.
+            UsageError: Something is missing or wrong. The question stays open.
         """
         self._settle(("accept", checked(self.fields, values)))
 

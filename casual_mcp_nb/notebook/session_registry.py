@@ -39,7 +39,7 @@ _closing: set[Future[None]] = set()
 
 
 def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
-    """Start closing on the engine thread; the interpreter waits for it before it exits."""
+    """Start closing on the engine thread. The interpreter waits for it before it exits."""
     future, _ = engine.submit(close())
     _closing.add(future)
     future.add_done_callback(_closing.discard)

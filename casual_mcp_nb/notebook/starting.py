@@ -144,7 +144,7 @@ class StartDisplay:
 
     Args:
         announcement: The first text to show.
-        quiet: Show nothing; the same holds if the environment says so, and on other threads than the main one.
+        quiet: Show nothing. The same holds if set in the environment, and on other threads than the main one.
         handle: A display that the cell already has, to use instead of a new one.
     """
 
@@ -191,8 +191,8 @@ class StartDisplay:
         """End the display.
 
         Args:
-            servers: The servers as they are now; None if there are none to report.
-            final: The final output of the cell, a value or a string; None for nothing.
+            servers: The servers as they are now, or None if there are none to report.
+            final: The final output of the cell, a value or a string, or None for nothing.
         """
         self.stop()
         if self._thread is not None:
@@ -239,7 +239,7 @@ class StartDisplay:
 class ServerStarter:
     """Starts the servers of a session when they are first needed, for all of its parts.
 
-    Its coroutines run on the engine's loop; the rest is for any thread.
+    Its coroutines run on the engine's loop. The rest is for any thread.
 
     Args:
         chat: Has the connections and the selection.
@@ -316,7 +316,7 @@ class ServerStarter:
             await warmed_up()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect, and show progress, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
+        """Connect, and show progress, see `Session.connect`. A coroutine of the caller's side, see `on_engine`."""
         from casual_mcp_nb.notebook.live import ShownServers
 
         with self.shown(quiet=quiet, table=True) as display:
@@ -336,7 +336,7 @@ class ServerStarter:
         Args:
             quiet: Show nothing.
             table: Leave the servers in the cell as a table instead of a line.
-            handle: A display that the cell already has; it is used until the body stops this one.
+            handle: A display that the cell already has. It is used until the body stops this one.
         """
         if self.engine.inherited or self.engine.is_current:
             yield None
@@ -357,7 +357,7 @@ class ServerStarter:
             display.finish(servers, servers if table else summary_of(servers))
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine thread do work for which servers may have to start, which is shown; see `on_engine`."""
+        """Have the engine thread do work for which servers may have to start, which is shown. See `on_engine`."""
         try:
             with self.shown():
                 return await on_engine(lambda _: work)

@@ -1,4 +1,4 @@
-"""Say how far tools get: listed by their server, selected, searchable, sent to the model, called by it."""
+"""Follow tools to the model: listed by their server, selected, searchable, sent to the model, called by it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ToolDoctor:
         turns: The conversation.
         discovered: The deferred tools that the conversation has loaded.
         model: The model that turns use unless they name another.
-        query: Words that a model might search for; None to leave the ranks out.
+        query: Words that a model might search for, or None to leave the ranks out.
     """
 
     chat: McpToolChat
@@ -129,7 +129,7 @@ class ToolDoctor:
     # Listed
 
     def _note_on(self, server: str) -> str:
-        """Find the notice on a server of the config that is not used; empty for none."""
+        """Find the notice on a server of the config that is not used, or empty for none."""
         pattern = re.compile(rf"""(?:^|[.\["' ]){re.escape(server)}(?=$|[\s.,:;"'\]])""")
         return next((note for note in self.config.notes if pattern.search(note)), "")
 
@@ -334,7 +334,7 @@ _EMPTY_LIST = "Check its log, its options, and the rights of its account."
 
 
 def _why_renamed(tool: ToolSpec) -> str:
-    """Explain why the wire name is not simply `server__tool`; empty if it is."""
+    """Explain why the wire name is not simply `server__tool`, or empty if it is."""
     plain = tool.tool_name.joined
     if tool.wire_name == plain:
         return ""

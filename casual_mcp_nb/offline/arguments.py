@@ -90,7 +90,7 @@ class Parameter(NamedTuple):
         return _ACCEPTED.get(self.kind, (self.kind,))
 
     def accepted(self, value: Any) -> Any:
-        """Convert a value, or the text of one, to one that this parameter accepts; None if that is impossible."""
+        """Convert a value, or the text of one, to one that this parameter accepts, or None if that is impossible."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
         if self.type in _NUMBERS:
@@ -299,7 +299,7 @@ class Filling:
                     yield match[1], match.span(1)
 
     def _proper_names(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield a name that follows a word such as `in`; for a filter, also the word before a choice: `the open orders`."""
+        """Yield a name that follows a word such as `in`. For a filter, also the word before a choice: `the open orders`."""
         match = _PROPER_NAME.search(self._text) if parameter.type == "string" and not parameter.schema.choices else None
         if match and not self.covers(*match.span(1)):
             end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))

@@ -149,7 +149,7 @@ def _json(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _iso_date(match: re.Match[str]) -> str | None:
-    """Convert a date to ISO 8601; without a year, it is the next such day."""
+    """Convert a date to ISO 8601. Without a year, it is the next such day."""
     if re.match(r"\d{4}-", match[0]):
         return match[0].replace(" ", "T")
     day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", match[0])

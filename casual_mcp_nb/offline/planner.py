@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first; for one that follows, `used` is the last used tool with its arguments."""
+    """Rank the loaded tools for a need, best first. For one that follows, `used` is the last used tool with its arguments."""
     hits = index.search(need.query, _MAX_CANDIDATES)
     candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
     for tool, arguments in used.items() if need.follows else ():
@@ -104,7 +104,7 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
-    """Compute the share of the need's words that the tool matches; None if all of them became arguments."""
+    """Compute the share of the need's words that the tool matches, or None if all of them became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
     word_terms = {term for word in words for term in word.terms}
     wanted = word_terms.union(terms(" ".join(need.implied)))
@@ -168,7 +168,7 @@ def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
 
 
 def parse_question(text: str) -> tuple[str, list[str]] | None:
-    """Parse the need and the missing parameters that an `ask_for` was about; None for any other text."""
+    """Parse the need and the missing parameters that an `ask_for` was about, or None for any other text."""
     match = _QUESTION.search(text)
     return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
@@ -237,7 +237,7 @@ def _cut(text: str, limit: int = _MAX_TEXT) -> str:
 
 
 MAX_REQUEST = 4_000
-"""Maximum number of characters of a message that the planner reads."""
+"""Maximum number of characters in a message that the planner reads."""
 _CLEARLY_BETTER = 0.25
 _MAX_LOADED = 3
 
@@ -257,7 +257,7 @@ class PastCall(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the result says that the call failed."""
+        """Whether the result reports a failed call."""
         return says_failed(self.result)
 
 

@@ -47,7 +47,7 @@ class FunctionRunner(Protocol):
     """Runs functions where their objects live, and waits there for the nested calls that they make."""
 
     async def __call__(self, call: Callable[[], Any], is_async: bool) -> Any:
-        """Run a function without arguments; with `is_async` its result is awaited."""
+        """Run a function without arguments. With `is_async` its result is awaited."""
         ...
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
@@ -66,11 +66,11 @@ class FunctionRunner(Protocol):
 
 @dataclass(eq=False)
 class ToolContext:
-    """The call that a function of the notebook runs in. A parameter with this type gets it; no model sees that parameter.
+    """The call that a function of the notebook runs in. A parameter with this type gets it. No model sees that parameter.
 
     Args:
-        on_progress: Called with progress, total and message; on any thread.
-        on_log: Called with level and text; on any thread.
+        on_progress: Called with progress, total and message. On any thread.
+        on_log: Called with level and text. On any thread.
         values: The context of the conversation, as given to `Session.chat` or `Session.context`.
     """
 
@@ -81,17 +81,17 @@ class ToolContext:
     _cancelled: bool = field(default=False, init=False, repr=False)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report how far the call is; the display of the turn shows it.
+        """Report how far the call is. The display of the turn shows it.
 
         Args:
             progress: How far, in any unit.
-            total: The final value; None if it is unknown.
+            total: The final value, or None if it is unknown.
             message: The current activity.
         """
         self.on_progress(progress, total, message)
 
     def log(self, text: str, level: str = "info") -> None:
-        """Add a line to the log of the server `notebook`; the display of the turn shows it too.
+        """Add a line to the log of the server `notebook`. The display of the turn shows it too.
 
         Args:
             text: The line.
@@ -100,9 +100,9 @@ class ToolContext:
         self.on_log(level, text)
 
     def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call another tool and wait for its result; in an async function await `call_tool_async` instead.
+        """Call another tool and wait for its result. In an async function await `call_tool_async` instead.
 
-        It goes the way of a model's call: the person is asked where the tool's policy says so, and displays show it below the
+        It goes the way of a model's call: the person is asked according to the tool's policy, and displays show it below the
         call that made it. The result goes to the function, not to the model.
 
         Args:
@@ -120,7 +120,7 @@ class ToolContext:
         return self._checked().call(name, arguments)
 
     async def call_tool_async(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call another tool and await its result; for async functions, see `call_tool`."""
+        """Call another tool and await its result. For async functions, see `call_tool`."""
         return await self._checked().call_async(name, arguments)
 
     def _checked(self) -> NestedCalls:
@@ -189,7 +189,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RunHere:
-    """Runs an async function on the loop of the call, and another one on a worker thread; a `FunctionRunner`."""
+    """Runs an async function on the loop of the call, and another one on a worker thread. A `FunctionRunner`."""
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
         """Run a function."""

@@ -49,10 +49,10 @@ class NotebookTool:
 
     Args:
         spec: The definition for models.
-        policy: When the person is asked before a call; None for the default.
+        policy: When the person is asked before a call, or None for the default.
         is_async: Whether `start` returns something to await.
         start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
-        parameters: Those of the function; None for an object.
+        parameters: Those of the function, or None for an object.
     """
 
     spec: ToolSpec
@@ -62,7 +62,7 @@ class NotebookTool:
     parameters: Parameters | None = None
 
     def spec_beside(self, names: Collection[str]) -> ToolSpec:
-        """Build the definition that a model reads where the context of the conversation has values of these names."""
+        """Build the definition for models, given the names of the context's values."""
         if self.parameters is None or not self.parameters.named(names):
             return self.spec
         return replace(self.spec, input_schema=self.parameters.schema_beside(names))
@@ -83,17 +83,17 @@ def read_tool(
 
     Args:
         target: The function or object. Of a class with `execute`, or with `__call__` and no required arguments, an object is
-            made; any other class is called as a function is, with the parameters of its `__init__`.
+            made. Any other class is called as a function is, with the parameters of its `__init__`.
         server: The server that it belongs to.
-        name: Its name; None for the function's.
-        description: The description for models; None for the docstring without its list of arguments.
+        name: Its name, or None for the function's.
+        description: The description for models, or None for the docstring without its list of arguments.
         inject: Values for parameters that no model sees, see `read_parameters`.
         annotations: Its effects.
         policy: When the person is asked before a call.
         context: The names of the values that the context of the conversation has.
 
     Raises:
-        UsageError: It cannot be a tool; the message says why.
+        UsageError: It cannot be a tool. The message has the reason.
     """
     from docstring_parser import parse
 
@@ -174,7 +174,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Toolbox:
-    """The tools of the notebook. It is used as a connection to a server is; see `connections.Connection` for the methods.
+    """The tools of the notebook. It is used as a connection to a server is. See `connections.Connection` for the methods.
 
     Args:
         run: Runs the functions.
@@ -244,7 +244,7 @@ class Toolbox:
         return tool.spec_beside({*self._context, *self._of_turns})
 
     def add(self, tool: NotebookTool) -> None:
-        """Add a tool; one of the same name is replaced."""
+        """Add a tool. One of the same name is replaced."""
         self._tools = {**self._tools, tool.spec.name: tool}
         self._changed()
 
@@ -276,7 +276,7 @@ class Toolbox:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool; an exception becomes a result that is an error, and its traceback goes to the log.
+        """Call a tool. An exception becomes a result that is an error, and its traceback goes to the log.
 
         Raises:
             ToolCallError: It was removed, or the arguments are not valid.
@@ -382,7 +382,7 @@ _MAX_LENGTH = 1_000
 
 
 class Mock:
-    """Stubs that are in use until `stop` is called; a context manager.
+    """Stubs that are in use until `stop` is called. A context manager.
 
     Args:
         stubs: The stubs, by `server:tool`, by another name of a tool, by `server:*`, or by `*` for all tools.
@@ -408,7 +408,7 @@ class Mock:
 
 
 class Mocks:
-    """The stubs of a session, or of one turn; the one that was added last counts."""
+    """The stubs of a session, or of one turn. The one that was added last counts."""
 
     def __init__(self, run: FunctionRunner, others: Mocks | None = None) -> None:
         self._run = run
@@ -431,7 +431,7 @@ class Mocks:
         self._mocks = [other for other in self._mocks if other is not mock]
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
-        """List the stub of a tool; an empty list if it has none."""
+        """List the stub of a tool. An empty list if it has none."""
         own = (
             (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
         )
@@ -442,7 +442,7 @@ class Mocks:
         return self._others.stub_for(tool) if self._others is not None else []
 
     async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answer a call with a stub; an exception of a function is a result that is an error."""
+        """Answer a call with a stub. An exception of a function is a result that is an error."""
         try:
             if stub is ...:
                 value = example(tool.output_schema) if tool.output_schema else EXAMPLE
@@ -466,7 +466,7 @@ _BY_FORMAT = {
 
 
 def example(schema: Any) -> Any:
-    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties say.
+    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties tell.
 
     Args:
         schema: The schema; references in it are resolved.

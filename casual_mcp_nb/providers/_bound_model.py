@@ -2,7 +2,7 @@
 
 Choose the adapter between casual-llm and a provider's client. casual-llm builds the requests. Responses are parsed here,
 because its own `_chat` drops the finish reason and cached tokens, and fails on a response without usage (Ollama) or without
-choices; its own `_stream` drops tool calls.
+choices. Its own `_stream` drops tool calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def adapter_of(client: Any) -> ProviderAdapter:
-    """Find the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
+    """Find the adapter of a client. An unknown one is called through casual-llm's protocol, in OpenAI's format."""
     return _wire_of_kind(client.__class__)
 
 
@@ -81,28 +81,28 @@ class BoundModel:
     Args:
         client: A casual-llm client, shared by its models.
         model: The provider's name of the model.
-        name: Its name in the config; the default is the provider's name.
+        name: Its name in the config. The default is the provider's name.
         client_name: The client's name in the config.
-        provider: The provider, such as `openai`; the default is the client's class.
+        provider: The provider, such as `openai`. The default is the client's class.
         template: The file that generates the system prompt.
-        context_window: The context window in tokens; None if unknown.
+        context_window: The context window in tokens, or None if unknown.
         default_options: casual-llm's options, sent with every request.
-        options: Further options of every request, see `RequestOptions`; they take precedence.
+        options: Further options of every request, see `RequestOptions`. They take precedence.
         key_places: Where the key is looked up, in words, for the error about a rejected key.
-        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together; None for only the SDK's
+        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together, or None for only the SDK's
             own limit.
         retries: How temporary failures are retried.
         secrets: Returns the values to mask in errors, in addition to the client's key.
         price: Its price in the user's price table.
-        limits: The rate limits of its client; None for none.
-        native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
+        limits: The rate limits of its client, or None for none.
+        native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
-        cache_diagnostics: Whether the provider is asked why its cache was missed; None if that follows from its address.
+        cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that follows from its address.
         repair_calls: Whether calls that it writes as text are run.
 
     Attributes:
         own_options: The options without those of a turn.
-        tape: Records its answers, or answers in its place; None for neither.
+        tape: Records its answers, or answers in its place, or None for neither.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class BoundModel:
 
     @property
     def facts(self) -> Learned:
-        """The facts learnt about the model; all that are bound to the same client share them."""
+        """The facts learnt about the model. All that are bound to the same client share them."""
         name, facts = self._facts
         if facts is None or name is not self.model:
             from casual_mcp_nb.providers._options import learned
@@ -202,7 +202,7 @@ class BoundModel:
         return sent
 
     def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return definitions as request arguments; a tuple that is sent again is converted once.
+        """Return definitions as request arguments. A tuple that is sent again is converted once.
 
         Args:
             tools: The definitions.

@@ -89,7 +89,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
 
     Returns:
         The error to raise, and its cause: the SDK's error, with a masked substitute for one that would leak a key or fill a
-        page, or None if it says no more than ours.
+        page, or None if it has no more information than ours.
     """
     secrets = reading.secrets_of(model)
     finding = _finding(error, model, request, secrets)
@@ -492,7 +492,7 @@ class ModelRequest:
         return options
 
     def _diagnosis(self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]) -> dict[str, Any]:
-        """Build the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
+        """Build the fields that ask why the cache was missed: at the provider's own address, and if the config requests it."""
         model, spec = self._model, self._spec
         fields = diagnose(model.client, model.model, self._before)
         if not fields:

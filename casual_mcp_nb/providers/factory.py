@@ -82,7 +82,7 @@ class ModelFactory:
     """Creates the clients and models of a config on first use.
 
     Args:
-        config: The config, with its keys; this class does not read the environment.
+        config: The config, with its keys. This class does not read the environment.
     """
 
     def __init__(self, config: Config) -> None:
@@ -100,7 +100,7 @@ class ModelFactory:
         """Get the client of that name in the config.
 
         Raises:
-            UnknownNameError: There is none; the message suggests the closest names.
+            UnknownNameError: There is none. The message suggests the closest names.
             UsageError: Its provider is not supported.
             MissingDependencyError: Its SDK is not installed.
             ProviderError: It has no key, or its SDK rejects its settings.
@@ -120,7 +120,7 @@ class ModelFactory:
 
     @property
     def default(self) -> str | None:
-        """The model that is used where none is named, at first the first one of the config; None if it has none."""
+        """The model that is used where none is named, at first the first one of the config, or None if it has none."""
         return self._default
 
     @default.setter
@@ -131,7 +131,7 @@ class ModelFactory:
 
     @property
     def window(self) -> int | None:
-        """The context window of the default model, in tokens; None if it is unknown."""
+        """The context window of the default model, in tokens, or None if it is unknown."""
         model = self._config.models.get(self.default or "")
         return window_of(model, self._config.clients[model.client]) if model else None
 
@@ -178,7 +178,7 @@ class ModelFactory:
         return self._bound[name]
 
     def _own(self, model: Model) -> ChatModel:
-        """Bind a model that the user created; the last one need not be bound again in each turn."""
+        """Bind a model that the user created. The last one need not be bound again in each turn."""
         last, bound = self._last_own
         # An object that is only asked through its `chat` has none of these.
         plain = not (getattr(model, "default_options", None) or getattr(model, "system_message_handling", None))

@@ -50,9 +50,9 @@ class Retries:
 
     Args:
         most: Maximum number of retries.
-        first_wait: The first delay in seconds, unless the provider requests one; each further delay is twice as long, plus
+        first_wait: The first delay in seconds, unless the provider requests one. Each further delay is twice as long, plus
             random jitter.
-        max_wait: The longest single delay in seconds; a longer request of a provider is an error.
+        max_wait: The longest single delay in seconds. A longer request of a provider is an error.
         max_total_wait: The total of all delays in seconds.
     """
 
@@ -75,7 +75,7 @@ class RateLimitWait:
     """A request is delayed.
 
     Args:
-        seconds: The delay; another one can follow.
+        seconds: The delay. Another one can follow.
         reason: Why, in short.
     """
 
@@ -137,12 +137,12 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits the requests of one client in order of arrival.
+    """Admits one client's requests in order of arrival.
 
     Args:
         client: The client's name in the config.
-        requests: Maximum requests per minute; None for no limit.
-        tokens: Maximum input and output tokens per minute; None for no limit.
+        requests: Maximum requests per minute, or None for no limit.
+        tokens: Maximum input and output tokens per minute, or None for no limit.
     """
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
@@ -182,7 +182,7 @@ class ClientLimits:
             self._line.remove(ticket)
 
     def settle(self, charge: TokenReservation, used: int | None) -> None:
-        """Correct a reservation by the reported usage; None keeps the estimate."""
+        """Correct a reservation by the reported usage. None keeps the estimate."""
         if self._tokens is None or charge.entry is None or used is None:
             return
         if used < charge.tokens:

@@ -43,7 +43,7 @@ class OnText(Protocol):
     """Receives an answer's text as it arrives."""
 
     def __call__(self, text: str, response: object = None, /) -> None:
-        """Receive the next chunk of text; an empty one means that something else arrived.
+        """Receive the next chunk of text. An empty one means that something else arrived.
 
         With the response that it came in, the total size is limited too.
         """
@@ -56,10 +56,10 @@ class ProviderAdapter:
     Args:
         offer: Tool definitions to extra arguments of the request.
         ask: One request: client, model, messages and options to an answer.
-        stream: The same, with the text told as it arrives; None where that cannot be had with calls of tools.
-        name: The format, as what is kept for a provider has it; empty where a client makes its own requests.
+        stream: The same, with the text told as it arrives, or None where that cannot be had with calls of tools.
+        name: The format, as what is kept for a provider has it, or empty where a client makes its own requests.
         offer_found: Definitions that are always loaded, and those that searches have found, to extra arguments of a request
-            whose rendered beginning stays the same when more are found; None where the provider cannot do that.
+            whose rendered beginning stays the same when more are found, or None where the provider cannot do that.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
@@ -119,16 +119,17 @@ class ProviderSpec:
     """A provider. The defaults are those of a server compatible with OpenAI's chat completions.
 
     Args:
-        name: Its name in a config; also the wire format in `ProviderState`.
+        name: Its name in a config, and the wire format in `ProviderState`.
         about: A short description, for lists of providers.
         position: Its position in lists of bundled providers.
         build: Returns the client for a name and its config.
-        adapter: How to make requests with its client; None if the client makes its own requests (it has `answer`).
-        client: The class of its client, None if its SDK is missing; also identifies the provider of a custom client.
-        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None if it needs none.
+        adapter: How to make requests with its client, or None if the client makes its own requests (it has `answer`).
+        client: The class of its client, None if its SDK is missing. It identifies the provider of a custom client.
+        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger, or None if it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
-        names: The names of its models, by which a name without a provider finds it; None if they are not known by their names.
+        names: The names of its models, by which a name without a provider finds it, or None if they are not known by their
+            names.
         reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
             given; `NAME-chat:MODEL` stays with this one.
         example_model: One of its models that calls tools, for those who have not chosen one.
@@ -143,10 +144,10 @@ class ProviderSpec:
         choose_tools: The tool choice in its format.
         offers_none: Whether no tools are offered if none may be called.
         effort: The reasoning effort in its format.
-        think: Asks its server for the value of the argument `think` for an effort; None if it cannot think.
+        think: Asks its server for the value of the argument `think` for an effort, or None if it cannot think.
         takes_thinking_tokens: Whether a thinking budget can be set.
-        models: Its current models by the beginnings of their names, as of `MODELS_AS_OF`; the longest one applies. It holds at
-            the provider's own address: elsewhere a name says nothing about a server's limits.
+        models: Its current models by the beginnings of their names, as of `MODELS_AS_OF`. The longest one applies. It holds at
+            the provider's own address: elsewhere a name tells nothing about a server's limits.
         needs_answer_limit: Whether every request must have a limit of the answer.
         thinks: Whether a model thinks before it answers, by its name and options, and its thinking counts in that limit.
         window_option: The argument for a model's context window.
@@ -156,11 +157,12 @@ class ProviderSpec:
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
-        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed; None where
+        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed, or None where
             that cannot be asked.
-        max_tools: How many tools a request may have at the provider's own address; None if no limit is known.
+        max_tools: How many tools a request may have at the provider's own address, or None if no limit is known.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
-        read_first: The options that its models read before the messages, so that a change of one costs the cache of them.
+        read_first: The options that its models read before the messages, so that a change of one invalidates the cache for
+            them.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
         warm_up: Makes its SDK build what it would leave for the first answer.
@@ -210,7 +212,7 @@ class ProviderSpec:
     warm_up: Callable[[], None] = lambda: None
 
     def limits_of(self, model: str) -> ModelLimits | None:
-        """Look up the limits of a model by its name; None if they are unknown."""
+        """Look up the limits of a model by its name, or None if they are unknown."""
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
         starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
         return self.models[max(starts, key=len)] if starts else None
@@ -257,7 +259,7 @@ def _added() -> Iterator[ProviderSpec]:
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Look up the provider of that name; for an unknown client, the spec of an OpenAI-compatible server."""
+    """Look up the provider of that name. For an unknown client, the spec of an OpenAI-compatible server."""
     # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
@@ -270,7 +272,7 @@ _UNKNOWN = ProviderSpec(name="", about="", build=_refuse)
 
 
 def loggers() -> list[str]:
-    """List the names of the loggers of all SDKs."""
+    """List the logger names of all SDKs."""
     return sorted({spec.sdk.replace("-", "_") for spec in specs().values() if spec.sdk})
 
 
@@ -284,7 +286,7 @@ def client_variable(client: str) -> str:
 
 
 def key_variables(client: str, provider: str) -> tuple[str, ...]:
-    """List the environment variables for a client's key; the first one that is set wins.
+    """List the environment variables for a client's key. The first one that is set wins.
 
     The key is sent to the client's configured URL, even if it is from the provider's own variable.
     """
@@ -313,12 +315,12 @@ def is_at_home(client: object, homes: Sequence[str]) -> bool:
 
 
 def raw_address_of(client: object) -> str:
-    """Read a client's URL as it is, perhaps with credentials; empty if it is not known."""
+    """Read a client's URL as it is, perhaps with credentials, or empty if it is not known."""
     return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up the context window of a model: that of the config, else that of its provider's table; None if unknown."""
+    """Look up the context window of a model: that of the config, else that of its provider's table, or None if unknown."""
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
@@ -327,7 +329,7 @@ def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
 
 
 def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up how many tools a request to a model may have; None if no limit is known."""
+    """Look up how many tools a request to a model may have, or None if no limit is known."""
     spec = spec_of(client.provider)
     return spec.max_tools if is_home_address(client.base_url, spec.homes) else None
 
@@ -365,7 +367,7 @@ class LocalServer:
         title: Its name for people.
         port: The port on 127.0.0.1.
         provider: The provider by which it is talked to.
-        listing: The path of its list of models.
+        listing: The path for listing its models.
         base: The path of its API.
     """
 
@@ -388,12 +390,12 @@ LOCAL_SERVERS = (
     LocalServer("llamacpp", "llama.cpp", 8080),
     LocalServer("vllm", "vLLM", 8000),
 )
-"""Ollama's API lists models in `/api/tags` (https://docs.ollama.com/api); the others have OpenAI's `/v1/models`."""
+"""Ollama's API lists models in `/api/tags` (https://docs.ollama.com/api). The others have OpenAI's `/v1/models`."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A model server that answered, with the names of its models; there is at least one."""
+    """A model server that answered, with the names of its models. There is at least one."""
 
     server: LocalServer
     models: tuple[str, ...]
@@ -403,8 +405,8 @@ def running_servers(seconds: float | None = None, servers: Iterable[LocalServer]
     """Find the model servers that answer on this computer, asked concurrently, only on 127.0.0.1 and without a key.
 
     Args:
-        seconds: How long to wait for all of them; None for `SECONDS`.
-        servers: Which ones; None for `LOCAL_SERVERS`.
+        seconds: How long to wait for all of them, or None for `SECONDS`.
+        servers: Which ones, or None for `LOCAL_SERVERS`.
     """
     servers = tuple(LOCAL_SERVERS if servers is None else servers)
     limit = SECONDS if seconds is None else seconds

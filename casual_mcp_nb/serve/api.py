@@ -52,7 +52,7 @@ from casual_mcp_nb.serve.problems import (
 from casual_mcp_nb.serve.turns import ServedTurns
 
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
-"""Limits of events; a larger number is exact in no JavaScript client, and may have thousands of digits."""
+"""Limits of events. A larger number is exact in no JavaScript client, and may have thousands of digits."""
 MAX_EVENT = 200_000
 """Maximum size of an event in bytes."""
 
@@ -63,7 +63,7 @@ def as_json(value: Any) -> str:
 
 
 def event_as_sse(event: Event) -> bytes:
-    """Format an event as a server-sent event of its name; one that is too large has only its time."""
+    """Format an event as a server-sent event of its name. One that is too large has only its time."""
     name, sent = type(event).__name__, as_sse(type(event).__name__, followed(event, LIMITS))
     return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
 
@@ -95,7 +95,7 @@ class EventStream(Response):
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response; the status is an error's if the turn cannot begin."""
+        """Send the response. The status is an error's if the turn cannot begin."""
         turn = Turn(Trace())
         follower = Follower(turn.trace)
         running = asyncio.create_task(self._run(turn, follower.on_event))
@@ -164,7 +164,7 @@ async def _parts(follower: Follower) -> AsyncIterator[bytes]:
 
 
 class Tokens(BaseModel):
-    """Tokens of all calls of the model in the turn; null if unknown."""
+    """Tokens of all model calls in the turn; null if unknown."""
 
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -266,7 +266,7 @@ class Assistant(AssistantMessage):
 
 
 class System(SystemMessage):
-    """A system prompt; the first message only."""
+    """A system prompt. The first message only."""
 
     role: Literal["system"]
 
@@ -289,7 +289,7 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
     "step": "no one is there to continue",
     "attach": "a client reads resources by itself",
 }
-"""The options of a turn that no client can set, each with the reason; all others are fields of a request."""
+"""The options of a turn that no client can set, each with the reason. All others are fields of a request."""
 
 
 def _of_the_model() -> dict[str, Any]:

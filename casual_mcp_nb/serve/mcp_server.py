@@ -82,7 +82,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves the tools, resources and prompts of a session to clients of MCP; belongs to the engine's loop.
+    """Serves a session's tools, resources and prompts to MCP clients; belongs to the engine's loop.
 
     Args:
         starter: Connects the servers, and has their tools.
@@ -91,7 +91,7 @@ class ToolServer:
         options: Which tools are offered, where they differ from the selection.
         approval: The action if a policy requires approval of a call.
         plain_names: Whether tools and prompts that only one server has keep their names.
-        single: Whether there is only one client, also where it makes requests without a connection.
+        single: Whether there is only one client, even if it makes requests without a connection.
 
     Attributes:
         server: The SDK's server, for its transports.
@@ -383,7 +383,7 @@ class ToolServer:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
     async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
-        """Do the work of a request; in the version without a handshake, until somebody is asked something."""
+        """Do the work of a request. In the version without a handshake, until somebody is asked something."""
         await self._admit()
         modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
@@ -425,7 +425,7 @@ class ToolServer:
             call.forwarded = ForwardedRequest(server, name, params.input_responses, params.request_state)
 
     def _options_for(self, context: Context) -> TurnOptions:
-        """Build the options for a client; one that is not recognized later calls found tools through `call_tool`."""
+        """Build the options for a client. One that is not recognized later calls found tools through `call_tool`."""
         options = self._options
         if _is_modern(context) and self._single is None and options.given.get("discovery") is not False:
             tool_set: Any = options.given.get("tool_set")
@@ -476,7 +476,7 @@ class ToolServer:
         task.add_done_callback(self._ending.discard)
 
     def _logged(self, server: str, level: str, text: str) -> None:
-        """Pass on a server's log message: to the client whose call it runs; to all that are connected, if it runs none."""
+        """Pass on a server's log message: to the client whose call it runs. To all that are connected, if it runs none."""
         running = self._chat.server_manager.running_calls
         try:
             asker = running.asker(server)
@@ -547,10 +547,10 @@ class _Host:
 
     Args:
         client: Lists and calls tools for it.
-        connection: Its connection; None where it has none, and listens to changes in another way.
+        connection: Its connection, or None where it has none, and listens to changes in another way.
 
     Attributes:
-        listed: Its last list; None before.
+        listed: Its last list, or None before.
         announced: The list it knows from a notification or a listing.
         lists: Its other lists.
         calls: How many of its calls run now.
@@ -570,7 +570,7 @@ class _Host:
             connection.exit_stack.callback(self._notifications.close)
 
     def outdated(self) -> bool:
-        """Check whether the client's list is not the present one; a notification on its own stream may not arrive."""
+        """Check whether the client's list is not the present one. A notification on its own stream may not arrive."""
         if self.listed is None or self.listed == (now := _key(self.client.known_tools())):
             return False
         self.announced = now
@@ -581,7 +581,7 @@ class _Host:
         return self.announced != _key(self.client.known_tools()) and self.outdated()
 
     def notify(self, notification: Any) -> None:
-        """Send a notification; while it does not read, it gets the last ones only, and each only once."""
+        """Send a notification. While it does not read, it gets the last ones only, and each only once."""
         if self._connection is not None and notification not in self._notifications.unsent:
             self._notifications.add(notification)
 
@@ -592,7 +592,7 @@ class _Host:
 
 
 class _Outbox:
-    """Sends one item after the other; where they come faster than they are read, the oldest are left out."""
+    """Sends one item after the other. Where they come faster than they are read, the oldest are left out."""
 
     def __init__(self, send: Callable[[Any], Awaitable[None]]) -> None:
         self._send = send
@@ -665,7 +665,7 @@ def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
 
 
 def _page(params: mcp.PaginatedRequestParams | None, items: list[Any]) -> tuple[list[Any], str | None]:
-    """Cut a page out of a listing; the second value is the cursor of the next one."""
+    """Cut a page out of a listing. The second value is the cursor of the next one."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")

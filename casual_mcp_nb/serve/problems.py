@@ -1,4 +1,4 @@
-"""The one form of every error of an HTTP door: problem details (RFC 9457) with the `kind` of this package's errors."""
+"""The one form of every HTTP error: problem details (RFC 9457) with the `kind` of this package's errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ProblemError(Exception):
 
 
 def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
-    """Convert an error to the problem a client reads; for one that is not of this package, only that it happened."""
+    """Convert an error to the problem a client reads. For one that is not of this package, only that it happened."""
     if isinstance(error, ProblemError):
         return error
     if not isinstance(error, CasualMcpError):
@@ -123,10 +123,10 @@ T = TypeVar("T")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do some work as long as the client is connected; then it is cancelled.
+    """Do some work as long as the client is connected. Then it is cancelled.
 
     Raises:
-        ProblemError: The client has gone; nobody will read it.
+        ProblemError: The client has gone. Nobody will read it.
     """
     task = asyncio.current_task()
     assert task is not None

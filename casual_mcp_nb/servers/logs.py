@@ -128,7 +128,7 @@ _STORED = 8 * 1024
 
 
 class LogBuffer:
-    """Collects the lines of a server's log across its sessions; for any thread."""
+    """Collects the lines of a server's log across its sessions. For any thread."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
@@ -139,7 +139,7 @@ class LogBuffer:
         self._lock = threading.Lock()
 
     def add(self, level: str, text: str) -> None:
-        """Add a line; an empty one is left out."""
+        """Add a line. An empty one is left out."""
         if text.strip():
             with self._lock:
                 self._lines.append((time.time(), level, text[:_STORED]))
@@ -175,7 +175,7 @@ class LogBuffer:
 
 MAX_MESSAGES = 200
 MAX_MESSAGE_LENGTH = 20_000
-"""Maximum number of characters of a message to store and return."""
+"""Maximum length of a message to store and return, in characters."""
 _PLAIN = 2
 """The version of marshal that looks for no values that are the same."""
 _MAX_DEPTH = 50
@@ -239,13 +239,13 @@ class MessageLog:
         """List the messages, redacted.
 
         Args:
-            tool: Only those about this tool, by its own name; None for all.
+            tool: Only those about this tool, by its own name, or None for all.
         """
         stored = [each for each in tuple(self._stored) if tool is None or each.tool == tool]
         return Messages(self._server, tuple(map(self._message, stored)))
 
     def _subject(self, direction: Direction, fields: dict[str, Any]) -> tuple[str, str]:
-        """Find the method and tool of a message; for a response, those of its request."""
+        """Find the method and tool of a message. For a response, those of its request."""
         method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:

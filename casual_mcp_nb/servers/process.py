@@ -48,7 +48,7 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
-    """Explain why the command cannot be started; None if it can."""
+    """Explain why the command cannot be started, or None if it can."""
     if config.bundled:
         from casual_mcp_nb.bundled.registry import bundled_server
 
@@ -131,7 +131,7 @@ class StderrLog:
     """The read end of a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
 
     Attributes:
-        pid: Process id of the server, from the launcher's announcement; None until that was read.
+        pid: Process id of the server, from the launcher's announcement, or None until that was read.
         file: The write end, for the server's process.
         on_chunk: Called on the thread with each piece of the server's output, and with nothing at the end.
     """
@@ -158,7 +158,7 @@ class StderrLog:
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
-        """Close our copy of the write end; the log then ends with the last process that holds one."""
+        """Close our copy of the write end. The log then ends with the last process that holds one."""
         with contextlib.suppress(OSError):
             self.file.close()
 

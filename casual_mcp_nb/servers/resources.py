@@ -59,7 +59,7 @@ class ResourceSubscriptions:
         return tuple(self._by_uri.values())
 
     async def add(self, session: McpSession, uri: str, name: str) -> None:
-        """Subscribe; a second time it does nothing."""
+        """Subscribe. A second time it does nothing."""
         existing = self._by_uri.get(uri)
         if existing is not None and not existing.problem:
             return
@@ -151,7 +151,7 @@ class _Listing(Generic[T]):
 
     Args:
         fetch: Lists it.
-        ttl: For how many seconds it is fresh; None means until the server says that it changed.
+        ttl: For how many seconds it is fresh. None means until the server says that it changed.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: float | None) -> None:
@@ -190,7 +190,7 @@ class ServerResources:
         deadlines: The deadlines of the server's running calls.
         redact: Hides secrets in its messages.
         secrets: Values to redact in errors.
-        ttl: Seconds for which lists are fresh; None means until the server says that they changed.
+        ttl: Seconds for which lists are fresh. None means until the server says that they changed.
         changed: Called when a list or a followed resource changed.
 
     Attributes:

@@ -94,7 +94,7 @@ class CallDeadline(TimeLimit):
             self.move(None)
 
     def resume(self) -> None:
-        """Resume counting; the pause does not count."""
+        """Resume counting. The pause does not count."""
         if self._paused_at is not None:
             self._end += self._loop.time() - self._paused_at
             self._paused_at = None
@@ -157,11 +157,11 @@ class Asker(Protocol):
 
     @property
     def client(self) -> object:
-        """The client that made the call; its calls have the same one."""
+        """The client that made the call. Its calls have the same one."""
 
     @property
     def forwarded(self) -> ForwardedRequest | None:
-        """The request as it is sent on to a server of the version without a handshake; None where it is not."""
+        """The request as it is sent on to a server of the version without a handshake, or None where it is not."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -174,7 +174,7 @@ class Asker(Protocol):
         """Pass on a request for an answer of a model, and return it, a `CreateMessageResult` or `ErrorData`."""
 
     async def roots(self) -> list[Any]:
-        """List the client's roots; empty if it has none."""
+        """List the client's roots, or empty if it has none."""
 
 
 @dataclass(eq=False)
@@ -202,7 +202,7 @@ class ForwardedRequest:
     error: Exception | None = None
 
     async def send(self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any) -> Any:
-        """Send it, and return the result; None if the server asks something first.
+        """Send it, and return the result, or None if the server asks something first.
 
         Args:
             request: The method of the client's session.
@@ -243,7 +243,7 @@ def asked_by(server: str, message: str) -> str:
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
-"""Who makes the calls of this task; None for the session."""
+"""Who makes the calls of this task, or None for the session."""
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
@@ -286,7 +286,7 @@ class RunningCalls:
             self.end(server, asker)
 
     def asker(self, server: str) -> Asker | None:
-        """Find the caller to whom a server's current messages and questions belong; None for the session.
+        """Find the caller to whom a server's current messages and questions belong, or None for the session.
 
         Raises:
             SeveralClients: It runs calls of several clients, and this is not the answer to one of them.

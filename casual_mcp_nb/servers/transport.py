@@ -141,7 +141,7 @@ class ResponseMonitor:
 
 
 class _Client(httpx2.AsyncClient):
-    """A client in which a broken connection fails only its own request; the SDK would end the whole session."""
+    """A client in which a broken connection fails only its own request. The SDK would end the whole session."""
 
     def __init__(self, monitor: ResponseMonitor, **options: Any) -> None:
         super().__init__(event_hooks={"response": [monitor]}, **options)
@@ -178,7 +178,7 @@ class HttpTransport(StreamableHttpTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The decoded body of a response, with oversized messages replaced by errors; it stops at an endless one."""
+    """The decoded body of a response, with oversized messages replaced by errors. It stops at an endless one."""
 
     def __init__(self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]) -> None:
         self._inner = inner
@@ -289,7 +289,7 @@ class StdioTransport(ClientTransport):
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncIterator[ClientSession]:
-        """Start the process; it ends with the session."""
+        """Start the process. It ends with the session."""
         options = transport_options or TransportOptions()
         STDOUT_LINES.set(self._lines)
         async with (
@@ -300,7 +300,7 @@ class StdioTransport(ClientTransport):
 
 
 class NotStartable(Exception):
-    """The transport cannot even be tried; the message says why."""
+    """The transport cannot even be tried. The message has the reason."""
 
 
 # No repr, because the transports' reprs show their full URL.
@@ -325,7 +325,7 @@ class TransportContext:
     redact: Redactor = field(default_factory=Redactor)
 
     def explain(self, reason: str, start: float) -> str:
-        """Explain a failure by its reason, or the HTTP error behind it; see `ResponseMonitor.explain`."""
+        """Explain a failure by its reason, or the HTTP error behind it. See `ResponseMonitor.explain`."""
         return self.http.explain(reason, start, self.redact) if self.http else reason
 
 
@@ -353,8 +353,8 @@ def make_transport(
     """Create the transport to a server, a new one for each session.
 
     Args:
-        kind: The transport; see `transport_kind`.
-        config: The server's config; None for an in-process server.
+        kind: The transport. See `transport_kind`.
+        config: The server's config, or None for an in-process server.
         server: The server itself, if it is in this process.
         secrets: Values to redact in its stderr, and by the context's `redact`.
 
@@ -408,7 +408,7 @@ def _http(config: ServerConfig, kind: str) -> TransportContext:
 
 
 def import_sdks(in_process: bool = False) -> None:
-    """Import the SDKs that a session needs; the first call takes up to two seconds, so run it on a worker thread.
+    """Import the SDKs that a session needs. The first call takes up to two seconds, so run it on a worker thread.
 
     Args:
         in_process: Whether the server is in this process, which also needs fastmcp's server side.

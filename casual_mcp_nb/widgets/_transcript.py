@@ -167,7 +167,7 @@ class Attached:
 
     Args:
         name: The person's name for it.
-        data: Its bytes; they arrive as base64.
+        data: Its bytes. They arrive as base64.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Transcript:
         again: Called when a turn was not drawn again because it was drawn recently, and must be drawn a little later.
 
     Attributes:
-        doing: The running turn's activity, in words; empty if none is running.
+        doing: The running turn's activity, in words, or empty if none is running.
         said: The latest announcement for a person who does not see the panel.
     """
 
@@ -259,7 +259,7 @@ class Transcript:
         return row if before is None else {**row, "before": before}
 
     def _addresses(self, turn: Turn) -> list[str]:
-        """List, for each image of the prompt, its address; empty where its bytes are there."""
+        """List, for each image of the prompt, its address, or empty where its bytes are there."""
         if turn not in self._images:
             # They are decoded for that, so it is done once.
             self._images[turn] = [picture.address for picture in pictures_of(turn.started.messages)]

@@ -58,7 +58,7 @@ class SlideLimits:
 
     Args:
         text: Characters of a text.
-        definition: Characters of the definition of a tool; 0 for none.
+        definition: Characters of the definition of a tool, or 0 for none.
         images: Bytes of all images together.
     """
 

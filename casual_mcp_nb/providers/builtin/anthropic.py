@@ -99,7 +99,7 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
 async def stream(
     client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
-    """Make a streaming request; a server that answers in one piece is handled too."""
+    """Make a streaming request. A server that answers in one piece is handled too."""
     from anthropic.types import Message
 
     create = client.client.messages.create
@@ -145,7 +145,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
 
 
 def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:
-    """Find the deferred tools that each message loads; a tool that none of them loads is not deferred after all."""
+    """Find the deferred tools that each message loads. A tool that none of them loads is not deferred after all."""
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
     loaded_by_message = first_found(messages, deferred)
@@ -314,7 +314,7 @@ def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> Token
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
-"""The field of each type of block that is streamed in chunks."""
+"""The streamed field of each block type."""
 
 
 @dataclass

@@ -145,7 +145,7 @@ def _is_of_an_answer(response: types.GenerateContentResponse) -> bool:
 
 
 def _body(response: Response | None) -> str | None:
-    """Read the body sent instead of an event stream; None for a stream."""
+    """Read the body sent instead of an event stream, or None for a stream."""
     return None if response is None or _streams(response) else response.text
 
 

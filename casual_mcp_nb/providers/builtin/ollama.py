@@ -157,7 +157,7 @@ _shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyD
 
 
 async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
-    """Request `/api/show` for a model, once; empty if the server does not answer.
+    """Request `/api/show` for a model, once, or empty if the server does not answer.
 
     Args:
         client: A casual-llm client for Ollama, which forgets it when it is gone.
@@ -177,7 +177,7 @@ async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
 
 
 def _thinks(facts: Mapping[str, Any]) -> bool | None:
-    """Check whether a model can think; None if the server does not say."""
+    """Check whether a model can think, or None if the server does not report it."""
     values = _values(facts)
     if values is not None:
         return any(value is not False for value in values)
@@ -186,9 +186,9 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
 
 
 def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
-    """Choose the value of `think` for an effort; None to send nothing.
+    """Choose the value of `think` for an effort, or None to send nothing.
 
-    Only models of the gpt-oss family, and those whose server lists levels, accept a level; all others true or false.
+    Only models of the gpt-oss family, and those whose server lists levels, accept a level. All others true or false.
 
     Args:
         facts: The server's information about the model.

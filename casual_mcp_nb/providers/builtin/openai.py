@@ -205,7 +205,7 @@ async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
-    """Make a streaming request; a server that answers in one piece is handled too."""
+    """Make a streaming request. A server that answers in one piece is handled too."""
     from openai.types.chat import ChatCompletion
 
     request = await built(messages, lambda: request_for(client, model, messages, options, stream=True))
@@ -216,7 +216,7 @@ async def stream(
 
 
 async def _sent(client: OpenAIClient, request: Mapping[str, Any]) -> Any:
-    """Send a request as it is; the SDK's `create` would first fit each of forty arguments to its type."""
+    """Send a request as it is. The SDK's `create` would first fit each of forty arguments to its type."""
     from openai import AsyncStream
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -238,7 +238,7 @@ _OF_THE_SDK = {"extra_headers": "headers", "extra_query": "params", "extra_body"
 class Piece:
     """An object of a chunk: its fields are attributes, None where they are missing.
 
-    The SDK's own class takes 60 µs for each chunk, which is mostly one token; this takes 6.
+    The SDK's own class takes 60 µs for each chunk, which is mostly one token. This takes 6.
 
     Args:
         fields: The object.

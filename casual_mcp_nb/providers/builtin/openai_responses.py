@@ -286,7 +286,7 @@ class ResponsesClient(OwnClient):
     """A casual-llm client for OpenAI's Responses API.
 
     Args:
-        api_key: The key; the default is `OPENAI_API_KEY`.
+        api_key: The key. The default is `OPENAI_API_KEY`.
         base_url: A URL to use instead of OpenAI's.
         timeout: Seconds without an answer.
     """
@@ -304,7 +304,7 @@ class ResponsesClient(OwnClient):
         return _read(response, model, options)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
-        """Make a streaming request; a server that answers in one piece is handled too."""
+        """Make a streaming request. A server that answers in one piece is handled too."""
         from openai.types.responses import Response
 
         create = self.client.responses.create
