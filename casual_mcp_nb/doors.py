@@ -66,7 +66,7 @@ def in_words_of(text: str, door: Door | None = None) -> str:
 
     Args:
         text: The hint, in the words of notebooks or of Python.
-        door: The door; None for the one of this process.
+        door: The door, or None for the one of this process.
     """
     door = door or _door
     if door == "notebook" or not text:

@@ -27,14 +27,14 @@ class ServerStatus(Displayable):
     Args:
         name: Its name in the config.
         state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed), `failed` or `closed`.
-        error: Why it failed, or why its tools could not be listed; None if all is well.
+        error: Why it failed, or why its tools could not be listed, or None if all is well.
         stderr_tail: The last lines of its stderr, cleaned and with secrets masked.
         tools: Number of tools.
         tokens: Estimated tokens of the definitions that a model can be offered.
-        seconds: Time until it was ready or failed; None while it starts.
+        seconds: Time until it was ready or failed, or None while it starts.
         transport: `stdio`, `http`, `sse` or `in-process`.
         address: Its command, or its URL without credentials.
-        protocol_version: The negotiated version; None before that.
+        protocol_version: The negotiated version, or None before that.
         version: The server's own name and version, if given.
         instructions: The server's instructions, if any.
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
@@ -170,7 +170,7 @@ class Manifest(Displayable):
     """The manifest of the deferred tools, as the model reads it.
 
     Args:
-        text: The exact text; empty if nothing is deferred.
+        text: The exact text, or empty if nothing is deferred.
         tools: Number of deferred tools.
         undeferred_tokens: Tokens of their definitions, for comparison.
         finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
@@ -197,9 +197,9 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
 
     Args:
         tool_sets: All of them.
-        selected: Name of the selected one, `custom` if it has no name; None for all tools.
+        selected: Name of the selected one, `custom` if it has no name, or None for all tools.
         sizes: How many tools each includes.
-        problem: Why the selected one cannot be used, so that a turn would refuse it; empty if it can.
+        problem: Why the selected one cannot be used, so that a turn would refuse it, or empty if it can.
         unconnected: The servers that were not connected yet, so that their tools are not counted.
     """
 
@@ -298,7 +298,7 @@ class SystemPrompt(Displayable):
 
     Args:
         text: Exactly that text.
-        template: Name of the template that generated it; None for a literal text.
+        template: Name of the template that generated it, or None for a literal text.
     """
 
     text: str
@@ -318,7 +318,7 @@ class ConsentStatus(Displayable):
     """The rights of a session, and the questions before them.
 
     Args:
-        accepted: Whether its servers may start; where not, the first of them that would start asks.
+        accepted: Whether its servers may start. Where not, the first of them that would start asks.
         strict: Whether every call asks unless its policy was set to `never`.
         step_mode: Whether turns pause before each model call.
         calls: How many calls there were.
@@ -342,9 +342,9 @@ class SessionStatus(Displayable):
         servers: Its servers with their state.
         model: Name of the model in use, if any.
         provider: Its provider; `offline` means a deterministic planner, not a language model.
-        tool_set: Name of the toolset in use; None for all tools.
+        tool_set: Name of the toolset in use, or None for all tools.
         discovery: Whether deferred tools are hidden behind the search tool.
-        auto: The share of the model's context window, in percent, above which that is so; None if it does not depend on it.
+        auto: The share of the model's context window, in percent, above which that is so, or None if it does not depend on it.
         offered: Number of tools sent with every request.
         deferred: Number of searchable tools.
         tokens: Tokens of the offered tools and the manifest, before the first message.

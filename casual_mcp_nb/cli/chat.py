@@ -36,7 +36,7 @@ class TurnSettings:
     """How the turns of a chat run.
 
     Args:
-        model: The model; the first one of the config if not given.
+        model: The model. The first one of the config if not given.
         toolset: Only the tools of this toolset.
         system: The system prompt, instead of the model's template.
         allow: Run the tools of this server without asking; can be given several times.
@@ -99,7 +99,7 @@ _SETTINGS = TurnSettings()
 
 
 def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETTINGS) -> int:
-    """Send a message to a model, which can call the tools; without one, begin a conversation.
+    """Send a message to a model, which can call the tools. Without one, begin a conversation.
 
     The message can also come from stdin. The answer goes to stdout, what the model does meanwhile to stderr.
 
@@ -113,7 +113,7 @@ def demo(*message: str, model: str | None = None, allow: Names = (), json: AsJso
     """Chat with the bundled demo servers: with an offline planner, which needs no key, or with a model.
 
     Args:
-        message: The message; without one, begin a conversation.
+        message: The message. Without one, begin a conversation.
         model: A model instead of the planner, such as openai:gpt-5.4 or ollama:qwen3.
         allow: Run the tools of this server without asking; can be given several times.
         json: Write the events as JSON lines.

@@ -70,7 +70,7 @@ class Conversation(Sequence[Turn], Displayable):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
-        """Load a conversation from `to_json`. An invalid one is repaired, and `repairs` says how.
+        """Load a conversation from `to_json`. An invalid one is repaired, and `repairs` lists the changes.
 
         Raises:
             UsageError: It is not a saved conversation, or is damaged or from a later version.
@@ -120,7 +120,7 @@ class ForkedFrom:
     Args:
         id: The other conversation.
         turn: The index of its last turn that was taken over.
-        step: The index of the step of that turn from which it went on; None for the whole turn.
+        step: The index of that turn's step from which it continued, or None for the whole turn.
     """
 
     id: str
@@ -130,13 +130,13 @@ class ForkedFrom:
 
 @dataclass(frozen=True)
 class ConversationHead:
-    """The settings of a conversation; its events are in its turns.
+    """The settings of a conversation. Its events are in its turns.
 
     Args:
         model: Name of the model in the config.
-        system: The system prompt; None for the model's template.
+        system: The system prompt, or None for the model's template.
         selection: The selection, as plain values.
-        forked_from: Where it was forked from; None for one that was not.
+        forked_from: Where it was forked from, or None for one that was not.
     """
 
     model: str | None = None
@@ -157,9 +157,9 @@ class StoredConversation(Displayable):
         changed: When it last changed, likewise.
         head: Its set-up.
         turns: How many turns it has.
-        tokens: The size of all its requests; None if there were none.
+        tokens: The size of all its requests, or None if there were none.
         origin: Who counted them.
-        cost: Their cost by the price table of that time; None if it is not known.
+        cost: Their cost by the price table of that time, or None if it is not known.
     """
 
     id: str
@@ -182,10 +182,10 @@ class StoredConversations(DisplayableList[StoredConversation]):
 
     Args:
         conversations: The conversations.
-        place: Where they are saved; empty if nothing is saved.
-        problem: Why they cannot be read or written; empty if they can.
+        place: Where they are saved, or empty if nothing is saved.
+        problem: Why they cannot be read or written, or empty if they can.
         total: How many there are, with those that a limit leaves out.
-        find: Reads them; None if these are they.
+        find: Reads them, or None if these are they.
     """
 
     conversations: tuple[StoredConversation, ...] = ()

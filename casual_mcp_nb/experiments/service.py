@@ -1,6 +1,6 @@
 """Compare and measure with the servers and models of a session, and show comparisons while they run.
 
-A comparison answers the same prompts in several ways; each run is a conversation with one turn.
+A comparison answers the same prompts in several ways. Each run is a conversation with one turn.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 MAX_RUNS = 100
-"""How many runs a comparison may have unless the person says otherwise: each calls a model."""
+"""How many runs a comparison may have unless the person changes it: each calls a model."""
 
 Check = str | re.Pattern[str] | Callable[[Turn], Any]
 """The check of a turn: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
@@ -68,8 +68,8 @@ class Ways:
 
     Args:
         discovery: Whether deferred tools are hidden; `auto` decides it by their size.
-        models: Names of models of the config, or model objects.
-        tool_sets: Names of toolsets; None is the toolset of the session.
+        models: Names of models in the config, or model objects.
+        tool_sets: Names of toolsets. None is the toolset of the session.
         strategies: How the model finds deferred tools.
         deliveries: How it receives search results.
     """
@@ -170,7 +170,7 @@ class Comparing:
     so that one that is stopped early has runs of each.
 
     Args:
-        chat: Its servers and models are used; its conversation stays as it is.
+        chat: Its servers and models are used. Its conversation stays as it is.
         ways: The options of a turn for each way.
         prompts: The prompts, each once.
         repeats: How often each prompt is sent in each way.
@@ -220,18 +220,18 @@ class Comparing:
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison as it is now; for any thread."""
+        """The comparison as it is now. For any thread."""
         runs = tuple(run.measured() if run.status == "running" else run for run in self._runs)
         seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
         return Comparison(runs, tuple(self._ways), self._prompts, self._repeats, self._status, seconds)
 
     @property
     def runs(self) -> tuple[ComparedRun, ...]:
-        """All runs; the figures of one that is being made are left out."""
+        """All runs. The figures of one that is being made are left out."""
         return self._runs
 
     async def run(self) -> None:
-        """Make all runs. A failed run does not end the others; when cancelled, completed runs stay."""
+        """Make all runs. A failed run does not end the others. When cancelled, completed runs stay."""
         self._began = time.monotonic()
         try:
             for index in range(len(self._runs)):
@@ -336,7 +336,7 @@ class SessionExperiments(Namespace):
 
     @property
     def comparison(self) -> Comparison | None:
-        """The last comparison, also one that was interrupted; None before the first one."""
+        """The last comparison, even an interrupted one, or None before the first one."""
         return self._comparison
 
     @property
@@ -365,13 +365,13 @@ class SessionExperiments(Namespace):
 
         Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
         can run meanwhile. Tools are really called, in each run; calls that need approval ask as usual. Runs are made one after
-        another; an interrupt or `Session.stop` ends them early, and `comparison` has what was done.
+        another. An interrupt or `Session.stop` ends them early, and `comparison` has what was done.
 
         Args:
             prompt: The text, or several texts.
             discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
-            models: Names of models of the config, or model objects.
-            tool_sets: Names of toolsets; None in the list is the session's own choice.
+            models: Names of models in the config, or model objects.
+            tool_sets: Names of toolsets, or None in the list is the session's own choice.
             strategies: `search`, `browse`, or both.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
             repeats: How often each prompt is sent in each way.
@@ -382,8 +382,8 @@ class SessionExperiments(Namespace):
             options: See `Session.chat`: those that go to the model, such as `temperature`.
 
         Returns:
-            The ways by name, each with its runs and their figures; it says which way costs least, and where deferring loses. A
-            run that failed does not raise.
+            The variants by name, each with its runs and their figures. It names the cheapest variant, and shows where
+            deferring loses. A run that failed does not raise.
 
         Raises:
             UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
@@ -427,9 +427,9 @@ class SessionExperiments(Namespace):
         Args:
             cases: The queries and the tools that should be found, or a file with one case per line, as
                 `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
-            strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`; None for the
+            strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the
                 built-in search.
-            k: Number of tools of each search that count; None for the selection's limit.
+            k: Number of results that count in each search, or None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
 
@@ -501,7 +501,7 @@ class SessionExperiments(Namespace):
         return await asyncio.to_thread(lint, (await self._tools.searchable()).tools)
 
     def _saved_turns(self) -> Iterator[Turn]:
-        """Yield the turns of other saved conversations, the last changed ones first; a damaged one has none."""
+        """Yield the turns of other saved conversations, the last changed ones first. A damaged one has none."""
         saver = self._turns.runner.saver
         for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
             if stored.id != saver.id:

@@ -62,7 +62,7 @@ class CellArgs:
 
     Args:
         options: The options of the turn, by the names of `ChatOptions`; `Session.chat` checks the values.
-        echo: The output of the cell; None for the usual display.
+        echo: The output of the cell, or None for the usual display.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
         output: The variable to store the turn or the plan in.
         plan: Whether the calls are only planned.
@@ -81,7 +81,7 @@ class _MagicParser(argparse.ArgumentParser):
 
 
 def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
-    """Split a `%mcp` line. `-o NAME` may be at its beginning or its end; a semicolon comes last.
+    """Split a `%mcp` line. `-o NAME` may be at its beginning or its end. A semicolon comes last.
 
     `?` and `--help`, alone or after a command, are `help`.
 
@@ -90,7 +90,7 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
         commands: The names of the commands.
 
     Raises:
-        UnknownNameError: There is no such command; the error suggests the closest ones.
+        UnknownNameError: There is no such command. The error suggests the closest ones.
         UsageError: The text after `-o` is not a valid variable name.
     """
     whole = line.strip()
@@ -154,7 +154,7 @@ def variable_name(text: str) -> str:
 
 
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
-    """Replace `{{ name }}` in a text by the variable of that name, for these names only; other braces stay.
+    """Replace `{{ name }}` in a text by the variable of that name, for these names only. Other braces stay.
 
     Args:
         text: The text of a cell.
@@ -194,7 +194,7 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     A value of the second form is JSON where it can be read as such, and text otherwise.
 
     Raises:
-        UsageError: The arguments are neither; the error says where.
+        UsageError: The arguments are neither. The error shows where.
     """
     name, _, text = line.partition(" ")
     if not name:
@@ -241,7 +241,7 @@ _MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
 
 
 def split_model(line: str) -> tuple[str, str | None]:
-    """Take `--model PROVIDER:MODEL` from the beginning or the end of a line; one in between belongs to a server's command."""
+    """Take `--model PROVIDER:MODEL` from the beginning or the end of a line. One in between belongs to a server's command."""
     line = line.strip()
     match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
     if match is None:
@@ -269,7 +269,7 @@ _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
 
 @dataclass(frozen=True)
 class CassetteArgs:
-    """The words of a command about a cassette; an empty path where it names none."""
+    """The words of a command about a cassette. An empty path where it names none."""
 
     path: str
     mode: CassetteMode | None = None
@@ -309,7 +309,7 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
 
 
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
-    """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`; the options are before or after the message.
+    """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`. The options are before or after the message.
 
     Returns:
         The message, and keyword arguments of `session.experiments.compare`, which checks the names.
@@ -332,7 +332,7 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def _compared(option: str, text: str) -> Any:
-    """Parse the value of an option of `%mcp compare`: a number, a text, or several names."""
+    """Parse an option's value for `%mcp compare`: a number, a text, or several names."""
     if option in ("--repeats", "--max-runs"):
         if not re.fullmatch(r"[0-9]{1,6}", text):
             raise UsageError(f"{option} takes a number, not {shown(text)}.")
@@ -377,8 +377,8 @@ class ForkArgs:
     """A `%mcp fork` line.
 
     Args:
-        turn: The number of the turn, from 1; None for the last one.
-        step: The number of its step, from 1; None for the whole turn.
+        turn: The number of the turn, from 1, or None for the last one.
+        step: The number of its step, from 1, or None for the whole turn.
         options: The options of `session.conversations.fork_at`.
     """
 
@@ -423,7 +423,7 @@ def one_word(command: str, line: str, kind: str, example: str = "") -> str:
         command: The command.
         line: The text after it.
         kind: The kind of thing that the word names, for the error.
-        example: A valid word, for the error; empty for none.
+        example: A valid word, for the error, or empty for none.
 
     Raises:
         UsageError: There is none, or more than one.

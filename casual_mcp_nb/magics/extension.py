@@ -58,7 +58,7 @@ class WrittenConfigs:
 
         Raises:
             UsageError: The file exists with other content and was not written here, or it cannot be written.
-            ConfigError: It cannot be replaced; it is unchanged.
+            ConfigError: It cannot be replaced. It is unchanged.
         """
         from casual_mcp_nb.base.files import write_text
         from casual_mcp_nb.config.loader import replace_text
@@ -75,7 +75,7 @@ class WrittenConfigs:
 
 
 def _text_of(path: Path) -> str | None:
-    """Read the text of a file; None if there is no file, or it is not text."""
+    """Read the text of a file, or None if there is no file, or it is not text."""
     from casual_mcp_nb.config.document import read_text
 
     try:
@@ -235,12 +235,12 @@ class McpMagics(Magics):
             )
 
     def _start(self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: "") -> Any:
-        """Open and connect a session; the announcement is shown before anything is imported for it.
+        """Open and connect a session. The announcement is shown before anything is imported for it.
 
         Args:
             announcement: The text to show.
             make: Opens the session.
-            hint: Returns a note for the status; empty for none.
+            hint: Returns a note for the status, or empty for none.
         """
         from casual_mcp_nb.notebook.starting import StartDisplay
 
@@ -522,7 +522,7 @@ class Names:
 
     @classmethod
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
-        """Collect the names in a session; without one only those of commands and variables.
+        """Collect the names in a session. Without one only those of commands and variables.
 
         Args:
             session: The session.
@@ -553,7 +553,7 @@ class Names:
 
 
 def complete(text: str, names: Names) -> list[str]:
-    """List the completions of the last word of a line.
+    """List the completions for the last word of a line.
 
     Args:
         text: The line up to the cursor, from its `%` on.
@@ -568,7 +568,7 @@ def complete(text: str, names: Names) -> list[str]:
 
 
 def last_word(text: str) -> str:
-    """Find the word that is being typed; empty after a space."""
+    """Find the word that is being typed, or empty after a space."""
     return "" if not text or text[-1].isspace() else text.split()[-1]
 
 

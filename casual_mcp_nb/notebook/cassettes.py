@@ -75,7 +75,7 @@ class CassetteInUse:
         return self._service.current is self
 
     def save(self) -> None:
-        """Write the recording so far; nothing if it is empty, or if it is replayed.
+        """Write the recording so far, or nothing if it is empty, or if it is replayed.
 
         Raises:
             UsageError: It cannot be written.
@@ -89,7 +89,7 @@ class CassetteInUse:
                 self._saved = count
 
     def save_quietly(self) -> None:
-        """Write the recording so far; if that is not possible, the log and the state report it."""
+        """Write the recording so far. If that is not possible, the log and the state report it."""
         try:
             self.save()
             self.problem = ""
@@ -123,9 +123,9 @@ class RecordedTurn:
     Args:
         messages: The person's messages.
         options: The options of the turn that are not those of the session.
-        history: The conversation before it; None if that is not known, and it continues the one so far.
-        selection: The selection for it, as far as it differs from the session's; None if that is not known.
-        servers: The servers that there were; None for those of the session.
+        history: The conversation before it, or None if that is not known, and it continues the one so far.
+        selection: The selection for it, as far as it differs from the session's, or None if that is not known.
+        servers: The servers that there were, or None for those of the session.
     """
 
     messages: Sequence[ChatMessage]
@@ -139,8 +139,8 @@ class SessionCassettes(Namespace):
     """Record and replay the cassettes of a session, one at a time: `session.cassettes`.
 
     Attributes:
-        current: The cassette that is recorded or replayed; None if none is.
-        source: The cassette that replaces models and servers for the whole session; None if they answer themselves.
+        current: The cassette that is recorded or replayed, or None if none is.
+        source: The cassette that replaces models and servers for the whole session, or None if they answer themselves.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class SessionCassettes(Namespace):
 
     @property
     def state(self) -> CassetteState | None:
-        """Which cassette is recorded or replayed now; None if none is. `str()` of it is as in `recording lesson.json`."""
+        """Which cassette is recorded or replayed now, or None if none is. `str()` of it is as in `recording lesson.json`."""
         return self.current.state if self.current else None
 
     @property
@@ -166,7 +166,7 @@ class SessionCassettes(Namespace):
         return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
-        """List the secrets masked in a cassette, which are those masked in results; see `Config.high_confidence_secrets`."""
+        """List the secrets masked in a cassette, which are those masked in results. See `Config.high_confidence_secrets`."""
         secrets = self._config.high_confidence_secrets()
         for name in self._chat.server_manager.names:
             config = self._chat.server_manager.config_of(name)
@@ -178,7 +178,7 @@ class SessionCassettes(Namespace):
 
         Args:
             conversation: The turns.
-            head: The set-up of the conversation; None for that of the present one.
+            head: The set-up of the conversation, or None for that of the present one.
         """
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
@@ -207,8 +207,8 @@ class SessionCassettes(Namespace):
             cassette: The cassette.
             path: Its file.
             pace: See `use`.
-            match_on: See `use`; None for everything except the system prompt, which comes from the cassette.
-            approval: Policies by server that replace the recorded ones; None for none.
+            match_on: See `use`, or None for everything except the system prompt, which comes from the cassette.
+            approval: Policies by server that replace the recorded ones, or None for none.
         """
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
@@ -241,7 +241,7 @@ class SessionCassettes(Namespace):
         environments of servers are never in the file.
 
         Args:
-            path: The file, usually `.json`; an HTML file with a cassette in it can be replayed.
+            path: The file, usually `.json`. An HTML file with a cassette in it can be replayed.
             mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
                 replaces the file.
             pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
@@ -303,7 +303,7 @@ class SessionCassettes(Namespace):
 
         Raises:
             CassetteError: No cassette is replayed.
-            CassetteMismatchError: A request differs from the recorded one; the message says how.
+            CassetteMismatchError: A request differs from the recorded one. The message shows how.
         """
         turns, selection = [], self._chat.selection.model_dump(mode="json")
         for recorded in self._recorded_turns():
@@ -331,7 +331,7 @@ class SessionCassettes(Namespace):
                 yield _recorded_turn(turn, first)
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
-        """Have the servers and the selection of a turn of the cassette; on the engine's loop.
+        """Set up the servers and the selection for a recorded turn. On the engine's loop.
 
         Args:
             turn: The turn.
@@ -354,7 +354,7 @@ class SessionCassettes(Namespace):
         return self._chat.tape
 
     def close(self) -> None:
-        """End the cassette of a session that closes; a file that cannot be written is reported in the log."""
+        """End the cassette of a session that closes. A file that cannot be written is reported in the log."""
         if self.current is None:
             return
         self.current.save_quietly()

@@ -1,4 +1,4 @@
-"""Keep the turns of a conversation, each of them, however it ends; one runs at a time."""
+"""Keep the turns of a conversation, each of them, however it ends. One runs at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOP_SECONDS = 5.0
 
 
 class InConversation(TypedDict):
-    """What a turn needs to know of the conversation that it is added to: arguments of `McpToolChat.run`."""
+    """The conversation's part of the arguments of `McpToolChat.run`."""
 
     history: list[ChatMessage]
     turn: Turn
@@ -43,7 +43,7 @@ class ConversationRunner:
     """Keeps the turns of a conversation, of which one at a time runs. Its coroutines run on the engine's loop.
 
     Attributes:
-        turns: The turns, oldest first; a running one is the last.
+        turns: The turns, oldest first. A running one is the last.
     """
 
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
@@ -84,9 +84,9 @@ class ConversationRunner:
     async def adding(
         self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
     ) -> AsyncIterator[InConversation]:
-        """Add a turn that the body runs to the conversation, and save it as it grows; no other can run meanwhile.
+        """Add a turn that the body runs to the conversation, and save it as it grows. No other can run meanwhile.
 
-        A stop or a close ends the body early; the turn is then as it is.
+        A stop or a close ends the body early. The turn is then as it is.
 
         Args:
             turn: The turn whose trace takes the events.
@@ -94,7 +94,7 @@ class ConversationRunner:
             index: The turn replaces the one at this index and all after it; None adds it at the end.
 
         Yields:
-            What the engine needs to know of the conversation.
+            The engine's arguments from the conversation.
 
         Raises:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
@@ -139,7 +139,7 @@ class ConversationRunner:
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[None]:
-        """Let the body do work that adds nothing to the conversation; no turn can run meanwhile.
+        """Let the body do work that adds nothing to the conversation. No turn can run meanwhile.
 
         A stop or a close ends the body early.
 
@@ -165,13 +165,13 @@ class ConversationRunner:
             await asyncio.wait({running}, timeout=STOP_SECONDS)
 
     def cancel(self) -> None:
-        """Stop the running turn, if there is one; on the engine's loop."""
+        """Stop the running turn, if there is one. On the engine's loop."""
         if self._running is not None and self._stopped is not self._running:
             self._stopped = self._running
             self._running.cancel()
 
     def clear(self, *, private: bool = False) -> None:
-        """Start a conversation with no turns; the old turns stay intact for whoever holds them."""
+        """Start a conversation with no turns. The old turns stay intact for whoever holds them."""
         self.saver.begin(private=private)
         self.turns = []
         self._observers.changes.notify()
@@ -197,7 +197,7 @@ class ConversationRunner:
         return turns
 
     def undo(self) -> Turn | None:
-        """Remove the last turn, and return it; None if there is none.
+        """Remove the last turn, and return it, or None if there is none.
 
         Raises:
             UsageError: A turn is running.
@@ -241,7 +241,7 @@ class ConversationRunner:
         """Raise an error if no further turn can begin.
 
         Raises:
-            ClosedError: The conversation has ended; the message says why.
+            ClosedError: The conversation has ended. The message has the reason.
         """
         if self._ended:
             raise ClosedError(

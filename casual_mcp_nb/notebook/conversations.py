@@ -56,20 +56,20 @@ class SessionConversations(NamespaceList[StoredConversation]):
 
     @property
     def id(self) -> str | None:
-        """The id of the current conversation; None as long as nothing of it is saved."""
+        """The id of the current conversation, or None as long as nothing of it is saved."""
         return self._runner.saver.id
 
     @property
     def store(self) -> ConversationStore | None:
-        """The file of the saved conversations; None if they are not saved."""
+        """The file of the saved conversations, or None if they are not saved."""
         return self._runner.saver.store
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
         """Find saved conversations with a text in their title or their messages.
 
         Args:
-            words: The text; empty for all.
-            status: Only `active` or `archived` ones; None for both.
+            words: The text, or empty for all.
+            status: Only `active` or `archived` ones, or None for both.
             limit: The maximum number.
 
         Returns:
@@ -91,8 +91,8 @@ class SessionConversations(NamespaceList[StoredConversation]):
     def resume(self, id: str) -> Conversation:
         """Continue a saved conversation, with the model, the system prompt and the selection that it had.
 
-        The conversation so far stays saved. What is not available any more, such as a model that the config no longer has, is
-        left as it is, and a warning says so.
+        The conversation so far stays saved. Anything that is no longer available, such as a model that was removed from the
+        config, is left as it is, and a warning says so.
 
         Args:
             id: Its id, or the beginning of it.
@@ -110,7 +110,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return conversation
 
     def fork(self, turn: int = -1) -> Conversation:
-        """Continue in a new conversation that begins with the turns up to one of this conversation; this one stays as it is.
+        """Continue in a new conversation that begins with the turns up to one of this conversation. This one stays as it is.
 
         Args:
             turn: Index of the last turn to take over; negative ones count from the end.
@@ -132,7 +132,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         echo: Echo = "output",
         **options: Unpack[NamedTurnFields],
     ) -> Turn:
-        """Continue in a new conversation from one step of a turn, with something changed; this conversation stays as it is.
+        """Continue in a new conversation from one step of a turn, with something changed. This conversation stays as it is.
 
         The steps before are taken over as they were recorded: no model is asked and no tool is called again. The model is
         asked from this step on, or, with `result` or `text`, from the next one on.
@@ -140,31 +140,31 @@ class SessionConversations(NamespaceList[StoredConversation]):
         Args:
             step: Index of the step in `turn.steps`; negative ones count from the end.
             turn: Index of the turn in `session.turns`.
-            result: What the model reads instead of the result of the step's call. For a step with several calls, a mapping from
+            result: The replacement for the result of the step's call. For a step with several calls, a mapping from
                 `server:tool` or the id of the call.
-            text: What the model is to have said in this step. Its calls and their results stay; without calls, this is the
-                answer, and no model is asked.
-            echo: As of `session.chat`.
-            options: As of `session.chat`, such as another `model` or `tool_set`; the default is what the session uses now.
+            text: The replacement for the model's text in this step. Its calls and their results stay. Without calls, this is
+                the answer, and no model is asked.
+            echo: See `session.chat`.
+            options: See `session.chat`, such as another `model` or `tool_set`. The default is the session's present choice.
 
         Returns:
             The turn in the new conversation.
 
         Raises:
             UsageError: There is no such turn or step, an option or a name does not exist, the step has nothing that `result` or
-                `text` could replace, or a turn is running; the conversation is unchanged.
+                `text` could replace, or a turn is running. The conversation is unchanged.
         """
         return await self._turns.fork_at(step, turn, result, text, cast("ChatOptions", options), echo)
 
     fork_at_async = awaited(fork_at)
 
     def add(self, messages: Sequence[ChatMessage]) -> Conversation:
-        """Add messages to the conversation without asking a model: a history from elsewhere, or what you would have it say.
+        """Add messages to the conversation without asking a model: a history from elsewhere, or words to put into its mouth.
 
         The next turn's model reads them as if they had been said here.
 
         Args:
-            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`; each call is followed by its result. A message
+            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`. Each call is followed by its result. A message
                 of yours begins another turn if it follows one of a model or a tool.
 
         Returns:
@@ -208,7 +208,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return self._changed(self._runner.saver.required.restore(id))
 
     def delete(self, id: str) -> StoredConversation:
-        """Delete a saved conversation for good; if it is the current one, start another.
+        """Delete a saved conversation for good. If it is the current one, start another.
 
         Args:
             id: Its id, or the beginning of it.

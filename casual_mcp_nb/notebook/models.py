@@ -90,10 +90,10 @@ class SessionModels(NamespaceList[ModelRow]):
 
     @blocking
     async def preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
-        """Return the system prompt that the next turn would send. Connects if needed; no model is called.
+        """Return the system prompt that the next turn would send. Connects if needed. No model is called.
 
         Args:
-            template: Name of a template; None for the session's own system prompt, or the model's template.
+            template: Name of a template, or None for the session's own system prompt, or the model's template.
             variables: Additional variables for it.
 
         Raises:

@@ -67,7 +67,7 @@ class Pause:
         return self.request.tokens.total
 
     def run(self) -> None:
-        """Run the turn to its end without another pause; the changes of this one are sent."""
+        """Run the turn to its end without another pause. The changes of this one are sent."""
         self._runs_on = True
 
     @property
@@ -184,7 +184,7 @@ class _Running:
         self._future.add_done_callback(lambda _: wake())
 
     async def gate(self, step: int, request: Request) -> Sequence[RequestEdit] | None:
-        """Wait for the person; a `BeforeModelCall`."""
+        """Wait for the person. A `BeforeModelCall`."""
         if self._runs_on:
             return None
         pause = self._pause = Pause(step, request, self._parts.chat.catalog)
@@ -202,7 +202,7 @@ class _Running:
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
-        """Wait for the next pause; None if the turn has ended.
+        """Wait for the next pause, or None if the turn has ended.
 
         Raises:
             UsageError: The turn could not begin.
@@ -213,7 +213,7 @@ class _Running:
         return pause
 
     def cancel(self) -> threading.Event:
-        """Stop the turn, from any thread; the event is set when it has ended. Harmless if it has."""
+        """Stop the turn, from any thread. The event is set when it has ended. Harmless if it has."""
         self._future.cancel()
         return self._ended
 

@@ -197,7 +197,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 async def ask_with_input(question: Question, context: contextvars.Context) -> None:
-    """Ask with `input()` and settle the question; it expires if nobody can be asked.
+    """Ask with `input()` and settle the question. It expires if nobody can be asked.
 
     Args:
         question: The question.
@@ -343,7 +343,7 @@ class Questions(Sequence[Question]):
 
     @property
     def time_limit(self) -> float | None:
-        """Seconds after which an unanswered approval is denied and a server's question cancelled; None for no limit.
+        """Seconds after which an unanswered approval is denied and a server's question cancelled, or None for no limit.
 
         Pauses of the step mode have no limit.
         """
@@ -355,7 +355,7 @@ class Questions(Sequence[Question]):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
+        """Whether turns pause before each model call; takes effect immediately, even for a turn that is running."""
         return self._step_mode
 
     @step_mode.setter
@@ -389,7 +389,7 @@ class Questions(Sequence[Question]):
         return self._open[name]
 
     def wait(self, seconds: float = 60.0) -> Question:
-        """Block until a question is open, and return the oldest; for code that answers the questions of `submit`.
+        """Block until a question is open, and return the oldest. For code that answers the questions of `submit`.
 
         Args:
             seconds: How long to wait.
@@ -440,7 +440,7 @@ class Questions(Sequence[Question]):
         is typed next.
 
         Args:
-            channel: Where to ask; None for whichever the person can answer then.
+            channel: Where to ask, or None for whichever the person can answer then.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)
@@ -463,7 +463,7 @@ class Questions(Sequence[Question]):
         return can_prompt() or (self._panels > 0 and not self.by_input)
 
     async def approve(self, request: ApprovalRequest) -> Decision:
-        """Ask whether a call may run; an `Approver`."""
+        """Ask whether a call may run. An `Approver`."""
         if self.unattended:
             raise NoOneToAsk
         question = ApprovalQuestion(self._channel(), request)
@@ -494,7 +494,7 @@ class Questions(Sequence[Question]):
         """Build the function that pauses one turn before each model call.
 
         Args:
-            step: Whether to pause, or a replacement for the person to await; None for `step_mode` as it is at that moment.
+            step: Whether to pause, or a replacement for the person to await, or None for `step_mode` as it is at that moment.
             stop: Stops the turn.
 
         Raises:

@@ -45,7 +45,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 class ResourceService:
-    """Resources and prompts. Its coroutines run on the engine's loop and connect the servers; the rest is for any thread.
+    """Resources and prompts. Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
 
     Args:
         chat: Has the connections.
@@ -119,7 +119,7 @@ class ResourceService:
         return self.last_listed
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
-        """List the resources and prompts of the servers that are connected; the others are not waited for."""
+        """List the resources and prompts of the servers that are connected. The others are not waited for."""
         return await asyncio.gather(self._list_resources(), self._list_prompts())
 
     def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
@@ -188,7 +188,7 @@ class ResourceService:
 
         Args:
             messages: The person's messages.
-            attachments: One or several: a URI or a name, or a result of `SessionResources.read` or `SessionPrompts.get`;
+            attachments: One or several: a URI or a name, or a result of `SessionResources.read` or `SessionPrompts.get`, or
                 None for none.
 
         Raises:
@@ -259,7 +259,7 @@ class ResourceService:
         return resource.server, self._chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
-        """Find the server for a URI that none has listed: by its template, else by its scheme; None if that is not clear.
+        """Find the server for a URI that none has listed: by its template, else by its scheme, or None if that is not clear.
 
         Raises:
             UsageError: Several servers have such a template.
@@ -276,7 +276,7 @@ class ResourceService:
         return same_scheme.pop() if len(same_scheme) == 1 else None
 
     def _server_of(self, link: ContentPart) -> str | None:
-        """Find the server whose tool returned a link; None if that is not known."""
+        """Find the server whose tool returned a link, or None if that is not known."""
         calls: Iterable[ToolCall] = (
             *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
             *(direct.call for direct in self._calls.list()),

@@ -34,13 +34,13 @@ def export(
     secrets: Iterable[str] = (),
     player: Callable[[Conversation, str], str] | None = None,
 ) -> Path:
-    """Write a conversation to a file, in the format that its extension says.
+    """Write a conversation to a file, in the format of its extension.
 
     Args:
-        conversation: What to write.
+        conversation: The conversation to write.
         path: The file: `.html`, `.md` or `.json`.
         overwrite: Replace a file that exists.
-        secrets: The values to mask, also where a model repeats them.
+        secrets: The values to mask, even where a model repeats them.
         player: Returns the page that steps through the conversation, from it and a title, in place of the one without scripts.
 
     Returns:
@@ -94,7 +94,7 @@ _OFF = ("off", "none", "no", "false", "0")
 
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
 """Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
-config say; where they say nothing, the user's data folder in a notebook, and nowhere in a script."""
+config say; otherwise, the user's data folder in a notebook, and nowhere in a script."""
 
 
 class QuickOptions(TypedDict, total=False):
@@ -117,10 +117,10 @@ class SessionOptions(QuickOptions, total=False):
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
-    """Open the store in which conversations are saved; None for nowhere.
+    """Open the store in which conversations are saved, or None for nowhere.
 
     Args:
-        store: What the caller chose.
+        store: The caller's choice.
         config: May choose where the caller did not.
 
     Raises:
@@ -155,11 +155,11 @@ class ConversationSaver:
     """Saves the conversation of a session while it runs.
 
     Args:
-        store: Where; None for nowhere.
+        store: Where, or None for nowhere.
         chat: Has the model, the system prompt and the selection.
 
     Attributes:
-        current: Saves the current conversation; None if it is not saved.
+        current: Saves the current conversation, or None if it is not saved.
     """
 
     def __init__(self, store: ConversationStore | None, chat: McpToolChat) -> None:
@@ -170,14 +170,14 @@ class ConversationSaver:
 
     @property
     def head(self) -> ConversationHead:
-        """What the conversation is set up with now."""
+        """The present set-up of the conversation."""
         from casual_mcp_nb.conversation.conversation import ConversationHead
 
         return ConversationHead(self._chat.models.default, self._chat.system, self._chat.selection.model_dump(mode="json"))
 
     @property
     def id(self) -> str | None:
-        """The id of the current conversation; None if nothing of it is saved."""
+        """The id of the current conversation, or None if nothing of it is saved."""
         return self.current.id if self.current else None
 
     def begin(self, *, private: bool = False) -> None:
@@ -187,11 +187,11 @@ class ConversationSaver:
         self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None
 
     def fork(self, turn: int, step: int | None = None) -> None:
-        """Begin another conversation, which is forked from this one; that of a private one is private.
+        """Begin another conversation, which is forked from this one. That of a private one is private.
 
         Args:
             turn: The index of its last turn that is taken over.
-            step: The index of the step of that turn from which it goes on; None for the whole turn.
+            step: The index of that turn's step from which it continues, or None for the whole turn.
         """
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
@@ -234,7 +234,7 @@ class ConversationSaver:
 
     @property
     def note(self) -> str:
-        """Where conversations are saved, in a sentence; empty if they are not."""
+        """Where conversations are saved, in a sentence, or empty if they are not."""
         if self.store is None:
             return ""
         if self.store.problem:

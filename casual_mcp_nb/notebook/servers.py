@@ -90,7 +90,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
-            name: Its name; None for one made from the text.
+            name: Its name, or None for one made from the text.
             spec: A command line (`npx -y …`), which is run; an address (`https://…`); the name of a bundled server; an entry as
                 of a config's `servers`; or a FastMCP server of this process.
 
@@ -127,7 +127,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     async def remove(self, name: str) -> None:
         """End a server and forget it: its tools, its entries in the selection, and its approvals.
 
-        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn goes on.
+        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn continues.
 
         Args:
             name: The server.
@@ -146,7 +146,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @blocking
     async def reconnect(self, name: str) -> ServerStatus:
-        """Close the connection to one server and connect again; the others are not touched.
+        """Close the connection to one server and connect again. The others are not touched.
 
         Args:
             name: The server's name in the config.
@@ -202,11 +202,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """Check the requirements of a session, or follow one tool to the model, with a remedy for each problem.
 
         Args:
-            name: A tool, such as `server:tool`, or a server for all its tools; None to check the session.
+            name: A tool, such as `server:tool`, or a server for all its tools, or None to check the session.
             query: Words that a model might search for; adds the rank of each deferred tool.
 
         Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates; if the config has no language
+            One row per check: Python, packages, commands, config, keys, servers, templates. If the config has no language
             model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
             searchable, sent to the model, called by it. Nothing is started: the tools are those that are known now.
 

@@ -38,10 +38,10 @@ class _Handover(Generic[T]):
 
 @types.coroutine
 def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
-    """Have the engine thread do some work; to be awaited only in coroutines that `run` or `wait` drives.
+    """Have the engine thread do some work. To be awaited only in coroutines that `run` or `wait` drives.
 
     Args:
-        work: Returns the coroutine for the engine; its argument says whether the caller blocks meanwhile.
+        work: Returns the coroutine for the engine. Its argument tells whether the caller blocks meanwhile.
     """
     return (yield _Handover(work))
 
@@ -72,7 +72,7 @@ _ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
 
 
 def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end; the caller blocks while the engine works."""
+    """Drive a coroutine on the caller's thread to its end. The caller blocks while the engine works."""
     try:
         request = _next(steps.send, None)
         while True:
@@ -92,7 +92,7 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end; the caller's loop keeps running while the engine works.
+    """Drive a coroutine on the caller's thread to its end. The caller's loop keeps running while the engine works.
 
     On the engine's own loop, as in a command of a widget, the work is awaited where it is.
     """
@@ -116,7 +116,7 @@ async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
-    """Turn a coroutine function into a method that blocks; a decorator."""
+    """Turn a coroutine function into a method that blocks. A decorator."""
 
     @functools.wraps(core)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -126,7 +126,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
 
 def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
-    """Get the method to await for one that `blocking` has made; its name ends in `_async`."""
+    """Get the method to await for one that `blocking` has made. Its name ends in `_async`."""
     core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
 
     @functools.wraps(core)

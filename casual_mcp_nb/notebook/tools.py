@@ -110,7 +110,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             arguments: The tool's arguments.
 
         Returns:
-            The call with its result; its status is `error` where the tool itself reports one.
+            The call with its result. Its status is `error` where the tool itself reports one.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -121,7 +121,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     call_async = awaited(call)
 
     async def call_recorded(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
-        """Call a tool, see `call`, and record it; a coroutine of the engine's loop."""
+        """Call a tool, see `call`, and record it. A coroutine of the engine's loop."""
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
@@ -165,7 +165,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
 
         The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
-        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread; an async one runs
+        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread. An async one runs
         on the caller's own loop. An exception reaches the model as text.
 
         Args:
@@ -176,7 +176,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             The tool's definition for models.
 
         Raises:
-            UsageError: It cannot be a tool; the message says why.
+            UsageError: It cannot be a tool. The message has the reason.
         """
         self._run_function.note_home()
         self._runner.check_open()
@@ -197,7 +197,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._changed()
 
     def add_synthetic(self, tool: SyntheticTool) -> None:
-        """Offer a tool that no server runs, with a definition that you write; it can load deferred tools.
+        """Offer a tool that no server runs, with a definition that you write. It can load deferred tools.
 
         It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
         `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
@@ -226,7 +226,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._observers.changes.notify()
 
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
-        """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.
+        """Let stubs answer in place of tools, from the next call of a model on. Every display marks such a call.
 
         Nothing is called, so nobody has to approve. Your own calls (`call`) still reach the tool.
 
@@ -299,7 +299,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             selection.always_loaded = (*selection.always_loaded, entry)
 
     def unload(self, name: str) -> None:
-        """Unload a deferred tool that this conversation, or `load`, has loaded; the model can find it again.
+        """Unload a deferred tool that this conversation, or `load`, has loaded. The model can find it again.
 
         The results that loaded it are edited: the model reads there that you unloaded it.
 
@@ -360,7 +360,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         return tool_sets_of(self._chat, self._chat.current_view())
 
     def save_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Save a toolset to the config file, leaving the rest of the file unchanged; the session can then use it.
+        """Save a toolset to the config file, leaving the rest of the file unchanged. The session can then use it.
 
         Args:
             name: The toolset's name.
@@ -402,7 +402,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """Build the search index over the deferred tools, or over all that the selection includes.
 
         Args:
-            whole: Over all of them; the same holds if none is deferred.
+            whole: Over all of them. The same holds if none is deferred.
 
         Raises:
             UnknownNameError: The selection's toolset no longer exists.
@@ -420,7 +420,7 @@ def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRe
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
-    """Explain the rank of any tool of the catalog, also of one that the search skipped."""
+    """Explain the rank of any tool in the catalog, even of one that the search skipped."""
     tool = view.catalog.resolve(name)
     if tool.tool_name in {searched.tool_name for searched in index.tools}:
         return results.why_not(str(tool.tool_name))

@@ -1,6 +1,6 @@
 """Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`).
 
-All of them meet in `TurnService.run_turn`, on the engine's loop. From there a turn goes on in `engine/chat.py`.
+All of them meet in `TurnService.run_turn`, on the engine's loop. From there a turn continues in `engine/chat.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TurnService:
 
     @property
     def model(self) -> str | None:
-        """Name of the default model; None if the config has no models."""
+        """Name of the default model, or None if the config has no models."""
         return self._chat.models.default
 
     @model.setter
@@ -85,7 +85,7 @@ class TurnService:
 
     @property
     def system(self) -> str | None:
-        """The system prompt where neither the turn nor the model's template gives one; None for the default template."""
+        """The system prompt where neither the turn nor the model's template gives one, or None for the default template."""
         return self._chat.system
 
     @system.setter
@@ -105,7 +105,7 @@ class TurnService:
     async def chat(
         self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
     ) -> Turn:
-        """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
+        """Run a turn and show it in the caller's cell. A coroutine of the caller's side, see `on_engine`.
 
         Args:
             prompt: The message to add to the conversation.
@@ -197,7 +197,7 @@ class TurnService:
             turn: The turn whose trace takes the events.
             prompt: The message to add to the conversation.
             options: The options of the turn.
-            channel: Where the person is asked; None for that of cells that await.
+            channel: Where the person is asked, or None for that of cells that await.
         """
         turn_options, attach = self.turn_options(options), options.get("attach")
         channel = channel or self._questions.channel_of_awaited_cells()
@@ -215,7 +215,7 @@ class TurnService:
             ended.wait(CLEAN_UP_SECONDS)
 
     def new_conversation(self, *, private: bool = False) -> None:
-        """Start a new conversation; the selection stays."""
+        """Start a new conversation. The selection stays."""
         self._chat.consent.forget()
         self._tools.context = {}
         self.runner.clear(private=private)
@@ -271,7 +271,7 @@ class TurnService:
         options: ChatOptions,
         echo: Echo,
     ) -> Turn:
-        """Go on from a step in a new conversation, see `SessionConversations.fork_at`; a coroutine of the caller's side."""
+        """Continue from a step in a new conversation, see `SessionConversations.fork_at`. A coroutine of the caller's side."""
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         forked = self.runner.turns[index]
@@ -322,7 +322,7 @@ class TurnService:
         return TurnOptions(**fields, gate=gate)
 
     async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
-        """Get a model that is ready to be called; None for the session's."""
+        """Get a model that is ready to be called, or None for the session's."""
         return await self._chat.ready_model(self.model if model is None else model)
 
     async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
@@ -331,7 +331,7 @@ class TurnService:
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
-        """Plan the calls of the model, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
+        """Plan the calls of the model, see `Session.plan`. A coroutine of the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._starter.shown():
             turn, catalog = await on_engine(

@@ -102,7 +102,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
 
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
-    """Count the tools in the first request; those that find the deferred ones are included and named too."""
+    """Count the tools in the first request. Those that find the deferred ones are included and named too."""
     finder = f" and {_FINDERS[strategy]}" if deferred else ""
     return f"{words.count(offered, 'tool')}{finder}"
 
@@ -113,7 +113,7 @@ def _definition_words(now: int, undeferred: int) -> str:
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show the cost of requests and turns, folded, with the saving by deferring; nothing where no tool is deferred.
+    """Show the cost of requests and turns, folded, with the saving by deferring, or nothing where no tool is deferred.
 
     The saving is that of a whole turn: in one request it would be larger than any that a person gets, since a search is one
     more request.
@@ -511,7 +511,7 @@ def _discovery_rules(selection: Selection) -> str:
 
 
 def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show each server as the explorer's list does: a row with mode and price, then its tools; the first is unfolded."""
+    """Show each server as the explorer's list does: a row with mode and price, then its tools. The first is unfolded."""
     sections: list[Section] = []
     left = 2 * limits.rows
     for name, status in list(exploration.servers.items())[: limits.rows]:

@@ -19,7 +19,7 @@ class Endpoint(Displayable, ABC):
         engine: The thread on which it runs.
         host: The address to listen at.
         port: The port.
-        path: The path for clients; empty for the root.
+        path: The path for clients, or empty for the root.
 
     Attributes:
         url: The address for clients on this computer.
@@ -46,7 +46,7 @@ class Endpoint(Displayable, ABC):
 
     @blocking
     async def close(self) -> None:
-        """Accept nothing more, and stop the work for clients; the session stays. Closing twice is allowed."""
+        """Accept nothing more, and stop the work for clients. The session stays. Closing twice is allowed."""
         if not self._engine.inherited:
             await on_engine(self.end)
 

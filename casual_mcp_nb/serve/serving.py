@@ -76,12 +76,12 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `SessionServe.http`; a coroutine of the caller's side, see `on_engine`.
+    """Serve a session, see `SessionServe.http`. A coroutine of the caller's side, see `on_engine`.
 
     Args:
         parts: Those of the session.
         host: The address to listen at.
-        port: The port; 0 for a free one.
+        port: The port, or 0 for a free one.
         token: The token that clients send.
         approval: Policies by server that replace those of the config for clients.
         limits: How many turns, how long.
@@ -130,7 +130,7 @@ def served_api(
     Args:
         turns: Runs the turns.
         models: Returns the names of the models.
-        host: The address to listen at; None where another server listens.
+        host: The address to listen at, or None where another server listens.
         token: The token that clients send.
         hosts: Further names under which clients may address it.
         origins: The sites whose pages may use it.
@@ -204,24 +204,24 @@ class SessionServe(Namespace):
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
     ) -> Service:
-        """Serve this session to other programs as an HTTP API, until it is closed; see the guide on serving.
+        """Serve this session to other programs as an HTTP API, until it is closed. See the guide on serving.
 
         Each request has its own conversation, which it brings along. Models, servers, toolsets, selection and system prompt are
         the session's, as they are when a request arrives. Nobody can approve a call, so one that would ask is denied, and the
         model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
 
         Args:
-            host: The address to listen at; with the default, only this computer reaches it.
-            port: The port; 0 for a free one. A service of this session at the same address is closed first.
-            token: The token that clients send as `Authorization: Bearer`, at least 16 characters; None for `MCP_SERVE_TOKEN`
+            host: The address to listen at. With the default, only this computer reaches it.
+            port: The port, or 0 for a free one. A service of this session at the same address is closed first.
+            token: The token that clients send as `Authorization: Bearer`, at least 16 characters, or None for `MCP_SERVE_TOKEN`
                 of the environment. Without one, only an address of this computer can be served.
             approval: When a call would ask, by server, in place of the session's: `never` allows it to clients, see `Session`.
-            limits: How many turns at the same time, how long, how large; None for the usual ones.
+            limits: How many turns at the same time, how long, how large, or None for the usual ones.
             hosts: Further names by which clients may address it, such as that of a proxy.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
         Returns:
-            The service, running: `url`, `close`; it is a context manager.
+            The service, running: `url`, `close`. It is a context manager.
 
         Raises:
             UsageError: The address cannot be served, or needs a token.
@@ -266,8 +266,8 @@ class SessionServe(Namespace):
         of the conversation, and no context for functions but `context`, is theirs.
 
         Args:
-            host: The address to listen at; another one than that of this computer needs a token.
-            port: The port; 0 for any free one. A service of this session at the same address is closed first.
+            host: The address to listen at. Another one than that of this computer needs a token.
+            port: The port, or 0 for any free one. A service of this session at the same address is closed first.
             tool_set: Another toolset than that of the selection.
             all_tools: List every tool of the selection, for hosts that read the list only once.
             bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
@@ -275,13 +275,13 @@ class SessionServe(Namespace):
             approval: The action for a call whose policy asks a person: `ask` asks that of the client, where its host can,
                 and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
                 always left to the host.
-            token: The token that clients send as `Authorization: Bearer`; None for `MCP_SERVE_TOKEN` of the environment, if
+            token: The token that clients send as `Authorization: Bearer`, or None for `MCP_SERVE_TOKEN` of the environment, if
                 it is set.
             hosts: Further names under which clients may address it, such as that of a proxy.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
         Returns:
-            What serves; it has the `url`, and ends with its `close`, or with the session.
+            What serves. It has the `url`, and ends with its `close`, or with the session.
 
         Raises:
             UnknownNameError: There is no such toolset.

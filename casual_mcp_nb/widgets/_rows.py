@@ -43,10 +43,10 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the arguments of a call from the text in each field; a field that is left empty is left out.
+    """Parse the arguments of a call from the text in each field. A field that is left empty is left out.
 
     Raises:
-        UsageError: A text is not valid for its field, or a required field is empty; all such fields are named.
+        UsageError: A text is not valid for its field, or a required field is empty. All such fields are named.
     """
     arguments: dict[str, Any] = {}
     problems = []
@@ -316,7 +316,7 @@ class ToolsState(State):
 
     @property
     def view(self) -> ToolView:
-        """The model's view of them; without a toolset if the selection names one that does not exist."""
+        """The model's view of them. Without a toolset if the selection names one that does not exist."""
         return self._compiled(self._chat.selection)[0]
 
     @property
@@ -360,7 +360,7 @@ class ToolsState(State):
         return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
 
     def _tools_changed(self) -> None:
-        """Update after a change of a server or its tools; on any thread."""
+        """Update after a change of a server or its tools. On any thread."""
         self.changed()
         self.parts.engine.submit(self._update_tools())
 

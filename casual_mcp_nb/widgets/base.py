@@ -62,7 +62,7 @@ class State:
         cls.commands = frozenset(name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect the whole state as JSON; None means absent. Tables are dicts by row, so that patches stay small."""
+        """Collect the whole state as JSON. None means absent. Tables are dicts by row, so that patches stay small."""
         return {}
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
@@ -86,7 +86,7 @@ class State:
 
         Args:
             name: One of `commands`.
-            arguments: Its keyword arguments, as JSON; they are checked against the method's type hints.
+            arguments: Its keyword arguments, as JSON. They are checked against the method's type hints.
 
         Returns:
             The method's result.
@@ -113,7 +113,7 @@ class State:
 
 
 def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
-    """List the entries kept from starting, whole; None if there are none."""
+    """List the entries kept from starting, whole, or None if there are none."""
     report = parts.consent.unaccepted
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
@@ -157,7 +157,7 @@ _FRAME = "border:1px solid rgba(128,128,128,0.45);border-radius:8px"
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Compute the JSON merge patch that turns `old` into `new`; empty if they are the same.
+    """Compute the JSON merge patch that turns `old` into `new`, or empty if they are the same.
 
     Source: RFC 7396. In such patches null means absent, so a value of None is treated as one that is not there.
     """
@@ -215,16 +215,16 @@ class SessionWidget(anywidget.AnyWidget):
 
     A page that opens it gets the whole state first, and after that only changes. The person's actions arrive as calls of a
     command of a state, runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state
-    instead; when its session closes, the widget is replaced by that picture.
+    instead. When its session closes, the widget is replaced by that picture.
 
     Args:
         session: The session.
-        states: Its states, by name; the front end calls their commands as `name.command`.
+        states: Its states, by name. The front end calls their commands as `name.command`.
 
     Attributes:
         bundle: The name of the front end of a subclass, see `bundle_of`.
         more_css: Goes before their style sheet.
-        footer: A line below its static picture, such as the panel's box for a question; empty for none.
+        footer: A line below its static picture, such as the panel's box for a question, or empty for none.
         shown: The values sent to the front end, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
@@ -266,7 +266,7 @@ class SessionWidget(anywidget.AnyWidget):
         return self.session
 
     def freeze(self) -> None:
-        """Replace the widget, in the live page and in the saved notebook, by a picture of its state; then close it."""
+        """Replace the widget, in the live page and in the saved notebook, by a picture of its state. Then close it."""
         displays, self._displays = self._displays, []
         for display in displays:
             display.view.update(self._static_bundle(), raw=True)

@@ -43,7 +43,7 @@ from casual_mcp_nb.widgets._transcript import (
 from casual_mcp_nb.widgets.base import HasParts, State, accept, command, unaccepted
 
 MAX_SHOWN = 50
-"""How many conversations the list has; a search finds the others."""
+"""How many conversations the list has. A search finds the others."""
 MAX_TOOLS = 100
 """How many discovered tools are listed."""
 
@@ -80,7 +80,7 @@ class ConversationsState(State):
         """Find the last conversations with a text in them. In Python: `session.conversations.find`.
 
         Args:
-            query: The text; empty for all.
+            query: The text, or empty for all.
             archived: Those that are archived instead of the others.
 
         Returns:
@@ -120,7 +120,7 @@ class ConversationsState(State):
 
     @command
     async def delete(self, id: str) -> None:
-        """Delete a conversation for good; if it is the one that is open, start another.
+        """Delete a conversation for good. If it is the one that is open, start another.
 
         In Python: `session.conversations.delete`.
         """
@@ -160,7 +160,7 @@ class ConversationState(State):
 
     Args:
         session: The session.
-        options: For its turns, as of `Session.chat`; a model given here is the only one to choose.
+        options: For its turns, as of `Session.chat`. A model given here is the only one to choose.
     """
 
     def __init__(self, session: HasParts, **options: Unpack[ChatOptions]) -> None:
@@ -399,7 +399,7 @@ class ConversationState(State):
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
-        """Choose the toolset for the turns to come; None for all tools."""
+        """Choose the toolset for the turns to come, or None for all tools."""
         self.parts.chat.selection.tool_set = name
 
     @command

@@ -31,7 +31,7 @@ class SearchState(ToolsState):
 
     @property
     def results(self) -> SearchResults:
-        """The results of the last query; empty before the first one."""
+        """The results of the last query, or empty before the first one."""
         index, query, cut = self._last or (ToolSearchIndex(()), "", self.view.selection.max_search_results)
         return index.find(query, cut)
 
@@ -50,7 +50,7 @@ class SearchState(ToolsState):
 
         Args:
             query: The search words.
-            whole: Rank all tools that the selection includes; the same holds if none is deferred.
+            whole: Rank all tools that the selection includes. The same holds if none is deferred.
 
         Returns:
             The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
@@ -61,7 +61,7 @@ class SearchState(ToolsState):
 
     @command
     async def terms(self, query: str, whole: bool = False) -> dict[str, Any]:
-        """List the words of a query that matched each tool; this takes longer than the search.
+        """List the words of a query that matched each tool. This takes longer than the search.
 
         Returns:
             The `query`, and `terms`: for each name on the wire the words, the most important first.

@@ -16,7 +16,7 @@ from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
 from casual_mcp_nb.widgets.base import HasParts, State, command
 
 MAX_SHOWN = 300
-"""How many resources and prompts a list has; a filter finds the others."""
+"""How many resources and prompts a list has. A filter finds the others."""
 _MAX_DESCRIPTION = 2_000
 
 Kind = Literal["resource", "prompt"]

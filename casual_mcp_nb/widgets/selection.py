@@ -76,11 +76,11 @@ _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 class SelectionState(ToolsState):
     """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
 
-    Its commands change `session.selection`; a change from elsewhere shows in the same way.
+    Its commands change `session.selection`. A change from elsewhere shows in the same way.
 
     Args:
         session: The session.
-        tools: Whether single tools are shown; without them a snapshot stays small, however many there are.
+        tools: Whether single tools are shown. Without them a snapshot stays small, however many there are.
     """
 
     def __init__(self, session: HasParts, *, tools: bool = True) -> None:
@@ -164,7 +164,7 @@ class SelectionState(ToolsState):
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
-        """Use a toolset; None for all tools.
+        """Use a toolset, or None for all tools.
 
         Raises:
             UnknownNameError: There is no such toolset.
@@ -183,7 +183,7 @@ class SelectionState(ToolsState):
         """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
 
         Raises:
-            ToolSetError: It is not valid, or has unknown names; the message has the closest ones.
+            ToolSetError: It is not valid, or has unknown names. The message has the closest ones.
         """
         self._chat.selection.tool_set = self._resolved(servers, description)
 
@@ -284,7 +284,7 @@ class SelectionState(ToolsState):
         """List the last calls that the person made, the newest first, without their results.
 
         Args:
-            name: Only those of this tool; None for all.
+            name: Only those of this tool, or None for all.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -305,11 +305,11 @@ class SelectionState(ToolsState):
 
     @command
     async def add_server(self, text: str, name: str | None = None) -> dict[str, str]:
-        """Add a server, and wait until it is ready or has failed; the state shows it before.
+        """Add a server, and wait until it is ready or has failed. The state shows it before.
 
         Args:
             text: A command line, which is run, an address, or the name of a bundled server.
-            name: Its name; None for one made from the text.
+            name: Its name, or None for one made from the text.
 
         Returns:
             `server`: its name; `state`: `ready`, or `failed`, and then its row says why.
@@ -352,7 +352,7 @@ class SelectionState(ToolsState):
 
         Args:
             server: The server.
-            tool: Only those about this tool; None for all.
+            tool: Only those about this tool, or None for all.
 
         Returns:
             For each `at` (seconds since 1970), `direction` (`sent` or `received`), `method`, `tool` and `text`.
