@@ -17,6 +17,7 @@ import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from statistics import fmean
@@ -35,6 +36,7 @@ def modules(tree: Path = ROOT) -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in sorted(paths.items())}
 
 
+@cache
 def imports(tree: Path = ROOT) -> Graph:
     """Return the modules of the package that each module imports."""
     files = modules(tree)

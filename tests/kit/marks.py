@@ -41,7 +41,8 @@ def marked(mark: str) -> dict[object, list[str]]:
     """
     tests: dict[object, list[str]] = {}
     for path in sorted(TESTS.glob("**/test_*.py")):
-        for name, argument in _marks(ast.parse(path.read_text(encoding="utf-8")), mark):
+        text = path.read_text(encoding="utf-8")
+        for name, argument in _marks(ast.parse(text), mark) if f".{mark}(" in text else ():
             tests.setdefault(argument, []).append(f"{path.relative_to(TESTS)}: {name}")
     return tests
 
