@@ -800,49 +800,53 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     other.close()
 
 
-@pytest.mark.defect("C11")
-def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(browser: Any, lab: Lab) -> None:
-    written(lab, "restarted.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
+@pytest.fixture(scope="module")
+def lone(browser: Any, lab: Lab) -> Iterator[Any]:
+    """A page with an explorer whose kernel no other test needs."""
+    written(lab, "lone.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
     page = browser.new_page(viewport={"width": 1200, "height": 1000})
-    opened(page, lab, "restarted.ipynb")
-    shown(page, 0, EXPLORER)
-    at(page, "edit-tool-set").click()
-    sync_api.expect(at(page, "save-tool-set")).to_be_disabled()
-    sync_api.expect(at(page, "save-tool-set")).to_have_accessible_description(at(page, "cannot-save").inner_text())
-    sync_api.expect(at(page, "gone")).to_be_hidden()
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    reads(page, "gone", "Run the notebook from the top to reconnect.")
-    assert page.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
-    shown(page, 0, EXPLORER)
-    sync_api.expect(at(page, "gone")).to_be_hidden()
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    opened(page, lab, "lone.ipynb")
+    yield page
     page.close()
 
 
 @pytest.mark.defect("C11")
-def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(browser: Any, lab: Lab) -> None:
-    written(lab, "crashed.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
-    page = browser.new_page(viewport={"width": 1200, "height": 1000})
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    opened(page, lab, "crashed.ipynb")
-    shown(page, 0, EXPLORER)
-    sync_api.expect(at(page, "gone")).to_be_hidden()
-    os.kill(value(page, "__import__('os').getpid()"), signal.SIGKILL)
-    reads(page, "gone", "Run the notebook from the top to reconnect.")
-    assert page.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
+def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: Any) -> None:
+    shown(lone, 0, EXPLORER)
+    at(lone, "edit-tool-set").click()
+    sync_api.expect(at(lone, "save-tool-set")).to_be_disabled()
+    sync_api.expect(at(lone, "save-tool-set")).to_have_accessible_description(at(lone, "cannot-save").inner_text())
+    sync_api.expect(at(lone, "gone")).to_be_hidden()
+    lone.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    reads(lone, "gone", "Run the notebook from the top to reconnect.")
+    assert lone.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
+    shown(lone, 0, EXPLORER)
+    sync_api.expect(at(lone, "gone")).to_be_hidden()
+
+
+@pytest.mark.defect("C11")
+def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(lone: Any) -> None:
+    lone.complaints.clear()
+    shown(lone, 0, EXPLORER)
+    sync_api.expect(at(lone, "gone")).to_be_hidden()
+    os.kill(value(lone, "__import__('os').getpid()"), signal.SIGKILL)
+    reads(lone, "gone", "Run the notebook from the top to reconnect.")
+    assert lone.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
     # Lab tells the person of the crash, and runs nothing before that is read.
-    page.get_by_role("dialog").get_by_role("button", name="Ok").click()
-    shown(page, 0, EXPLORER)
-    sync_api.expect(at(page, "gone")).to_be_hidden()
-    assert complaints == []
-    page.close()
+    lone.get_by_role("dialog").get_by_role("button", name="Ok").click()
+    shown(lone, 0, EXPLORER)
+    sync_api.expect(at(lone, "gone")).to_be_hidden()
+    assert lone.complaints == []
 
 
 def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:
     code = (
         "from ipywidgets import VBox\\n"
-        "from casual_mcp_nb.widgets import ManifestView, SearchBox, ServerToggles, ToolsetPicker\\n"
-        "VBox([ToolsetPicker(session), ServerToggles(session), ManifestView(session), SearchBox(session)])"
+        "from casual_mcp_nb.widgets import ManifestView, SearchBox, ServerToggles, TokenMeter, ToolsetPicker\\n"
+        "each = (ToolsetPicker, ServerToggles, ManifestView, SearchBox, TokenMeter)\\n"
+        "VBox([widget(session) for widget in each])"
     )
     page.evaluate(f"() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.setSource(`{code}`)")
     shown(page, 2, "[data-testid=server-toggles]")

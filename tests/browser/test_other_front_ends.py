@@ -1,4 +1,4 @@
-"""The widgets outside of JupyterLab, and inside of other widgets: Notebook 7, marimo, `ipywidgets.VBox`."""
+"""The widgets outside of JupyterLab: Notebook 7, marimo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.error import URLError
 
 import pytest
 from kit.lab import Lab
-from kit.pages import execute, opened, pictured, ready, run_cell, written
+from kit.pages import pictured, ready, written
 from kit.waiting import wait_until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -88,16 +88,6 @@ def defers_units_and_finds_addition(page: Any) -> None:
     sync_api.expect(manifest).to_contain_text("units")
     at(page, "search-box", "query").fill("add two numbers")
     sync_api.expect(at(page, "search-box", "hits")).to_contain_text("add")
-
-
-def test_the_small_widgets_stand_together_in_a_box(page: Any, lab: Lab) -> None:
-    box = f"import ipywidgets\nipywidgets.VBox([{SMALL}])"
-    written(lab, "box.ipynb", [SETUP, box])
-    opened(page, lab, "box.ipynb")
-    execute(page, SETUP)
-    run_cell(page, 1)
-    defers_units_and_finds_addition(page)
-    pictured(page, "box")
 
 
 @pytest.mark.defect("C16")
