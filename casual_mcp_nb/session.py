@@ -63,11 +63,14 @@ M = TypeVar("M", bound="BaseModel")
 class Session(Checked, Displayable):
     """MCP servers, models and one conversation, for a notebook or a script.
 
-    Every method that takes time blocks; its `_async` variant is awaited instead. Both run on the engine thread, so it does not
-    matter which loop or thread they are called from. Use it as a context manager, or call `close`.
+    ```python
+    with Session.demo() as session:  # or Session.from_config("casual_mcp_config.json")
+        print(session.chat("What is 17 * 23 + 4?").answer)
+        print(session.search("convert a time zone"), session.tools.call("math:add", a=1, b=2).result)
+    ```
 
-    In IPython each config has one session: opening another one closes the one before, so that a set-up cell can be run again
-    and again. Give two sessions of one config different names to keep both.
+    Every method that takes time blocks; its `_async` variant is awaited instead. Use it as a context manager, or call `close`.
+    In IPython each config has one session: opening another one closes the one before, unless they have different names.
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
@@ -81,9 +84,8 @@ class Session(Checked, Displayable):
             change, and only your own answer accepts a config file; the config's `strict` does the same.
         trust: Whether to start what a config file names although you have not accepted it, see `session.consent.trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
-        store: The file in which conversations are saved, or a `ConversationStore`; None saves nothing. The default is what
-            `MCP_STORE` in the environment (a file, or `off`) or the config's `store` says, and where they say nothing, a file
-            in the user's data folder for a notebook, and nothing for a script.
+        store: The file in which conversations are saved, or a `ConversationStore`; None saves nothing. The default is that of
+            `MCP_STORE` or the config's `store`; without these, a file in the user's data folder for a notebook.
 
     Attributes:
         config: The config as loaded.

@@ -301,7 +301,17 @@ def build(database: str | None = None, read_only: bool = False) -> FunctionServe
     with opened.schema() as connection:
         tools.outline(connection, registered)
     what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
-    return FunctionServer("sqlite", what, registered, on_close=opened.close)
+    server = FunctionServer("sqlite", what, registered, on_close=opened.close)
+    server.resource("sqlite://schema", name="schema", description="The SQL that defines the tables", mime_type="text/plain")(
+        tools.definitions
+    )
+    server.prompt(name="explore", description="Ask for an overview of one table")(explore)
+    return server
+
+
+def explore(table: Annotated[str, Field(description="A table of the database")]) -> str:
+    """Write the message of the prompt."""
+    return f"What is in the table {table}? Describe its columns, show a few rows, and say how many there are."
 
 
 class Tables:
@@ -332,6 +342,12 @@ class Tables:
                 if 0 < len(choices.get(name, ())) <= _MAX_CHOICES:
                     schema["enum"] = choices[name]
         return self._columns != before
+
+    def definitions(self) -> str:
+        """Read the SQL that defines the tables and views."""
+        with self._database.connect(guard=False) as connection:
+            rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name", whole=True)
+        return "\n\n".join(f"{sql};" for [sql] in rows)
 
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""

@@ -25,6 +25,8 @@ from markupsafe import Markup
 from casual_mcp_nb.display.view import Block, ImageBlock, KeyValues, Line, Section, Table, TextBlock, View, cell_text, heading
 
 _HEADING = "h4"
+# Hosts set code as chips: without our style sheet, a column of names would look like buttons.
+_BARE = "padding:0;background-color:transparent"
 _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "reference")
 
 
@@ -80,6 +82,10 @@ class _Renderer(RendererHTML):
         tokens[idx].attrs = {"class": "cmn-code", "style": "white-space:pre-wrap;margin:2px 0"}
         return str(super().code_block(tokens, idx, options, env))
 
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        tokens[idx].attrSet("style", _BARE)
+        return str(super().code_inline(tokens, idx, options, env))
+
     def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
         tokens[idx].attrSet("scope", "col")
         return str(self.renderToken(tokens, idx, options, env))
@@ -98,7 +104,7 @@ def _environment() -> Environment:
     # What the renderer of prose returns was escaped as it was made.
     environment.filters["prose"] = lambda text: Markup(prose_html(text))
     # Our own file, without any text of others.
-    environment.globals["style"] = Markup(style())
+    environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE
     return environment
 
 

@@ -389,7 +389,8 @@ def test_a_cut_answer_begins_with_a_note(make: Any) -> None:
 
 def test_a_turn_opens_its_errors_and_folds_its_successes(make: Any) -> None:
     html = mimebundle(make("turn"))["text/html"]
-    assert re.search(r'<details class="cmn-call"[^>]* open><summary><span class="cmn-phrase"><code>weather:get_forecast', html)
+    title = r'<summary><span class="cmn-phrase"><code[^>]*>weather:get_forecast'
+    assert re.search(rf'<details class="cmn-call"[^>]* open>{title}', html)
     results = [ToolFinished(0, number, CALL, "ok", "3", None, 0.6) for number in "12"]
     turn = calling_turn(make, ToolStarted(0, "2", "math__add", CALL, {"a": 2}, 0.5), *results)
     assert "open" not in re.findall(r'<details class="cmn-call"[^>]*>', turn_html(turn))[0]

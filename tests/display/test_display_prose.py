@@ -9,11 +9,13 @@ from kit.growth import PART, assert_growth
 
 from casual_mcp_nb.display.render import prose_html
 
+BARE = "padding:0;background-color:transparent"
+
 
 @pytest.mark.parametrize(
     ("text", "html"),
     [
-        ("**b** and *e* and `c`", "<p><strong>b</strong> and <em>e</em> and <code>c</code></p>"),
+        ("**b** and *e* and `c`", f'<p><strong>b</strong> and <em>e</em> and <code style="{BARE}">c</code></p>'),
         ("# Title", '<div style="margin:6px 0"><strong>Title</strong></div>'),
         ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>"),
         ("3. a", '<ol start="3">\n<li>a</li>\n</ol>'),

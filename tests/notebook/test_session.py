@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -278,3 +280,23 @@ def test_a_pinned_tool_that_changed_is_offered_again_when_the_person_accepts_it(
     offered = [{tool["name"] for tool in request.tools} for request in model.client.requests]
     assert "shop__pay" not in offered[2]
     assert "shop__pay" in offered[3]
+
+
+def test_the_help_of_a_session_begins_with_an_example_that_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = inspect.getdoc(Session) or ""
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert text.index("```python") < 200
+    assert not re.search(r"\b(?:starter|resource_service|turn_service|engine):", text)
+    exec(code, {"Session": Session})
+    assert "395" in capsys.readouterr().out
+
+
+def test_the_demo_has_a_resource_and_a_prompt() -> None:
+    with Session.demo() as session:
+        session.connect()
+        assert [(each.server, each.uri) for each in session.resources.list()] == [("sqlite", "sqlite://schema")]
+        assert "CREATE TABLE customers" in str(session.resources.read("sqlite://schema"))
+        assert [(each.server, each.name) for each in session.prompts.list()] == [("sqlite", "explore")]
+        assert "orders" in str(session.prompts.get("sqlite:explore", table="orders"))
