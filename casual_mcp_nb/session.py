@@ -138,7 +138,7 @@ class Session(Checked, Displayable):
 
     @classmethod
     def from_config(cls, config: Config | str | Path | Mapping[str, Any], **options: Unpack[SessionOptions]) -> Self:
-        """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
+        """Open a session from a config file or value. The arguments are those of `Session`. It connects on first use."""
         try:
             return cls(config, **options)
         finally:
@@ -164,18 +164,19 @@ class Session(Checked, Displayable):
                 through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
                 come from the environment or `.env`.
             servers: Servers by name, each as for `session.servers.add`; or only their texts.
-            base_url: Another address than the provider's own; its key, if it needs one, is taken from `QUICK_API_KEY`.
-            cassette: Have models and servers answer what a cassette has: no key, no network, no server. It is a file that
+            base_url: Another address than the provider's own. Its key, if it needs one, is taken from `QUICK_API_KEY`.
+            cassette: Answer from a cassette instead of models and servers: no key, no network, no server. It is a file that
                 `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
-                selection and system prompt are those of the recording; see `session.cassettes.replay`.
+                selection and system prompt are those of the recording. See `session.cassettes.replay`.
             pace: How long the pauses of the cassette are, see `session.cassettes.use`.
-            match_on: What of a request must be as recorded, see there; None for everything except the system prompt.
-            options: As of `Session`.
+            match_on: The parts of a request that must match the recording, see there, or None for everything except the
+                system prompt.
+            options: See `Session`.
 
         Raises:
             UsageError: The provider or a server is not known, or a cassette was given with something that it replaces.
             CassetteError: The cassette does not exist, or is not one.
-            ProviderError: The provider's key or its SDK is missing; the message says which.
+            ProviderError: The provider's key or its SDK is missing. The message says which.
             ConfigError: An entry of a server is wrong.
         """
         from casual_mcp_nb.config.quick import quick_config
@@ -200,7 +201,7 @@ class Session(Checked, Displayable):
         """Open a session with the bundled servers.
 
         Args:
-            model: As of `quick`; None for the offline planner: no key, no network.
+            model: See `quick`, or None for the offline planner: no key, no network.
         """
         from casual_mcp_nb.config.quick import model_sections
         from casual_mcp_nb.notebook.starting import demo_config
@@ -216,10 +217,10 @@ class Session(Checked, Displayable):
             quiet: Show nothing.
 
         Returns:
-            The state of each. A server that failed does not raise unless `strict`; its status says why.
+            The state of each. A server that failed does not raise unless `strict`. Its status says why.
 
         Raises:
-            ConnectError: With `strict`, a server failed; the message has the reason of each.
+            ConnectError: With `strict`, a server failed. The message has the reason of each.
         """
         return await self.parts.starter.connect(strict=strict, quiet=quiet)
 
@@ -230,7 +231,7 @@ class Session(Checked, Displayable):
     @overload
     def tool(self, **options: Unpack[ToolFields]) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, **options: Unpack[ToolFields]) -> F | Callable[[F], F]:
-        """Make a function of the notebook a tool of the server `notebook`; a decorator, with or without options.
+        """Make a function of the notebook a tool of the server `notebook`. A decorator, with or without options.
 
         Args:
             function: The function.
@@ -240,7 +241,7 @@ class Session(Checked, Displayable):
             The function, unchanged.
 
         Raises:
-            UsageError: It cannot be a tool; the message says why.
+            UsageError: It cannot be a tool. The message has the reason.
         """
 
         def register(function: F) -> F:
@@ -251,7 +252,7 @@ class Session(Checked, Displayable):
 
     @blocking
     async def close(self) -> None:
-        """End all server processes and connections; a turn that is running is stopped.
+        """End all server processes and connections. A turn that is running is stopped.
 
         The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
         parent's servers alone.
@@ -287,7 +288,7 @@ class Session(Checked, Displayable):
 
     @property
     def model(self) -> str | None:
-        """Name of the default model; None if the config has no models."""
+        """Name of the default model, or None if the config has no models."""
         return self.parts.turn_service.model
 
     @model.setter
@@ -296,7 +297,7 @@ class Session(Checked, Displayable):
 
     @property
     def system(self) -> str | None:
-        """The system prompt where neither the turn nor the model's template gives one; None for the default template."""
+        """The system prompt where neither the turn nor the model's template gives one, or None for the default template."""
         return self.parts.turn_service.system
 
     @system.setter
@@ -305,7 +306,7 @@ class Session(Checked, Displayable):
 
     @property
     def selection(self) -> Selection:
-        """What the model sees. Assign to its fields; a change takes effect with the next turn."""
+        """The model's view of the tools. Assign to its fields. A change takes effect with the next turn."""
         return self.parts.chat.selection
 
     @selection.setter
@@ -314,17 +315,17 @@ class Session(Checked, Displayable):
 
     @property
     def servers(self) -> SessionServers:
-        """The servers by name, with the state of each, and what adds, removes and examines them. Does not connect."""
+        """The servers by name, with their status, and methods to add, remove and examine them. Does not connect."""
         return self.parts.servers
 
     @property
     def tools(self) -> SessionTools:
-        """The tools that are known now and their cost, and what calls, adds and loads them. Does not connect."""
+        """The tools that are known now and their cost, and methods to call, add and load them. Does not connect."""
         return self.parts.tools
 
     @property
     def consent(self) -> SessionConsent:
-        """What is asked of you before it is done, and the record of what was done."""
+        """The approvals of the session, and the record of its calls."""
         return self.parts.consent
 
     @property
@@ -344,13 +345,13 @@ class Session(Checked, Displayable):
         """Search the deferred tools as the model does, or all tools that the selection includes if none is deferred.
 
         Args:
-            query: What to look for, in words.
-            k: Maximum number of hits; None for the selection's limit.
+            query: The search words.
+            k: Maximum number of hits, or None for the selection's limit.
             server: Only tools of this server.
             all_tools: Search the loaded tools too.
 
         Returns:
-            The hits, best first; each explains itself, and `why_not(name)` explains any other tool.
+            The hits, best first. Each explains itself, and `why_not(name)` explains any other tool.
 
         Raises:
             UsageError: `k` is less than 1.
@@ -378,36 +379,36 @@ class Session(Checked, Displayable):
             prompt: The text, or messages to add.
             images: One image or several, for models that can see: bytes, the path of a file, a URL (`https://…`), which the
                 provider fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
-            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
-            model: Name of a model of the config, or a model object; None for the session's.
-            tool_set: Name of a toolset for this turn; None for the selection's.
-            system: The system prompt for this turn; None for the session's, or the template's.
-            template: File in `prompt-templates/` for this turn; None for the model's.
-            discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            delivery: How the model gets what it found in this turn, see `DiscoveryOptions`; None for the selection's.
-            max_steps: Maximum number of model calls in this turn; None for the config's limit.
-            stream: False requests each answer in one piece; otherwise text is shown as it arrives, if the provider streams.
-            repair_calls: Whether calls that the model writes as text are run like others; None for what its config says.
+            echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
+            model: Name of a model in the config, a model object, or None for the session's.
+            tool_set: Name of a toolset for this turn, or None for the selection's.
+            system: The system prompt for this turn; None for the session's or the template's.
+            template: File in `prompt-templates/` for this turn, or None for the model's.
+            discovery: Whether deferred tools are hidden behind the search tool in this turn, or None for the selection's.
+            delivery: How the model receives search results in this turn, see `DiscoveryOptions`, or None for the selection's.
+            max_steps: Maximum number of model calls in this turn, or None for the config's limit.
+            stream: False requests each answer in one piece. Otherwise text is shown as it arrives, if the provider streams.
+            repair_calls: Whether calls that the model writes as text are run like others, or None for the config's setting.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
-            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`; they come before those
+            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`. They come before those
                 of the session.
-            context: Values for the parameters of your own functions that have their names or are marked with `Inject`; no model
+            context: Values for the parameters of your own functions that have their names or are marked with `Inject`. No model
                 and no record gets them. They come on top of `session.tools.context`.
-            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for
+            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`, or None for
                 `session.consent.step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for
-                `resources.read`, links, or what `resources.read` and `prompts.get` returned. They are sent as a message before
+                `resources.read`, links, or results of `resources.read` and `prompts.get`. They are sent as a message before
                 it, each marked with its server, and cut where they are longer than the config's `tool_results.max_tokens`.
             options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:
-            The turn. If the model or a limit made it fail, its status is `failed` and `raise_for_status` raises; if it was
+            The turn. If the model or a limit made it fail, its status is `failed` and `raise_for_status` raises. If it was
             stopped by `stop` or in a panel, its status is `stopped`.
 
         Raises:
             UsageError: An option or a name does not exist; nothing was sent.
-            KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation stays valid.
+            KeyboardInterrupt: It was interrupted. The turn is in `turns`, marked as stopped, and the conversation stays valid.
         """
         return await self.parts.turn_service.chat(with_images(prompt, images), options, echo)
 
@@ -416,15 +417,15 @@ class Session(Checked, Displayable):
     @blocking
     @spelled_out(ChatOptions)
     async def plan(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> PlannedCalls:
-        """Ask the model what it would call to answer a message, and run nothing of it.
+        """Ask the model for the calls that it would make to answer a message, without running them.
 
         It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find what it
-        needs; the first of its answers with other calls ends the planning.
+        needs. The first of its answers with other calls ends the planning.
 
         Args:
             prompt: The text, or messages.
-            images: As of `chat`.
-            options: As of `chat`.
+            images: See `chat`.
+            options: See `chat`.
 
         Returns:
             The calls, checked against the schemas of their tools, to read, edit and `run`; none if the model would only answer.
@@ -443,11 +444,11 @@ class Session(Checked, Displayable):
 
         Args:
             prompt: The text, or messages to add.
-            images: As of `chat`.
-            options: As of `chat`.
+            images: See `chat`.
+            options: See `chat`.
 
         Yields:
-            The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The events of the turn. The last one is `TurnFinished`. Leaving the loop early stops the turn.
 
         Raises:
             UsageError: A name does not exist, or another turn is running; nothing was sent.
@@ -464,8 +465,8 @@ class Session(Checked, Displayable):
 
         Args:
             prompt: The text, or messages to add.
-            images: As of `chat`.
-            options: As of `chat`.
+            images: See `chat`.
+            options: See `chat`.
 
         Returns:
             A future of the turn; cancelling it stops the turn.
@@ -481,24 +482,24 @@ class Session(Checked, Displayable):
 
         Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`; going on in
         the loop sends it. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left early, by
-        `break` or an error, stops the turn too; what it has so far is kept and valid.
+        `break` or an error, stops the turn as well. Its completed steps are kept and valid.
 
         Args:
             prompt: The text, or messages to add.
-            images: As of `chat`.
-            options: As of `chat`, without `step`.
+            images: See `chat`.
+            options: See `chat`, without `step`.
 
         Returns:
-            What to iterate over, once; its `turn` is complete after the loop. The turn begins with the loop.
+            The pauses, to iterate over once. Its `turn` is complete after the loop. The turn begins with the loop.
         """
         from casual_mcp_nb.notebook.pauses import Pauses
 
         return Pauses(self.parts, with_images(prompt, images), options)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread: what it has so far stays in `turns`, marked as stopped.
+        """Stop the running turn, from any thread: its completed steps stay in `turns`, marked as stopped.
 
-        Waits for its end, for half a second at most; on the engine's thread it does not wait. Harmless if nothing runs.
+        Waits for its end, for half a second at most. On the engine's thread it does not wait. Harmless if nothing runs.
         """
         self.parts.turn_service.stop()
 
@@ -522,16 +523,16 @@ class Session(Checked, Displayable):
     async def rerun(
         self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
     ) -> Turn:
-        """Run a turn again; it replaces that turn and removes those after it.
+        """Run a turn again. It replaces that turn and removes those after it.
 
         Args:
             index: The turn's index in `turns`.
             prompt: Replaces the original text, whose images stay; None sends the same text.
-            echo: As of `chat`.
-            options: As of `chat`; the default is what the session uses now.
+            echo: See `chat`.
+            options: See `chat`. The default is the session's present choice.
 
         Raises:
-            UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
+            UsageError: There is no such turn, an option or a name does not exist, or a turn is running. The conversation is
                 unchanged.
         """
         return await self.parts.turn_service.rerun(index, prompt, options, echo)
@@ -550,16 +551,16 @@ class Session(Checked, Displayable):
         conversation: bool = False,
         **options: Unpack[ModelOptions],
     ) -> M:
-        """Have the model fill a pydantic model. No tools are offered; the model may correct an invalid answer twice.
+        """Have the model fill a pydantic model. No tools are offered. The model may correct an invalid answer twice.
 
         Args:
-            prompt: The text to extract from, and what to look for, or messages.
-            schema: A pydantic class; the model reads its docstring and the descriptions of its fields.
-            model: Name of a model of the config, or a model object; None for the session's.
-            images: As of `chat`.
-            conversation: Whether to continue the conversation: the model reads what was said, and the turns become part of it.
+            prompt: The text to extract from with instructions, or messages.
+            schema: A pydantic class. The model reads its docstring and the descriptions of its fields.
+            model: Name of a model in the config, a model object, or None for the session's.
+            images: See `chat`.
+            conversation: Whether to continue the conversation: the model reads it, and the turns become part of it.
                 Otherwise the conversation and its stats stay as they are.
-            options: As of `chat`, those that go to the model, such as `temperature`.
+            options: See `chat`, those that go to the model, such as `temperature`.
 
         Returns:
             The instance, validated.
@@ -580,12 +581,12 @@ class Session(Checked, Displayable):
 
     @property
     def conversations(self) -> SessionConversations:
-        """The saved conversations, read when they are used, and what continues, forks and keeps them."""
+        """The saved conversations, read when they are used, with methods to continue, fork and keep them."""
         return self.parts.conversations
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of the conversation, oldest first; one that is running is the last."""
+        """The turns of the conversation, oldest first. One that is running is the last."""
         return self.parts.runner.turns
 
     @property
@@ -595,12 +596,12 @@ class Session(Checked, Displayable):
 
     @property
     def stats(self) -> ChatStats:
-        """What the conversation used: tokens, calls, searches."""
+        """The usage of the conversation: tokens, calls, searches."""
         return self.parts.runner.stats
 
     @property
     def cassettes(self) -> SessionCassettes:
-        """What records and replays: the cassette in use, if there is one."""
+        """The recorder and player of cassettes."""
         return self.parts.cassettes
 
     @property
@@ -616,16 +617,16 @@ class Session(Checked, Displayable):
         """Write the conversation, or a saved one, to a file.
 
         Args:
-            path: The file. Its extension says the format: `.html` (one page, without scripts or network access), `.md`, or
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.md`, or
                 `.json` (everything; `Conversation.load` reads it).
-            id: The id of a saved conversation, or the beginning of it; None for this one.
+            id: The id of a saved conversation, or the beginning of it, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
                 the session's tools with the same scores, without a network. Very long texts are cut in it. It is a cassette
                 too, if that is not too large for a page: `Session.quick(cassette=…)` replays it.
 
         Returns:
-            The file; it is written whole or not at all.
+            The file. It is written whole or not at all.
 
         Raises:
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
@@ -663,7 +664,7 @@ class Session(Checked, Displayable):
 
     @property
     def serve(self) -> SessionServe:
-        """What serves this session to other programs, and where: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
+        """The services of this session for other programs: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
         from casual_mcp_nb.serve.serving import SessionServe
 
         return SessionServe(self.parts)
