@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.failure import Failure
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import Permission, ToolName
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.failure import Failure
 from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.conversation.codec import Unread, dump_traces, load_traces
 from casual_mcp_nb.conversation.event import (
     ApprovalAsked,

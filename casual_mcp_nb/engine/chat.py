@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
-from casual_mcp_nb.base.failure import failure_of, masked_error
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.recorder import Recorder

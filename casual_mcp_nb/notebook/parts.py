@@ -29,8 +29,7 @@ from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
-from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.starting import ServerStarter, close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import status_of
 from casual_mcp_nb.notebook.sync_and_async import run
 from casual_mcp_nb.notebook.tools import SessionTools

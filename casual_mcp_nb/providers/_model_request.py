@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.failure import MaskedError
 from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.options import NO_OPTIONS
-from casual_mcp_nb.base.secret import Mask, mask_of, redacted
+from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
 from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.errors import (

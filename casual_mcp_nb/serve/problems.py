@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Receive
 
-from casual_mcp_nb.base.failure import Failure, failure_of, masked_error
+from casual_mcp_nb.base.secret import Failure, failure_of, masked_error
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ClosedError,

@@ -17,7 +17,7 @@ from kit.scripted_http import Reply
 from kit.streams import KINDS, streamed
 
 from casual_mcp_nb import Session, errors
-from casual_mcp_nb.base.failure import Failure, failure_of, masked_error
+from casual_mcp_nb.base.secret import Failure, failure_of, masked_error
 from casual_mcp_nb.cassettes.interaction import plain_error, read_error
 from casual_mcp_nb.cli.transcript import plain_end
 from casual_mcp_nb.conversation.conversation import Conversation

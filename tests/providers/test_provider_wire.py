@@ -14,7 +14,7 @@ from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, To
 from kit.provider import gemini_call, own_variable, response, response_call, response_text
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.base.failure import MaskedError
+from casual_mcp_nb.base.secret import MaskedError
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.errors import ProviderError
 from casual_mcp_nb.providers.factory import ModelFactory
