@@ -18,7 +18,7 @@ from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.engine.turn_fields import ChatOptions, ToolFields, list_options, spelled_out
 from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions
+from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions, StoreLike
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
     from casual_mcp_nb.notebook.resource_service import SessionPrompts, SessionResources
-    from casual_mcp_nb.notebook.saving import StoreLike
     from casual_mcp_nb.notebook.servers import SessionServers
     from casual_mcp_nb.notebook.tools import SessionTools
     from casual_mcp_nb.notebook.turn_service import Prompt
