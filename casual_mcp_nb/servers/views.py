@@ -428,6 +428,7 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
     rows = [
         ("Tool definitions", now.definitions, undeferred.definitions),
         ("First request: system prompt and tool definitions", now.first_request, undeferred.first_request),
+        *([("Servers' instructions in it", budget.instructions, budget.instructions)] if budget.instructions else []),
         ("A turn with one search and one call" if searches else "A turn with one call", now.turn, undeferred.turn),
         (
             f"Ten turns, {SEARCHING_TURNS} of them with a search" if searches else "Ten turns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from kit.lean import lean
 from kit.raw_server import raw_config
 from kit.waiting import wait_for_text
 
@@ -35,7 +37,8 @@ def test_nothing_runs_after_its_servers_have_ended(tmp_path: Path, number: signa
     command = [sys.executable, "-c", AT_THE_END, str(config)]
     output = tmp_path / "output"
     with output.open("w") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL, cwd=tmp_path)
+        environ = {**os.environ, **lean()}
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environ)
     wait_for_text(output, "curl")
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.lean import lean
 from kit.scripts import run_script
 from kit.waiting import wait_until
 
@@ -379,10 +381,16 @@ with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True)
 """
 
 
+def started(code: str) -> subprocess.Popen[str]:
+    """A process that runs code, and finds none of the SDKs of providers."""
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **lean()})
+
+
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_a_killed_process_loses_at_most_what_was_running(file: Path, turns: int) -> None:
     code = KILLED.format(file=str(file))
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = started(code)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     for number in range(turns):
@@ -411,7 +419,7 @@ def test_two_processes_write_one_file(file: Path) -> None:
                 session.chat(f"Message {{number}}", model=scripted_model("ok"), echo="none")
             print(session.conversations.store.flush())
     """
-    other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    other = started(textwrap.dedent(code))
     done = run_script(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
     assert other.communicate(timeout=100)[0] == "True\n"

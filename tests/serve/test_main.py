@@ -20,6 +20,7 @@ import httpx
 import psutil
 import pytest
 from kit.flipping import DESTRUCTIVE, tool
+from kit.lean import lean
 from kit.obedient import Obedient, order
 from kit.raw_server import raw_config, text_result
 from kit.reverse_proxy import ReverseProxy
@@ -82,7 +83,7 @@ def running(folder: Path, words: tuple[str, ...], **variables: str) -> Iterator[
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", words[0], "casual_mcp_nb.main:app", *(word.format(port=port) for word in words[1:])]
-    environment = {**os.environ, "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "INFO", **variables}
+    environment = {**os.environ, **lean(openai=True), "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "INFO", **variables}
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"

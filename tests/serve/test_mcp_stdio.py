@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kit.lean import lean
+
 NOISY = """
 import os, sys
 from fastmcp import FastMCP
@@ -35,9 +37,8 @@ def test_a_host_that_starts_the_command(tmp_path: Path) -> None:
         json.dumps({"servers": {"noisy": noisy}, "tool_sets": {"one": {"description": "One.", "servers": {"noisy": True}}}})
     )
     command = [sys.executable, "-m", "casual_mcp_nb", "serve", "mcp", str(config), "--trust", "--toolset", "one"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    ) as host:
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, text=True, cwd=tmp_path, env={**os.environ, **lean()}) as host:
         assert host.stdin and host.stdout and host.stderr  # noqa: PT018
 
         def send(method: str, **more: Any) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kit.lean import lean
 from kit.mcp_http import McpHttp
 
 PROGRAM = """
@@ -80,7 +81,7 @@ def _run(folder: Path, config: Path, user: str) -> dict[str, Any]:
     environ |= {"HOME": str(home), "USERPROFILE": str(home), "LOCALAPPDATA": str(home), "APPDATA": str(home)}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(config), user],
-        env={**environ, "TOOLS_KEY": _key(user)},
+        env={**environ, **lean(), "TOOLS_KEY": _key(user)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
