@@ -168,8 +168,7 @@ class Session(Checked, Displayable):
                 `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
                 selection and system prompt are those of the recording. See `session.cassettes.replay`.
             pace: How long the pauses of the cassette are, see `session.cassettes.use`.
-            match_on: The parts of a request that must match the recording, see there, or None for everything except the
-                system prompt.
+            match_on: The parts of a request that must match the recording, or None for all except the system prompt.
             options: See `Session`.
 
         Raises:
