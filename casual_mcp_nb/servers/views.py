@@ -440,7 +440,7 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
     if searches:
         rows.append(("At worst: each of the ten searches for other tools", now.ten_turns_worst, undeferred.ten_turns_worst))
     cells = tuple((label, *(f"≈ {cost:,}" for cost in costs), words.difference(*costs)) for label, *costs in rows)
-    titles = ("", "Now #", "Every tool loaded #", *(["Difference #"] if searches else []))
+    titles = ("Cost", "Now #", "Every tool loaded #", *(["Difference #"] if searches else []))
     table = Table(columns(*titles), tuple(row[: len(titles)] for row in cells))
     more = searches and now.ten_turns > undeferred.ten_turns
     return (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ()))

@@ -36,7 +36,7 @@ def test_the_picture_of_an_explorer_lists_servers_and_tools_without_a_script(ses
     explorer = Explorer(session)
     html = explorer._static_bundle()["text/html"]
     assert "<script" not in html
-    rows = dict(re.findall(r'<th scope="row"[^>]*><code>([^<]+)</code></th>.*?>([^<>]+)</td></tr>', html))
+    rows = dict(re.findall(r'<th scope="row"[^>]*><code[^>]*>([^<]+)</code></th>.*?>([^<>]+)</td></tr>', html))
     assert {tool.name for tool in session.tools} <= rows.keys()
     assert rows["add"] == "off"
     titles = re.findall(
