@@ -312,11 +312,11 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
-    shown, rows, part = findings[: limits.rows], [], ""
-    for finding in shown:
-        group, part = "" if finding.part == part else finding.part, finding.part
-        rows.append((group, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice))
-    return Table(columns("Part", "Check", "Result", "Details", "Remedy"), tuple(rows), len(findings) - len(rows))
+    rows = tuple(
+        (finding.part, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice)
+        for finding in findings[: limits.rows]
+    )
+    return Table(columns("Part", "Check", "Result", "Details", "What to do"), rows, len(findings) - len(rows))
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
