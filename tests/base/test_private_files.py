@@ -40,7 +40,7 @@ def test_the_line_that_repairs_it_is_named(file: Path) -> None:
     for _ in range(2):
         problem = why_not_private(file)
         assert problem is not None
-        _, mode, path = problem.partition("run: ")[2].split()
+        _, mode, path = problem.partition("Run: ")[2].split()
         Path(path).chmod({"go-w": 0o755, "600": 0o600}[mode])
     assert read_private(file, 3) == b"sec"
 
