@@ -316,7 +316,7 @@ def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
         (finding.part, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice)
         for finding in findings[: limits.rows]
     )
-    return Table(columns("Part", "Check", "Result", "Details", "What to do"), rows, len(findings) - len(rows))
+    return Table(columns("Part", "Check", "Result", "Details", "Remedy"), rows, len(findings) - len(rows))
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
