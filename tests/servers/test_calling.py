@@ -39,7 +39,7 @@ async def test_a_server_that_dies_in_a_call_fails_the_call_and_restarts_on_next_
     assert "out of paper" in str(caught.value)
     assert caught.value.retryable
     assert connection.status.state == "failed"
-    assert "started again when it is next used" in (connection.status.error or "")
+    assert "started again at its next use" in (connection.status.error or "")
     assert await connection.call("fine", {}) == fine
     assert connection.status.state == "ready"
     names = [message["params"]["name"] for message in _received(record, "tools/call")]
