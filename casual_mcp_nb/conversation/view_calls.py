@@ -309,6 +309,8 @@ def _result_words(call: ToolCall) -> str:
     if call.large is not None:
         return call.large.what
     value = unwrapped(call.structured)
+    if isinstance(value, Mapping) and isinstance(value.get("summary"), str):
+        return str(value["summary"])
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
     match value:

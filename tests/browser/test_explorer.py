@@ -675,16 +675,16 @@ def test_a_change_from_code_shows_at_once_also_while_a_cell_runs(page: Any, lab:
     execute(page, "session.selection.servers['units'] = 'off'")
     expect(page, at(page, "server-units"), data_mode="off")
     # To open a pipe waits until somebody opens its other end.
-    change, end = lab.folder / "change", lab.folder / "end"
+    change, end = lab.folder / "explorer-change", lab.folder / "explorer-end"
     os.mkfifo(change)
     os.mkfifo(end)
     code = """
 import threading
 def later():
-    open("change").close()
+    open("explorer-change").close()
     session.selection.servers['units'] = 'deferred'
 threading.Thread(target=later).start()
-open("end").close()
+open("explorer-end").close()
 """
     execute(page, code, wait=False)
     busy = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"

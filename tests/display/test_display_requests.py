@@ -28,6 +28,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import Step, ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.view_calls import call_spans
 from casual_mcp_nb.views import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
 
 
@@ -229,6 +230,11 @@ def test_a_flat_object_is_its_fields() -> None:
 @pytest.mark.parametrize("structured", [None, 3, "text", {"result": 3}, [], [1, 2], {"a": {"b": 1}, "c": 2}, [{"a": []}], [{}]])
 def test_other_structured_results_stay_the_text_that_they_are(structured: Any) -> None:
     assert "As " not in plain(call(structured))
+
+
+def test_the_line_of_a_call_has_the_summary_of_its_result() -> None:
+    found = call({"total": 12, "cut": False, "rows": [], "summary": "12 rows."})
+    assert "".join(span.text for span in call_spans(found)).endswith("→ 12 rows.")
 
 
 @pytest.mark.fault(90)

@@ -13,7 +13,7 @@ import pytest
 from kit.history import assert_valid
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config, text_result
-from kit.waiting import wait_for_text
+from kit.waiting import wait_for_text, wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ClosedError, UsageError
@@ -62,10 +62,20 @@ async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(session
 
 @pytest.mark.fault(69)
 async def test_a_time_limit_around_an_awaited_chat_is_a_time_out(session: Session, record: Path) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.5):
+    async def limited() -> None:
+        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as tasks:
+            tasks.create_task(_end_when_the_second_call_hangs(limit, session, record))
             await session.chat_async("go", model=scripted_model(calls(call("raw__quick"), call("raw__hang"))))
+
+    with pytest.raises(TimeoutError):
+        await limited()
     assert_stopped_and_usable(session, record)
+
+
+async def _end_when_the_second_call_hangs(limit: asyncio.Timeout, session: Session, record: Path) -> None:
+    await asyncio.to_thread(wait_for_text, record, '"hang"')
+    await asyncio.to_thread(wait_until, lambda: session.turns[-1].tool_calls[0].status == "ok", "the first call is answered")
+    limit.reschedule(asyncio.get_running_loop().time())
 
 
 @pytest.mark.fault(72)

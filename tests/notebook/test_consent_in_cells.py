@@ -41,7 +41,7 @@ def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(ke
     ran, prompts = kernel.typed("pay()", "n")
     assert "STATUSES denied" in ran.text()
     (prompt,) = prompts
-    assert "before: destructive; now: read-only" in prompt
+    assert "earlier claim: destructive. Now: read-only." in prompt
 
 
 @pytest.mark.defect("A4")

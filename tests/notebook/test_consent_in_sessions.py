@@ -58,7 +58,7 @@ def test_a_server_that_flips_an_annotation_after_two_denials_gets_a_third_questi
     future = shop.submit("x", model=scripted_model(PAY, PAY, "done"))
     question = asked(shop, ApprovalQuestion)
     assert question.reason == "changed"
-    assert "before: destructive; now: read-only" in question.text
+    assert "earlier claim: destructive. Now: read-only." in question.text
     assert "+" in question.difference
     question.approve()
     wait_until(lambda: len(shop.questions) and shop.questions[0] is not question, "once is once")
@@ -155,7 +155,7 @@ def test_answers_are_waited_for_ten_minutes_unless_a_session_says_otherwise(shop
     shop.questions.time_limit = 0.1
     turn = shop.submit("x", model=scripted_model(PAY, "done")).result(10)
     assert turn.tool_calls[0].status == "denied"
-    assert "Nobody answered" in turn.tool_calls[0].result
+    assert "No one answered" in turn.tool_calls[0].result
     assert not turn.tool_calls[0].waiting
     assert_valid(turn.messages)
 
@@ -170,7 +170,7 @@ def test_what_a_server_asks_is_cancelled_after_the_limit_and_the_turn_says_so() 
         assert "cancel" in turn.tool_calls[0].result
         (notice,) = turn.notices
         assert notice.server == "asker"
-        assert "Nobody answered" in notice.text
+        assert "No one answered" in notice.text
         with pytest.raises(UsageError, match="no longer open"):
             question.answer({})
 

@@ -57,7 +57,7 @@ def failed(stderr: str) -> Session:
 def test_doctor_quotes_the_line_of_stderr_that_says_why(stderr: str, line: str) -> None:
     with failed(stderr) as session:
         finding = next(each for each in session.servers.doctor() if each.name == "broken")
-        said = finding.found.partition("stderr says: ")[2]
+        said = finding.found.partition("on its stderr: ")[2]
         assert said.startswith(line)
         assert bool(said) == bool(line)
 

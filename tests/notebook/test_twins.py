@@ -60,7 +60,7 @@ class Awaiting:
     """Methods that await work which they should leave to the engine."""
 
     def __init__(self) -> None:
-        self.engine = engine_thread()
+        self._engine = engine_thread()
         self.ended = 0
 
     async def _after(self, something: Callable[[], Awaitable[Any]]) -> None:
