@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client
+from kit.loop_guard import ROOT
 
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED, build
@@ -81,8 +84,11 @@ _TOOLS: list[ToolSpec] = []
 
 
 @pytest.fixture
-async def bundled_room() -> AsyncIterator[Room]:
-    """All bundled servers but the shell, in process; all but system-info behind the search tool."""
+async def bundled_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    """All bundled servers but the shell, in process, in a small folder; all but system-info behind the search tool."""
+    for name in ("README.md", "pyproject.toml", "notebooks/01_quickstart.ipynb"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
     async with AsyncExitStack() as stack:
         clients: dict[str, Client[Any]] = {}
 
