@@ -282,7 +282,7 @@ async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[...,
 
         # In this process it is known during which call it asks, also with calls of two clients at it.
         waiting = asyncio.create_task(mute.call_tool("desk__wait", {}))
-        await endpoint.engine.wait(desk.began.wait())
+        await endpoint._engine.wait(desk.began.wait())
         assert "Ada" in text(await asked.call_tool("desk__ask", {}))
         assert len(ada.asked) == 2
         waiting.cancel()
