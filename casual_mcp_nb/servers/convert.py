@@ -1,4 +1,4 @@
-"""Convert the SDK's types to ours. Only this module and `_session.py` depend on the SDK's types."""
+"""Convert the SDK's types to ours."""
 
 from __future__ import annotations
 
