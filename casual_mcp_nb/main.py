@@ -77,15 +77,7 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the servers of the config on this event loop, and yield the application that answers; end them in the end.
-
-    Raises:
-        ConfigError: There is no config, or it is wrong.
-        TrustRequiredError: The person has not accepted it.
-        UsageError: The token cannot be used, or another process counts the limits of a client.
-        ConnectError: No server could be connected.
-        MissingDependencyError: The extra `serve` is not installed.
-    """
+    """Start the servers of the config on this event loop, and yield the application that answers; end them in the end."""
     from casual_mcp_nb.config.environment import Settings, read_environment
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat
@@ -151,11 +143,7 @@ def _require_trust(config: Config) -> None:
 
 
 def _counted_here(config: Config) -> IO[bytes] | None:
-    """Reserve the limits of the config's clients for this process, until the file that is returned is closed.
-
-    Raises:
-        UsageError: Another process has reserved them. Each would count for itself, and together they would exceed them.
-    """
+    """Reserve the limits of the config's clients for this process, until the returned file is closed: two would exceed them."""
     fields = ("requests_per_minute", "tokens_per_minute")
     limited = [
         f"{name}.{each}" for name, client in config.clients.items() for each in fields if getattr(client, each) is not None

@@ -57,11 +57,7 @@ MAX_JSON = 100_000
 
 @dataclass(frozen=True)
 class Content:
-    """Writes content for attributes.
-
-    Args:
-        mask: Returns a text without secrets.
-    """
+    """Writes content for attributes, without secrets."""
 
     mask: Callable[[str], str]
 
@@ -71,12 +67,7 @@ class Content:
         return masked if len(masked) <= MAX_TEXT else f"{masked[:MAX_TEXT]} [...]"
 
     def messages(self, messages: Sequence[ChatMessage], finish_reason: str | None = None) -> str:
-        """Format messages as JSON, without system messages.
-
-        Args:
-            messages: The messages.
-            finish_reason: Why the model ended its answer, for the messages of one.
-        """
+        """Format messages as JSON, without system messages."""
         ended = {} if finish_reason is None else {"finish_reason": finish_reason}
         sent = [message for message in messages if message.role != "system"][-MAX_MESSAGES:]
         return _fitting([{**self._message(message), **ended} for message in sent])
@@ -171,11 +162,7 @@ class TelemetrySink:
     """The destination of spans and metrics, and the content that they include.
 
     Args:
-        tracer: Makes the spans.
-        instruments: The metrics.
-        agent: The name of the agent.
         content: Writes content; None records none.
-        mask: Returns a text without secrets.
         model_of: Returns a model of the config by its name.
         conversation_id: Returns the id of the conversation.
     """
@@ -194,7 +181,6 @@ class _Open:
     """A span that has not ended.
 
     Args:
-        span: The span.
         began: When, as the event says.
         before: The context to return to.
         labels: The attributes of its metric.
@@ -493,11 +479,7 @@ class OpenTelemetry:
 
 
 class TurnListener:
-    """Hears the events of turns, several of which may run at the same time.
-
-    Args:
-        recording: The destination and contents of spans and metrics.
-    """
+    """Hears the events of turns, several of which may run at the same time."""
 
     def __init__(self, recording: TelemetrySink) -> None:
         self._recording = recording

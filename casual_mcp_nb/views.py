@@ -124,11 +124,7 @@ from casual_mcp_nb.servers.views import (
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
-    """Build a pandas DataFrame with a row for each model call, or for each tool of a config.
-
-    Raises:
-        MissingDependencyError: pandas is not installed.
-    """
+    """Build a pandas DataFrame with a row for each model call, or for each tool of a config."""
     return _library("pandas").DataFrame(_tool_records(value) if isinstance(value, HostAudit) else _model_calls(value))
 
 
@@ -162,11 +158,7 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
 
 
 def figure_of(stats: ChatStats) -> Any:
-    """Draw a matplotlib figure with a stacked bar for each model call.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
-    """
+    """Draw a matplotlib figure with a stacked bar for each model call."""
     _library("matplotlib")
     from matplotlib.figure import Figure
 
@@ -210,11 +202,7 @@ _reported: set[str] = set()
 
 @singledispatch
 def view_of(value: Any, limits: DisplayLimits) -> View:
-    """Show a value within `limits`. Its texts are not cleaned yet, which `fit` does.
-
-    Raises:
-        TypeError: There is no display for it.
-    """
+    """Show a value within `limits`. Its texts are not cleaned yet, which `fit` does."""
     raise TypeError(f"There is no display for {type(value).__name__}.")
 
 
@@ -282,16 +270,9 @@ for _event in EVENTS:
 
 
 def mimebundle(value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
-    """Format a value for Jupyter, in each format that it may show.
+    """Format a value for Jupyter as `text/plain`, `text/markdown` and `text/html`, each at most `MAX_BYTES`.
 
-    Args:
-        value: Any value of `casual_mcp_nb.base` that has a display.
-        include: The only formats to draw, or None for all.
-        exclude: Formats not to draw.
-
-    Returns:
-        `text/plain`, `text/markdown` and `text/html`, each at most `MAX_BYTES`. Never raises: what cannot be drawn is shown as
-        its `repr`, and the log says so once.
+    Never raises: what cannot be drawn is shown as its `repr`, and the log says so once.
     """
     forms = {
         kind: render
@@ -302,13 +283,7 @@ def mimebundle(value: Any, include: Container[str] | None = None, exclude: Conta
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Format a turn in all formats, in the detail that a person wants.
-
-    Args:
-        turn: The turn. It may be running.
-        detail: `text` for the answer alone, `output` for the usual display, `all` for everything, unfolded, with the requests.
-        now: Seconds since the turn began, for the time that a running call has taken.
-    """
+    """Format a turn in all formats. `now` is how many seconds ago it began, for the time that a running call has taken."""
     return _drawn(turn, _FORMS, _detailed(detail, now))
 
 
@@ -318,12 +293,7 @@ def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`.
-
-    Args:
-        turn: The turn. It may be running.
-        now: Seconds since the turn began, for the time that a running call has taken.
-    """
+    """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`."""
     forms = _drawn(turn, _BARE_HTML, lambda value, limits: transcript_view(value, limits, now))
     return forms["text/html"]
 

@@ -39,14 +39,6 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:
-    """Build the command line that runs a server over stdio with this Python.
-
-    Args:
-        name: A key of `BUNDLED`.
-        args: The options of the server.
-
-    Raises:
-        ValueError: The name is unknown. The message names the valid ones.
-    """
+    """Build the command line that runs a server over stdio with this Python, with the server's options."""
     # Without -P, a `random.py` in the working directory would shadow the standard library's.
     return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), bundled_server(name).name, *args]

@@ -15,14 +15,7 @@ USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME -
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line.
-
-    Args:
-        argv: The arguments without the program's name.
-
-    Returns:
-        The exit code: 0 for a clean exit, 2 for an invalid name or option.
-    """
+    """Run the command line, and return the exit code: 0 for a clean exit, 2 for an invalid name or option."""
     if not argv:
         return _refuse(USAGE)
     if argv[0] in ("--list", "-h", "--help"):

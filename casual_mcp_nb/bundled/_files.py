@@ -39,11 +39,7 @@ class Folder:
     @classmethod
     @contextmanager
     def opened(cls, root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[Folder]:
-        """Open a folder below `root` part by part, without following a link.
-
-        Raises:
-            OSError: One of them is missing, or is a link or something else that is not a folder.
-        """
+        """Open a folder below `root` part by part, without following a link."""
         folder = cls(root, os.open(root, _FOLDER) if _BY_DESCRIPTOR else None)
         try:
             for part in parts:
@@ -86,12 +82,7 @@ class Folder:
         return names
 
     def open(self, name: str) -> BinaryIO:
-        """Open a regular file for reading.
-
-        Raises:
-            OSError: It is missing, or a link.
-            IsADirectoryError: It is not a regular file.
-        """
+        """Open a regular file for reading, not a link."""
         path, at = self._at(name)
         # A pipe without a writer would hold an open that blocks.
         fd = os.open(path, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **at)
@@ -101,11 +92,7 @@ class Folder:
         return os.fdopen(fd, "rb")
 
     def create(self, name: str) -> BinaryIO:
-        """Make a new file and open it for writing.
-
-        Raises:
-            FileExistsError: An entry of this name exists.
-        """
+        """Make a new file and open it for writing."""
         path, at = self._at(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
         return os.fdopen(os.open(path, flags, 0o666, **at), "wb")
@@ -147,11 +134,7 @@ REFUSED = "Path refused. Valid: a relative path inside the root folder, such as 
 
 
 class Root:
-    """A folder that no path can escape.
-
-    Raises:
-        ValueError: The folder does not exist.
-    """
+    """A folder that no path can escape."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(os.path.realpath(folder))
@@ -163,22 +146,14 @@ class Root:
         return path.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
-        """Resolve a path, following links. It need not exist.
-
-        Raises:
-            ToolError: The path is not relative, is empty, or leads outside the folder.
-        """
+        """Resolve a path, following links, or raise ToolError if it leads outside. It need not exist."""
         real = self._real(self._inside(path))
         if not real.is_relative_to(self.folder):
             raise ToolError(REFUSED)
         return real
 
     def entry(self, path: str) -> Path:
-        """Resolve the folders of a path, but not its last component, which may be a link.
-
-        Raises:
-            ToolError: As in `resolve`; also for the root folder itself and for a link that leads outside.
-        """
+        """Resolve the folders of a path as `resolve` does, but not its last component, which may be a link."""
         if self.resolve(path) == self.folder:
             raise ToolError("The root folder itself cannot be changed. Name something inside it.")
         target = self._inside(path)
@@ -186,12 +161,7 @@ class Root:
 
     @contextmanager
     def folder_at(self, path: Path, *, create: bool = False) -> Iterator[Folder]:
-        """Open a folder that `resolve` returned, without following links that may have been created since.
-
-        Raises:
-            ToolError: It is not inside the root folder.
-            OSError: It does not exist, or is no longer a folder.
-        """
+        """Open a folder that `resolve` returned, without following links that may have been created since."""
         if not path.is_relative_to(self.folder):
             # A link was created there after the path was checked.
             raise ToolError(REFUSED)
@@ -241,11 +211,7 @@ class Writer:
         self._changing = threading.Lock()
 
     def save(self, target: Path, name: str, content: str, overwrite: bool, create_folders: bool) -> tuple[int, bool]:
-        """Write text to a file, in missing folders too if asked to; return its size in bytes and whether the file is new.
-
-        Raises:
-            ToolError: The text is too long or not UTF-8, the path exists, or the system refuses.
-        """
+        """Write text to a file, in missing folders too if asked to; return its size in bytes and whether the file is new."""
         try:
             data = content.encode()
         except UnicodeEncodeError as error:
@@ -255,21 +221,12 @@ class Writer:
         return self._put(target, name, overwrite, lambda file: file.write(data), create_folders)
 
     def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
-        """Copy a file; return its size in bytes.
-
-        Raises:
-            ToolError: It exceeds a size or time limit, the path exists, or the system refuses.
-        """
+        """Copy a file; return its size in bytes."""
         with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
             return self._put(target, name, overwrite, lambda file: _copy(source, file))[0]
 
     def move(self, origin: Path, destination: Path, name: str, overwrite: bool) -> None:
-        """Move a file or folder.
-
-        Raises:
-            ToolError: The path exists.
-            OSError: The system refuses.
-        """
+        """Move a file or folder."""
         with self._root.folder_at(origin.parent) as source, self._changing:
             source.stat(origin.name)
             with self._parent(destination, name) as target:

@@ -36,13 +36,7 @@ _MESSAGE_ID = re.compile(r"<[^<>\s]{1,900}>")
 
 @dataclass(frozen=True)
 class Attachment:
-    """A part of a mail that is not its text.
-
-    Args:
-        name: The file name without folders, or empty if it has none.
-        type: The MIME type that the sender gave it.
-        size: Its length in bytes, decoded.
-    """
+    """A part of a mail that is not its text."""
 
     name: str
     type: str
@@ -116,11 +110,7 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
 
 
 def decoded_header(value: str) -> str:
-    """Decode a header to one line of text: encoded words (RFC 2047) decoded, nothing in it invisible.
-
-    Args:
-        value: The header as it is in the mail, of which the first `MAX_HEADER` characters are read.
-    """
+    """Decode the beginning of a header to one line of text: encoded words (RFC 2047) decoded, nothing in it invisible."""
     value = value[:MAX_HEADER]
     try:
         pieces = decode_header(value)
@@ -308,11 +298,7 @@ def compose(
 
 
 def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the arguments of `gmail_send` with the values that the finished mail really has.
-
-    Raises:
-        ValueError: There is no such mail, see `compose`.
-    """
+    """Replace the arguments of `gmail_send` with the values that the finished mail really has."""
     given = {field: arguments.get(field) or () for field in _FIELDS}
     subject, text = arguments.get("subject"), arguments.get("text")
     listed = all(isinstance(each, list | tuple) and all(isinstance(one, str) for one in each) for each in given.values())

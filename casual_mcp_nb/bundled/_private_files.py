@@ -18,13 +18,7 @@ def private_folder() -> Path:
 
 
 def read_private(path: Path) -> str:
-    """Read the beginning of a file.
-
-    Raises:
-        OSError: It cannot be read.
-        NotPrivateError: Others can read or replace it. The message has the remedy.
-        ValueError: It is not text.
-    """
+    """Read the beginning of a file, or raise NotPrivateError, with the remedy, if others can read or replace it."""
     return files.read_private(path, MAX_BYTES, within=private_folder()).decode("utf-8")
 
 
@@ -37,12 +31,7 @@ def why_not_private(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600 in folders with mode 0700. An earlier one is replaced in one step.
-
-    Raises:
-        OSError: It cannot be written.
-        NotPrivateError: A folder is a symbolic link, or somebody else's.
-    """
+    """Write a file with mode 0600 in folders with mode 0700. An earlier one is replaced in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for folder in (path.parent, *path.parent.parents):
         if folder.is_relative_to(private_folder()) and not folder.is_symlink():

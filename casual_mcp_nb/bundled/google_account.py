@@ -51,7 +51,6 @@ class Account:
     """An account that was signed in to.
 
     Args:
-        email: Its address, or empty if Google did not report it.
         grants: Keys of `GRANTS` that the person granted.
     """
 
@@ -91,11 +90,7 @@ def missing(*one_of: str) -> str:
 
 
 def credentials() -> Credentials:
-    """Load the credentials of the account, which refresh their access token when needed.
-
-    Raises:
-        SignInError: Nobody is signed in, or the file cannot be read.
-    """
+    """Load the credentials of the account, which refresh their access token when needed."""
     from google.oauth2.credentials import Credentials
 
     try:
@@ -218,14 +213,7 @@ class SignIn:
 
 
 def sign_out() -> bool:
-    """Revoke the account's tokens at Google and delete the files.
-
-    Returns:
-        Whether Google confirmed that they are revoked, or no longer valid. The files are deleted in any case.
-
-    Raises:
-        SignInError: Nobody is signed in.
-    """
+    """Revoke the account's tokens at Google and delete the files in any case; return whether Google confirmed it."""
     import requests
 
     if account() is None and not _tokens().exists():
@@ -305,8 +293,6 @@ class GoogleApi:
     """One of Google's APIs, for the account that was signed in to.
 
     Args:
-        name: Its name in the discovery documents, such as `gmail`.
-        version: Its version there.
         endpoint: Its address, or None for the one in the discovery document.
     """
 
@@ -328,14 +314,7 @@ class GoogleApi:
         return credentials()
 
     def run(self, request: Any) -> dict[str, Any]:
-        """Send a request to Google.
-
-        Args:
-            request: A request made with a method of `service`.
-
-        Raises:
-            ToolError: It failed. The text has the remedy, and nothing secret.
-        """
+        """Send a request that a method of `service` made. The text of a ToolError has the remedy, and nothing secret."""
         import httplib2
         from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
         from google_auth_httplib2 import AuthorizedHttp

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a bundled server is not there.
-
-    Args:
-        reason: The missing part, such as `pint is not installed`.
-        remedy: The line that puts it right.
-    """
+    """Why a bundled server is not there: the missing part, and the line that puts it right."""
 
     reason: str
     remedy: str
@@ -36,8 +31,6 @@ class BundledServer:
     """A bundled server: its purpose and how a client should treat it.
 
     Args:
-        name: Its name in a config and on the command line.
-        summary: Its purpose.
         default: Whether the demo includes it.
         approval: The default policy of its tools.
         example: A question to start with that the offline planner can answer with it, or empty for none.
@@ -197,11 +190,7 @@ def _installed(module: str) -> bool:
 
 
 def bundled_server(name: str) -> BundledServer:
-    """Look up a bundled server by name.
-
-    Raises:
-        ValueError: The name is unknown. The message names the valid ones.
-    """
+    """Look up a bundled server by name."""
     if name in BUNDLED:
         return BUNDLED[name]
     from difflib import get_close_matches
@@ -212,16 +201,7 @@ def bundled_server(name: str) -> BundledServer:
 
 
 def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> FunctionServer:
-    """Import the server's module, parse its options and build it.
-
-    Args:
-        server: The entry of the registry.
-        args: The options as strings.
-        add_help: Answer `--help` on stdout and exit, as a command line does.
-
-    Raises:
-        ValueError: A library or a credential is missing, or an option is unknown or cannot be used.
-    """
+    """Import the server's module, parse its options and build it. With `add_help`, `--help` is answered on stdout."""
     import argparse
 
     class CommandParser(argparse.ArgumentParser):
@@ -247,7 +227,6 @@ class Available:
     """The bundled servers that can run here, and why the others are left out.
 
     Args:
-        servers: An entry for the `servers` of a config for each one that can run, by name.
         missing: The requirements of the others, by name.
     """
 

@@ -32,13 +32,7 @@ SPARE_SECONDS = 1.0
 
 
 def main(memory: int, max_bytes: int, folders: list[str]) -> None:
-    """Run jobs until there are no more.
-
-    Args:
-        memory: Memory limit in bytes.
-        max_bytes: Maximum size of an answer.
-        folders: Where to import libraries from.
-    """
+    """Run jobs until there are no more, within a memory limit and a maximum size of an answer, both in bytes."""
     # An interrupt of the notebook reaches its whole process group; the owner decides what it means for a job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGALRM"):

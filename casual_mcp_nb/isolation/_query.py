@@ -173,9 +173,6 @@ def pick(value: Any, path: str) -> Any:
     """Find the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
 
     `[*]` selects every item of a list or object and returns a list. A key with other characters is written `['a.b']`.
-
-    Raises:
-        BadQuery: The path is not valid, or leads to nothing. The message names the existing keys.
     """
     return _follow(value, _steps(path))
 
@@ -415,11 +412,7 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
-    """Find the table of a value: itself, or the only list of objects in an object.
-
-    Raises:
-        BadQuery: There is none, or it is not clear which one.
-    """
+    """Find the table of a value: itself, or the only list of objects in an object."""
     if _is_table(value):
         return list(value)
     tables = _tables_in(value) if isinstance(value, dict) else []

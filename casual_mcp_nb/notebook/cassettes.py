@@ -75,11 +75,7 @@ class CassetteInUse:
         return self._service.current is self
 
     def save(self) -> None:
-        """Write the recording so far, or nothing if it is empty, or if it is replayed.
-
-        Raises:
-            UsageError: It cannot be written.
-        """
+        """Write the recording so far, or nothing if it is empty, or if it is replayed."""
         if not isinstance(self._tape, Recorder):
             return
         with self._saving:
@@ -99,11 +95,7 @@ class CassetteInUse:
             self.problem = str(error)
 
     def close(self) -> None:
-        """Save the recording, and let models and servers answer again. Closing twice is allowed.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Save the recording, and let models and servers answer again. Closing twice is allowed."""
         self._service._end(self)
 
     def __enter__(self) -> Self:
@@ -121,7 +113,6 @@ class RecordedTurn:
     """A turn of a cassette.
 
     Args:
-        messages: The person's messages.
         options: The options of the turn that are not those of the session.
         history: The conversation before it, or None if that is not known, and it continues the one so far.
         selection: The selection for it, as far as it differs from the session's, or None if that is not known.
@@ -401,15 +392,7 @@ class SessionCassettes(Namespace):
 
 
 def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
-    """Convert a turn to a turn of a cassette.
-
-    Args:
-        turn: The person's messages.
-        first: The first request to the model.
-
-    Raises:
-        CassetteError: It began with steps of another turn.
-    """
+    """Convert a turn, from its first request to the model, to a turn of a cassette."""
     request = turn.request
     if request.get("recorded"):
         raise CassetteError(
@@ -435,15 +418,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
 
 
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
-    """Format the sentence that the turns of a cassette are as they were recorded.
-
-    Args:
-        turns: The turns that were run again.
-        state: The cassette after that.
-
-    Raises:
-        CassetteMismatchError: Recorded requests were not made.
-    """
+    """Format the sentence that the turns of a cassette are as they were recorded, or raise CassetteMismatchError."""
     assert state is not None
     if state.unplayed:
         text = f"{state.unplayed} of {count(state.interactions, 'recorded request')} of {shown(state.path.name)} were not made."
@@ -466,19 +441,7 @@ _OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
 
 
 def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, Cassette, Config]:
-    """Read the cassette that a session is to be opened with, for `Session.quick`.
-
-    Args:
-        path: Its file.
-        given: The arguments of `Session.quick`.
-
-    Returns:
-        The absolute path, the cassette, and a config with which a session replays it.
-
-    Raises:
-        UsageError: One that the recording replaces was given.
-        CassetteError: The cassette does not exist, or is not one.
-    """
+    """Read the cassette of `Session.quick`: its absolute path, itself, and a config with which a session replays it."""
     replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
     if replaced:
         raise UsageError(f"{replaced} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
@@ -488,15 +451,7 @@ def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, C
 
 
 def config_of(cassette: Cassette, path: Path) -> Config:
-    """Build a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up.
-
-    Args:
-        cassette: The cassette.
-        path: Its file.
-
-    Raises:
-        CassetteError: The cassette's models or servers are not valid.
-    """
+    """Build a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up."""
     session, models = cassette.session, cassette.models
     # The default model is the first one.
     names = sorted(models, key=lambda name: name != session.model)

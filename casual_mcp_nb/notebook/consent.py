@@ -27,8 +27,6 @@ class TrustGate:
     """The decision whether the servers of a session may start. It compares the config that is started, as it was read.
 
     Args:
-        config: The config.
-        trusted: Whether the caller vouches for it.
         strict: Whether only the person's own answer counts: neither the environment, nor a folder, nor that it is harmless.
         on_change: Called when the servers may start from now on, and when they were kept from it.
 
@@ -72,11 +70,7 @@ class TrustGate:
         return Trust(str(path or ""), entries, not why, why, self._accept)
 
     def require(self) -> None:
-        """Raise an error unless the servers may start.
-
-        Raises:
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """Raise TrustRequiredError unless the servers may start."""
         if not self._open:
             report = self.report()
             if report.required:
@@ -84,11 +78,7 @@ class TrustGate:
             self._set_open()
 
     def ask(self) -> None:
-        """Ask the person if they have not accepted the config, with `input()`, on the thread of the cell.
-
-        Raises:
-            TrustRequiredError: They did not, or no one can be asked.
-        """
+        """Ask the person if they have not accepted the config, with `input()`, on the thread of the cell."""
         if self._open:
             return
         report = self.report()

@@ -40,11 +40,7 @@ class InConversation(TypedDict):
 
 
 class ConversationRunner:
-    """Keeps the turns of a conversation, of which one at a time runs. Its coroutines run on the engine's loop.
-
-    Attributes:
-        turns: The turns, oldest first. A running one is the last.
-    """
+    """Keeps the turns of a conversation, oldest first; one at a time runs. Its coroutines run on the engine's loop."""
 
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
         self.saver = saver
@@ -84,21 +80,10 @@ class ConversationRunner:
     async def adding(
         self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
     ) -> AsyncIterator[InConversation]:
-        """Add a turn that the body runs to the conversation, and save it as it grows. No other can run meanwhile.
+        """Add a turn that the body runs to the conversation, or in place of those from `index` on, and save it as it grows.
 
-        A stop or a close ends the body early. The turn is then as it is.
-
-        Args:
-            turn: The turn whose trace takes the events.
-            on_event: Called with each event after it was recorded.
-            index: The turn replaces the one at this index and all after it; None adds it at the end.
-
-        Yields:
-            The engine's arguments from the conversation.
-
-        Raises:
-            UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
-            ClosedError: It was closed before the turn began.
+        No other can run meanwhile. A stop or a close ends the body early; the turn is then as it is. Yields the engine's
+        arguments from the conversation.
         """
         asked_at = time.monotonic()
         await self._acquire()
@@ -142,10 +127,6 @@ class ConversationRunner:
         """Let the body do work that adds nothing to the conversation. No turn can run meanwhile.
 
         A stop or a close ends the body early.
-
-        Raises:
-            UsageError: A turn is running.
-            ClosedError: It was closed.
         """
         await self._acquire()
         try:
@@ -177,11 +158,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def replace(self, turns: Iterable[Turn]) -> None:
-        """Continue with these turns, which are those of another conversation.
-
-        Raises:
-            UsageError: A turn is running.
-        """
+        """Continue with these turns, which are those of another conversation."""
         self.check_free()
         self.turns = list(turns)
         self._observers.changes.notify()
@@ -197,11 +174,7 @@ class ConversationRunner:
         return turns
 
     def undo(self) -> Turn | None:
-        """Remove the last turn, and return it, or None if there is none.
-
-        Raises:
-            UsageError: A turn is running.
-        """
+        """Remove the last turn, and return it, or None if there is none."""
         self.check_free()
         last = self.turns[-1] if self.turns else None
         self.turns = self.turns[:-1]
@@ -215,15 +188,7 @@ class ConversationRunner:
         return discovered_in(self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own})
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """Find a turn's index, counted from the front, and the messages that the person added there.
-
-        Args:
-            index: The index in `turns`; negative ones count from the end.
-            text: Another text for the person's message.
-
-        Raises:
-            UsageError: There is no such turn, or a turn is running.
-        """
+        """Find a turn's index, counted from the front, and the person's messages there, their text replaced by `text`."""
         self.check_free()
         count = len(self.turns)
         if not -count <= index < count:
@@ -238,11 +203,7 @@ class ConversationRunner:
         return index, messages if text is None else _with_text(messages, text)
 
     def check_open(self) -> None:
-        """Raise an error if no further turn can begin.
-
-        Raises:
-            ClosedError: The conversation has ended. The message has the reason.
-        """
+        """Raise ClosedError, with the reason, if no further turn can begin."""
         if self._ended:
             raise ClosedError(
                 f"This session is closed: {self._ended}.",
@@ -274,11 +235,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def check_free(self) -> None:
-        """Raise an error if a turn is running.
-
-        Raises:
-            UsageError: One is.
-        """
+        """Raise UsageError if a turn is running."""
         if self._running is not None:
             raise UsageError("A turn of this session is still running.", hint="Wait for its end, or stop it.")
 

@@ -54,12 +54,7 @@ class ModelAtHand:
 
 
 def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
-    """Find one model of each model server that runs here, then one of each provider whose key is set.
-
-    Args:
-        variables: The environment, in which keys are looked for.
-        running: The model servers that run; None asks for them, which takes 0.2 seconds at most.
-    """
+    """Find one model of each model server that runs here, then one of each provider whose key is set."""
     servers = running_servers() if running is None else running
     return [*map(_local, servers), *_by_key(variables)]
 
@@ -114,15 +109,7 @@ _ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|fail
 def diagnose(
     config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice], budget: Budget
 ) -> Diagnosis:
-    """Report which parts work, which do not, and how to fix them.
-
-    Args:
-        config: The session's config.
-        servers: The servers as they are now.
-        templates: The names of the prompt templates.
-        notices: Names in the config that do not exist.
-        budget: The cost of turns with the tools that are known now.
-    """
+    """Report which parts work, which do not, and how to fix them."""
     return Diagnosis(
         (
             *_kernel(),
@@ -378,11 +365,7 @@ def _version(name: str) -> str | None:
 
 
 def telling_line(stderr: str) -> str:
-    """Find the line that explains why a process failed: npm's first, the last error of others, else the last line.
-
-    Returns:
-        One line without npm's prefix, or empty where there is none.
-    """
+    """Find the line that explains why a process failed: npm's first, the last error of others, else the last line."""
     lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
     npm = [line for line in lines if _NPM.match(line)]
     if npm:

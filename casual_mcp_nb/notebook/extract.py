@@ -68,11 +68,7 @@ def _first_of_each_kind(text: str) -> Iterator[Any]:
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then each object or list in it.
-
-    Args:
-        text: The text, of which the first `MAX_TEXT` characters are read.
-    """
+    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then each object or list in it."""
     text = text[:MAX_TEXT]
     for piece in (text, *_FENCED.findall(text)):
         try:

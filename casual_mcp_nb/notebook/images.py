@@ -62,11 +62,7 @@ def _content(image: Any) -> ImageContent:
 
 
 def image_content(data: bytes, name: str) -> ImageContent:
-    """Convert the bytes of an image to a part of a message.
-
-    Raises:
-        UsageError: It is not a PNG, JPEG, GIF or WebP image, or is too large.
-    """
+    """Convert the bytes of an image to a part of a message, or raise UsageError if no model could read it."""
     from casual_llm.messages import ImageContent
 
     if len(data) > MAX_BYTES:
@@ -78,16 +74,9 @@ def image_content(data: bytes, name: str) -> ImageContent:
 
 
 async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[str] = ()) -> list[ChatMessage]:
-    """Fetch the images at addresses in messages, by the rules of the bundled server `web`.
+    """Fetch the images at addresses in messages by the rules of the bundled server `web`, and from `allowed` IP addresses.
 
     So a provider is sent the image, and a client of a service cannot have it ask an address in its own network.
-
-    Args:
-        messages: The messages.
-        allowed: IP addresses that are permitted although they are not public.
-
-    Raises:
-        UsageError: There are more than `MAX_IMAGES` addresses, or one is not public, cannot be fetched, or is not an image.
     """
     addresses = list(dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address))
     if len(addresses) > MAX_IMAGES:
@@ -121,11 +110,7 @@ async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
 
 
 def _is_address(text: str) -> bool:
-    """Check whether this is a URL and not a path.
-
-    Raises:
-        UsageError: It is a URL that no provider could fetch, or that contains a password, which would be saved and sent.
-    """
+    """Check whether this is a URL and not a path, or raise UsageError if no provider could fetch it or it has a password."""
     scheme = _SCHEME.match(text)
     if scheme is None:
         return False

@@ -51,8 +51,6 @@ class Throttle:
     Calls in between count as one, and the work sees whatever changed before the last call.
 
     Args:
-        engine: Runs the timers.
-        work: The work. When it raises, the error goes to the log.
         seconds: The least time from one start to the next.
         ticking: Whether to work once a second even if nobody calls, for a display in which time passes.
     """
@@ -72,11 +70,7 @@ class Throttle:
         self._waiting: list[Future[None]] = []
 
     def __call__(self, *, urgent: bool = False) -> None:
-        """Request the work, from any thread.
-
-        Args:
-            urgent: Do not wait for `seconds` to pass.
-        """
+        """Request the work, from any thread. If urgent, it does not wait for `seconds` to pass."""
         with self._lock:
             if self._ended or (self._planned and not urgent):
                 return
@@ -206,11 +200,7 @@ _NOTHING = {"text/plain": "", "text/html": ""}
 
 
 def check_echo(echo: str) -> None:
-    """Check an echo level.
-
-    Raises:
-        UnknownNameError: There is no such level.
-    """
+    """Raise an error unless there is such an echo level."""
     if echo not in get_args(Echo):
         raise UnknownNameError("echo level", echo, get_args(Echo))
 
@@ -219,10 +209,6 @@ class LiveDisplay(ABC):
     """A display in a cell that is updated in place while something runs.
 
     Create it on the kernel's thread, in its cell. After that only the handle is updated, from other threads.
-
-    Args:
-        engine: The thread on which it runs.
-        ticking: Whether to draw once a second even if nothing changed.
     """
 
     def __init__(self, engine: EngineThread, ticking: Callable[[], bool]) -> None:
@@ -272,8 +258,6 @@ class LiveOutput(LiveDisplay):
     """Shows a turn while it runs.
 
     Args:
-        engine: The thread on which the turn runs.
-        turn: The turn to show. It may not have begun yet.
         detail: How much of it is shown.
         streamed: Whether text is shown as it arrives. Otherwise at the end of each step.
     """

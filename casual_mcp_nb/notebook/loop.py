@@ -49,7 +49,6 @@ class Caller:
     """Who waits for work of the engine.
 
     Args:
-        loop: The loop that runs on the caller's thread, if one does.
         blocking: Whether the thread does nothing but wait.
     """
 
@@ -90,11 +89,7 @@ class NotebookRunner:
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
-        """Run a call to its end. The result is the call's.
-
-        Raises:
-            ToolCallError: It is async, and a blocking call holds its loop.
-        """
+        """Run a call to its end. The result is the call's."""
         caller = CALLER.get()
         run = caller.run if caller is not None and caller.blocking else on_worker
         if not is_async:
@@ -232,26 +227,14 @@ class EngineThread:
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raise an error if the engine was inherited through a fork.
-
-        Raises:
-            ClosedError: It was, and nothing would ever run on it.
-        """
+        """Raise ClosedError if the engine was inherited through a fork: nothing would ever run on it."""
         if self.inherited:
             raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Open a new session here, in the child.")
 
     def submit(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> tuple[Future[T], threading.Event]:
-        """Start `work` on the loop.
+        """Start `work` on the loop, for a caller that waits for it or for nobody.
 
-        Args:
-            work: The work.
-            caller: Who waits for it, or None for nobody.
-
-        Returns:
-            Its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
-
-        Raises:
-            ClosedError: The engine belongs to the process that this one was forked from.
+        Returns its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
         """
         if self.inherited:
             work.close()
@@ -283,10 +266,6 @@ class EngineThread:
         """Run `work` and block until it has ended.
 
         An interrupt cancels it, waits up to half a second for its clean-up, and passes on; IPython shows one line for it.
-
-        Raises:
-            UsageError: The caller is on the engine thread itself, which would wait forever.
-            ClosedError: The engine belongs to the process that this one was forked from.
         """
         if self.is_current and not self.inherited:
             work.close()
@@ -310,11 +289,8 @@ class EngineThread:
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
 
-        The caller's loop is woken twenty times a second, so that an interrupt of the notebook is noticed.
-
-        Raises:
-            CancelledError: The caller was cancelled. The work was cancelled too and had half a second to clean up. IPython
-                shows one line for it instead of a stack.
+        The caller's loop is woken twenty times a second, so that an interrupt is noticed. It cancels the work too, which has
+        half a second to clean up; IPython shows one line for it instead of a stack.
         """
         future, ended = self.submit(work, caller_here(blocking=False))
         waiting = asyncio.wrap_future(future)
@@ -413,12 +389,7 @@ logger.addHandler(logging.NullHandler())
 
 
 def show_log(level: str, libraries: str | None = None) -> None:
-    """Log from `level` on, to stderr unless logging is set up already. A second call only changes the level.
-
-    Args:
-        level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
-        libraries: The same for the MCP libraries, whose records are forwarded to this log, or None for `level`.
-    """
+    """Log from `level` on, the MCP libraries from `libraries` on, to stderr unless logging is set up already."""
     logger.setLevel(level)
     for name in ("fastmcp", "mcp"):
         logging.getLogger(name).setLevel(libraries or level)

@@ -46,30 +46,7 @@ if TYPE_CHECKING:
 class SessionParts:
     """The services behind the namespaces of a session, for code that shows or changes them, such as a widget.
 
-    They hold no reference to it: when nobody holds it any more, the servers end.
-
-    Args:
-        config: As of `Session`, and so are the others.
-        in_process: See there.
-        name: See there.
-        system: See there.
-        prices: See there.
-        approval: See there.
-        strict: See there.
-        trust: See there.
-        quiet: See there.
-        store: See there.
-
-    Attributes:
-        engine: The thread on which the servers and the turns live.
-        observers: Who is told of events and changes.
-        questions: What running turns wait for the person to answer.
-        chat: The engine of the turns.
-        runner: The turns of the conversation, of which one at a time runs.
-        starter: What starts the servers when they are first needed.
-        resource_service: The resources and prompts of the servers.
-        turn_service: What runs the turns.
-        endpoints: The services that are open.
+    Its arguments are those of `Session`. They hold no reference to it: when nobody holds it any more, the servers end.
     """
 
     def __init__(
@@ -174,14 +151,7 @@ class SessionParts:
         return Observation(*ends)
 
     def export(self, path: str | Path, id: str | None, *, overwrite: bool, page: Callable[..., str] | None = None) -> Path:
-        """Write the conversation, or a saved one, to a file, see `Session.export`.
-
-        Args:
-            path: The file.
-            id: The id of a saved conversation; None for the current one.
-            overwrite: Replace a file that exists.
-            page: Makes a player; None for a page without scripts.
-        """
+        """Write the conversation, or a saved one, to a file, see `Session.export`. `page` makes a player."""
         saver, secrets = self.runner.saver, self.cassettes.secrets()
         conversation = self.runner.conversation if id is None else saver.required.load(id)
         if page is not None:

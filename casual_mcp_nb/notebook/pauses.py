@@ -165,12 +165,7 @@ class Pauses:
 
 
 class _Running:
-    """A turn that pauses, and the pause that it waits in. Held by the loop, and by the turn while that runs.
-
-    Args:
-        parts: Those of the session.
-        wake: Called when there is a pause or the turn has ended, on the engine's loop.
-    """
+    """A turn that pauses, and the pause that it waits in. Held by the loop, and by the turn while that runs."""
 
     def __init__(self, parts: SessionParts, wake: Callable[[], None]) -> None:
         self._parts = parts
@@ -202,11 +197,7 @@ class _Running:
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
-        """Wait for the next pause, or None if the turn has ended.
-
-        Raises:
-            UsageError: The turn could not begin.
-        """
+        """Wait for the next pause, or None if the turn has ended. Raises UsageError if it could not begin."""
         pause, self._pause = self._pause, None
         if pause is None and not self._future.cancelled():
             self._future.result()

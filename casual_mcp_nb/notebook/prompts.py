@@ -197,12 +197,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 async def ask_with_input(question: Question, context: contextvars.Context) -> None:
-    """Ask with `input()` and settle the question. It expires if nobody can be asked.
-
-    Args:
-        question: The question.
-        context: The variables by which a kernel finds the cell that the question belongs to.
-    """
+    """Ask with `input()` and settle the question. It expires if nobody can be asked."""
 
     async def ask(text: str) -> str:
         return (await prompted(text, context)).strip()
@@ -318,10 +313,6 @@ class _Cell:
 class Questions(Sequence[Question]):
     """The open questions, oldest first. Its coroutines run on the engine's loop.
 
-    Args:
-        engine: Tells whether a cell is blocked.
-        observers: Told when a question is asked or settled.
-
     Attributes:
         limits: How long questions wait, and how many at a time; enforced by the callers of `approve` and `elicit`.
         unattended: Whether nobody is there to answer, as in a process that only serves.
@@ -379,11 +370,7 @@ class Questions(Sequence[Question]):
         return "\n\n".join(map(repr, self)) or "<Questions: none>"
 
     def by_id(self, name: str) -> Question:
-        """Find the open question with this id.
-
-        Raises:
-            UsageError: It is no longer open.
-        """
+        """Find the open question with this id."""
         if name not in self._open:
             raise not_open()
         return self._open[name]
@@ -407,11 +394,7 @@ class Questions(Sequence[Question]):
         return question
 
     def panel_opened(self) -> Callable[[], None]:
-        """Register that something shows the questions and lets the person answer.
-
-        Returns:
-            A function that ends it.
-        """
+        """Register that something shows the questions and lets the person answer; return a function that ends it."""
         self._panels += 1
         ended = False
 
@@ -493,12 +476,7 @@ class Questions(Sequence[Question]):
     def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
         """Build the function that pauses one turn before each model call.
 
-        Args:
-            step: Whether to pause, or a replacement for the person to await, or None for `step_mode` as it is at that moment.
-            stop: Stops the turn.
-
-        Raises:
-            UsageError: `step` is something else.
+        `step` replaces `step_mode`, or is awaited in place of the person. `stop` stops the turn.
         """
         if callable(step):
             return step

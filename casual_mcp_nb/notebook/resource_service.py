@@ -48,13 +48,9 @@ class ResourceService:
     """Resources and prompts. Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
 
     Args:
-        chat: Has the connections.
-        starter: Connects the servers.
         calls: The calls that the person made, whose results can have links.
-        engine: The thread of the coroutines.
         questions: A server's questions while it is read.
         observers: Told when the attachments for the next message change.
-        turns: Returns the turns, whose results can have links.
 
     Attributes:
         pending: The attachments for the next message that is sent in a panel, by id.
@@ -184,16 +180,7 @@ class ResourceService:
         return self.subscriptions
 
     async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
-        """Insert a message with the contents of resources and prompts before the others.
-
-        Args:
-            messages: The person's messages.
-            attachments: One or several: a URI or a name, or a result of `SessionResources.read` or `SessionPrompts.get`, or
-                None for none.
-
-        Raises:
-            UsageError: One of them does not exist, or cannot be attached.
-        """
+        """Insert a message with the contents of the attached resources and prompts before the others."""
         read_first = several(attachments)
         if not read_first:
             return messages
@@ -259,11 +246,7 @@ class ResourceService:
         return resource.server, self._chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
-        """Find the server for a URI that none has listed: by its template, else by its scheme, or None if that is not clear.
-
-        Raises:
-            UsageError: Several servers have such a template.
-        """
+        """Find the server for a URI that none has listed: by its template, else by its scheme, or None if that is not clear."""
         scheme = _URI.match(uri)
         readers = self._chat.server_manager.resources
         if scheme is None or (scheme[1] in readers and not uri.startswith(f"{scheme[0]}//")):

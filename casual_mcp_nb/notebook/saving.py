@@ -34,20 +34,9 @@ def export(
     secrets: Iterable[str] = (),
     player: Callable[[Conversation, str], str] | None = None,
 ) -> Path:
-    """Write a conversation to a file, in the format of its extension.
+    """Write a conversation to a file in the format of its extension, with the secrets masked even where a model repeats them.
 
-    Args:
-        conversation: The conversation to write.
-        path: The file: `.html`, `.md` or `.json`.
-        overwrite: Replace a file that exists.
-        secrets: The values to mask, even where a model repeats them.
-        player: Returns the page that steps through the conversation, from it and a title, in place of the one without scripts.
-
-    Returns:
-        The file.
-
-    Raises:
-        UsageError: The extension is not one of these, the file exists, or it cannot be written.
+    `player` makes the page that steps through it, from it and a title, in place of the one without scripts.
     """
     write = _FORMATS.get(path.suffix.casefold())
     if write is None:
@@ -117,15 +106,7 @@ class SessionOptions(QuickOptions, total=False):
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
-    """Open the store in which conversations are saved, or None for nowhere.
-
-    Args:
-        store: The caller's choice.
-        config: May choose where the caller did not.
-
-    Raises:
-        ConfigError: A config file names a file outside its folder.
-    """
+    """Open the store in which conversations are saved, the caller's choice or else the config's, or None for nowhere."""
     from casual_mcp_nb.conversation.store import ConversationStore, store_path
 
     if store is None or isinstance(store, ConversationStore):
@@ -152,15 +133,7 @@ def _file_of(store: str, config: Config) -> Path:
 
 
 class ConversationSaver:
-    """Saves the conversation of a session while it runs.
-
-    Args:
-        store: Where, or None for nowhere.
-        chat: Has the model, the system prompt and the selection.
-
-    Attributes:
-        current: Saves the current conversation, or None if it is not saved.
-    """
+    """Saves the conversation of a session while it runs, unless `current` is None."""
 
     def __init__(self, store: ConversationStore | None, chat: McpToolChat) -> None:
         self.store = store
@@ -187,12 +160,7 @@ class ConversationSaver:
         self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None
 
     def fork(self, turn: int, step: int | None = None) -> None:
-        """Begin another conversation, which is forked from this one. That of a private one is private.
-
-        Args:
-            turn: The index of its last turn that is taken over.
-            step: The index of that turn's step from which it continues, or None for the whole turn.
-        """
+        """Begin a conversation that is forked after this turn, or before this step of it. That of a private one is private."""
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
         if self.store is None or self.current is None:
@@ -204,12 +172,7 @@ class ConversationSaver:
             self.current.forked_from = ForkedFrom(id, turn, step)
 
     def open(self, id: str) -> Conversation:
-        """Open a saved conversation, and continue it.
-
-        Raises:
-            UsageError: Nothing is saved here.
-            UnknownNameError: There is none of that id.
-        """
+        """Open a saved conversation, and continue it."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
         store = self.required
@@ -220,11 +183,7 @@ class ConversationSaver:
 
     @property
     def required(self) -> ConversationStore:
-        """The store.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """The store, or an error if there is none."""
         if self.store is None:
             raise UsageError(
                 "This session saves no conversations.",

@@ -155,7 +155,6 @@ class StartDisplay:
     Create it on the thread of the cell. It imports nothing that takes long before it has shown something.
 
     Args:
-        announcement: The first text to show.
         quiet: Show nothing. The same holds if set in the environment, and on other threads than the main one.
         handle: A display that the cell already has, to use instead of a new one.
     """
@@ -182,11 +181,7 @@ class StartDisplay:
         return self._handle is not None
 
     def follow(self, servers: Callable[[], Servers]) -> None:
-        """Show these servers until the end.
-
-        Args:
-            servers: Returns them as they are now; called on a separate thread.
-        """
+        """Show these servers until the end; they are read on a separate thread."""
         if self._handle is None and not self._on_terminal:
             return
         self._thread = threading.Thread(
@@ -200,12 +195,7 @@ class StartDisplay:
             self._ended.set()
 
     def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End the display.
-
-        Args:
-            servers: The servers as they are now, or None if there are none to report.
-            final: The final output of the cell, a value or a string, or None for nothing.
-        """
+        """End the display with a line for the servers, if there are any, and the final output of the cell, if it has one."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -254,11 +244,6 @@ class ServerStarter:
     Its coroutines run on the engine's loop. The rest is for any thread.
 
     Args:
-        chat: Has the connections and the selection.
-        engine: The thread of the coroutines.
-        gate: Decides whether the servers of the config may start.
-        check_open: Raises if the session can no longer be used.
-        quiet: Do not show how servers start.
         predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
     """
 
@@ -285,34 +270,19 @@ class ServerStarter:
         return servers_of(self.chat)
 
     async def view(self) -> ToolView:
-        """Compile the model's view; connects servers that are not connected yet.
-
-        Raises:
-            ClosedError: The session can no longer be used.
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """Compile the model's view; connects servers that are not connected yet."""
         await self.admit()
         return await self.chat.view()
 
     async def admit(self) -> None:
-        """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed.
-
-        Raises:
-            ClosedError: The session can no longer be used.
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed."""
         self.require_trust()
         for end in self._predecessors:
             await asyncio.wait([asyncio.wrap_future(end)])
         self._predecessors = ()
 
     def require_trust(self) -> None:
-        """Raise an error unless the servers may start, without asking.
-
-        Raises:
-            ClosedError: The session can no longer be used.
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """Raise an error unless the servers may start, without asking."""
         self.check_open()
         self._gate.require()
 

@@ -82,16 +82,7 @@ def tool_set_name(selection: Selection) -> str | None:
 
 
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
-    """Build an overview of a session, as far as its servers are connected.
-
-    Args:
-        chat: The engine.
-        config: The session's config.
-        model: Name of the model in use.
-        turns: How many turns the conversation has.
-        budget: The cost of turns.
-        saving: Where conversations are saved, in a sentence, or empty if they are not.
-    """
+    """Build an overview of a session, as far as its servers are connected."""
     view = chat.current_view()
     provider = config.clients[config.models[model].client].provider if model in config.models else None
     return SessionStatus(
@@ -140,13 +131,7 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
-    """Measure the cost of a config's connected servers.
-
-    Args:
-        chat: Has the connections. Tools outside its toolset count; servers that are off do not.
-        config: Its config.
-        unreadable: Servers whose entries cannot be used, each with the reason.
-    """
+    """Measure the cost of a config's connected servers, in their toolset or not. `unreadable` has the reasons of the others."""
     loaded = chat.selection.snapshot()
     loaded.tool_set, loaded.discovery = None, False
     deferred = loaded.snapshot()

@@ -38,20 +38,15 @@ class _Handover(Generic[T]):
 
 @types.coroutine
 def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
-    """Have the engine thread do some work. To be awaited only in coroutines that `run` or `wait` drives.
+    """Have the engine thread do some work; `work` is told whether the caller blocks.
 
-    Args:
-        work: Returns the coroutine for the engine. Its argument tells whether the caller blocks meanwhile.
+    Only for coroutines that `run` or `wait` drives.
     """
     return (yield _Handover(work))
 
 
 def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
-    """Resume a coroutine until it passes on the next work.
-
-    Raises:
-        UsageError: It awaits something else.
-    """
+    """Resume a coroutine until it passes on the next work."""
     try:
         request = resume(value)
     except RuntimeError as error:

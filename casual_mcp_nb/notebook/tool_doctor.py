@@ -41,14 +41,7 @@ _BY: dict[str, str] = {"nobody": "no one could be asked", "person": "you denied 
 class ToolDoctor:
     """The diagnosis of tools from their known state: it neither connects nor changes anything.
 
-    Args:
-        chat: Has the connections, the selection and the policies.
-        config: The session's config.
-        view: The model's present view of the tools.
-        turns: The conversation.
-        discovered: The deferred tools that the conversation has loaded.
-        model: The model that turns use unless they name another.
-        query: Words that a model might search for, or None to leave the ranks out.
+    `query` are words that a model might search for.
     """
 
     chat: McpToolChat
@@ -60,14 +53,7 @@ class ToolDoctor:
     query: str | None = None
 
     def diagnose(self, name: str) -> ToolDiagnosis | ServerDiagnosis:
-        """Diagnose how far a tool gets, or each tool of a server.
-
-        Args:
-            name: A server, or a tool in any form, such as `server:tool`.
-
-        Raises:
-            UnknownNameError: There is no such server, and no tool of that name.
-        """
+        """Diagnose how far a tool gets, or each tool of a server."""
         servers = self.chat.server_manager.names
         if name in servers:
             return self._of_server(name)

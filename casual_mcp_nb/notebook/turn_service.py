@@ -94,25 +94,16 @@ class TurnService:
         self._observers.changes.notify()
 
     def check_open(self) -> None:
-        """Raise an error if no further turn can begin.
-
-        Raises:
-            ClosedError: It was closed, or belongs to the process that this one was forked from.
-        """
+        """Raise ClosedError if no further turn can begin."""
         self._engine.check_process()
         self.runner.check_open()
 
     async def chat(
         self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
     ) -> Turn:
-        """Run a turn and show it in the caller's cell. A coroutine of the caller's side, see `on_engine`.
+        """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
 
-        Args:
-            prompt: The message to add to the conversation.
-            options: The options of the turn.
-            echo: The output of the cell.
-            index: The turn replaces the one at this index and all after it.
-            recorded: The steps that it begins with, see `recorded_steps`.
+        The turn replaces the one at `index` and all after it, and begins with `recorded`, see `recorded_steps`.
         """
         turn_options = self.turn_options(options)
         with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
@@ -137,17 +128,8 @@ class TurnService:
     ) -> Turn:
         """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
 
-        This is where all ways to start a turn meet, on the engine's loop.
-
-        Args:
-            turn: The turn whose trace takes the events.
-            prompt: The message to add to the conversation.
-            options: The options of the turn.
-            on_event: Called with each event.
-            channel: Where the person is asked.
-            index: The turn replaces the one at this index and all after it.
-            attach: Resources and prompts to add, see `ResourceService.with_attachments`.
-            recorded: The steps that it begins with, see `recorded_steps`.
+        This is where all ways to start a turn meet, on the engine's loop. `attach` is as in `ResourceService.with_attachments`,
+        `recorded` as in `recorded_steps`.
         """
         async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
             warm_up()
@@ -193,11 +175,7 @@ class TurnService:
     def paused(self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None) -> Coroutine[Any, Any, Turn]:
         """Create the work of a turn for the engine, see `notebook.pauses`.
 
-        Args:
-            turn: The turn whose trace takes the events.
-            prompt: The message to add to the conversation.
-            options: The options of the turn.
-            channel: Where the person is asked, or None for that of cells that await.
+        Without a channel, it asks where cells that await do.
         """
         turn_options, attach = self.turn_options(options), options.get("attach")
         channel = channel or self._questions.channel_of_awaited_cells()
@@ -236,11 +214,7 @@ class TurnService:
             self.runner.add(history[count:])
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
-        """Continue a saved conversation, see `SessionConversations.resume`.
-
-        Returns:
-            The conversation, and the parts of its set-up that are no longer available.
-        """
+        """Continue a saved conversation; return it, and the parts of its set-up that are no longer available."""
         self.check_open()
         self.runner.check_free()
         saver = self.runner.saver
@@ -307,12 +281,7 @@ class TurnService:
                 yield f"{name} of the selection stays as it is: {error}"
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Build the options of a turn for the engine, with the session's model and step mode unless others are given.
-
-        Raises:
-            ClosedError: No turn can begin any more.
-            UsageError: The value of an option is not valid.
-        """
+        """Build the options of a turn for the engine, with the session's model and step mode unless others are given."""
         self.check_open()
         fields: dict[str, Any] = {**options}
         fields.pop("attach", None)
@@ -425,11 +394,7 @@ class TurnService:
 
 
 def checked_system(text: str | None) -> str | None:
-    """Check that `text` can be a system prompt.
-
-    Raises:
-        UsageError: It is neither text nor None.
-    """
+    """Raise UsageError if `text` cannot be a system prompt."""
     if text is not None and not isinstance(text, str):
         raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for a template.")
     return text

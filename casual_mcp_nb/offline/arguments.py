@@ -158,7 +158,6 @@ class Filling:
     """A tool's arguments as far as a request contains them, or an earlier call for those that are `known` from it.
 
     Attributes:
-        arguments: The arguments.
         missing: Required parameters that the request does not fill.
         chosen: Spans of the request that are choices of a parameter.
         loose: Spans of the request used as plain words, by parameter.

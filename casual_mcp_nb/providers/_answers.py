@@ -81,15 +81,7 @@ _MAX_DEPTH = 8
 
 
 def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Build the definitions of hosted tools in the provider's format.
-
-    Args:
-        spec: The provider.
-        wanted: Their parameters by name, as in `hosted_tools` of a model. A name can have a version, as at the provider.
-
-    Raises:
-        UsageError: The provider has no such tool.
-    """
+    """Build the definitions of hosted tools in the provider's format. A name can have a version, as at the provider."""
     if wanted and not spec.hosted:
         raise UsageError(f"Provider {spec.name} has no hosted tools.", hint="Remove hosted_tools from the model.")
     return tuple(_definition(spec, name, parameters) for name, parameters in wanted.items())
@@ -172,12 +164,7 @@ class EmptyStream(StreamTruncated):
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """Build the error for a stream that ended early.
-
-    Args:
-        how: The missing part.
-        anything: Whether it contained any part of an answer.
-    """
+    """Build the error for a stream that ended early; `how` is the missing part, `anything` whether an answer had begun."""
     return StreamTruncated(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
 
 
@@ -185,7 +172,6 @@ class Reported(Exception):
     """The provider aborted a response with an error.
 
     Args:
-        error: The provider's error: a string, or an object with a `message`.
         status: The HTTP status that the error would have had, if known.
     """
 
@@ -209,20 +195,7 @@ def answer_of(
     reason: str | None,
     response_id: object = None,
 ) -> ModelResponse:
-    """Build a response, with the state that its provider wants back.
-
-    Args:
-        wire: The wire format of the parts.
-        model: The model that they belong to.
-        parts: The parts of the answer in order, as in `ProviderState`.
-        calls: The tool calls.
-        usage: The reported token usage.
-        reason: The finish reason.
-        response_id: The provider's id of the response.
-
-    Raises:
-        ContentFiltered: The provider reports that it refused.
-    """
+    """Build a response, with the parts that its provider wants back as in `ProviderState`; a refusal is ContentFiltered."""
     from casual_llm import AssistantMessage
 
     text = "".join(part["text"] for part in parts if part["type"] == "text")
@@ -327,11 +300,7 @@ class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
         """Add an event; return the text in it."""
 
     def answer(self) -> _AnswerOut:
-        """Assemble the complete response.
-
-        Raises:
-            StreamTruncated: The stream ended early.
-        """
+        """Assemble the complete response."""
 
 
 async def read_stream(
@@ -352,11 +321,7 @@ async def read_stream(
 
 
 async def _whole_body(response: Response) -> Any | None:
-    """Read the JSON sent instead of a stream, or None for a stream.
-
-    Raises:
-        InvalidResponse: It is not JSON.
-    """
+    """Read the JSON sent instead of a stream, or None for a stream."""
     kind = response.headers.get("content-type", "")
     if "json" not in kind and "html" not in kind:
         return None

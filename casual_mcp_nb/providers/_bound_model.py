@@ -79,12 +79,9 @@ class BoundModel:
     """A model bound to its client, with its request options.
 
     Args:
-        client: A casual-llm client, shared by its models.
-        model: The provider's name of the model.
         name: Its name in the config. The default is the provider's name.
         client_name: The client's name in the config.
         provider: The provider, such as `openai`. The default is the client's class.
-        template: The file that generates the system prompt.
         context_window: The context window in tokens, or None if unknown.
         default_options: casual-llm's options, sent with every request.
         options: Further options of every request, see `RequestOptions`. They take precedence.
@@ -93,7 +90,6 @@ class BoundModel:
             own limit.
         retries: How temporary failures are retried.
         secrets: Returns the values to mask in errors, in addition to the client's key.
-        price: Its price in the user's price table.
         limits: The rate limits of its client, or None for none.
         native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
@@ -182,14 +178,7 @@ class BoundModel:
         return own if stated is None else stated if own is None else min(own, stated)
 
     def sendable(self, *, tools: bool) -> Sendable:
-        """Select the options that a request is sent with, as far as known.
-
-        Args:
-            tools: Whether tools are offered.
-
-        Raises:
-            UsageError: A value can never be sent to this provider.
-        """
+        """Select the options that a request is sent with, as far as known."""
         name, wanted, plain = self._plain
         if plain is not None and name is self.model and wanted is self.wanted:
             return plain
@@ -202,11 +191,7 @@ class BoundModel:
         return sent
 
     def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return definitions as request arguments. A tuple that is sent again is converted once.
-
-        Args:
-            tools: The definitions.
-        """
+        """Return definitions as request arguments. A tuple that is sent again is converted once."""
         last, offer = self._offered
         if tools is not last:
             offer = self.wire.offer(tools)

@@ -84,11 +84,7 @@ def headers_of(config: ClientConfig) -> dict[str, str]:
 
 
 def need(name: str, sdk: str, imported: str | None = None) -> None:
-    """Import an SDK, by its name or from another module.
-
-    Raises:
-        MissingDependencyError: It is not installed.
-    """
+    """Import an SDK, by its name or from another module, or raise MissingDependencyError."""
     try:
         importlib.import_module(imported or sdk)
     except ImportError as error:
@@ -110,11 +106,7 @@ def no_key(name: str, provider: str) -> AuthenticationError:
 
 
 def builds_requests(client: Any) -> Any:
-    """Check that a client of casual-llm builds requests without sending them.
-
-    Raises:
-        MissingDependencyError: This release of casual-llm does not.
-    """
+    """Raise MissingDependencyError unless casual-llm's client builds requests without sending them."""
     if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
         text = f"casual-llm {release} builds the requests of {type(client).__name__} differently than expected here."
@@ -136,13 +128,7 @@ def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
 
 
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
-    """Create a client that uses OpenAI's SDK.
-
-    Args:
-        name: The client's name in the config.
-        config: Its settings.
-        kind: Returns its class, which takes key, URL and timeout.
-    """
+    """Create a client that uses OpenAI's SDK. `kind` returns its class, which takes key, URL and timeout."""
     need(name, "openai")
     from openai import OpenAIError
 

@@ -40,14 +40,7 @@ _COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
-    """Attach an answer's parts to its message, if they contain more than its text and calls.
-
-    Args:
-        message: The answer.
-        wire: The wire format of the parts.
-        model: The model that they belong to.
-        parts: The parts of the answer in order, as in `ProviderState`.
-    """
+    """Attach an answer's parts to its message, if they contain more than its text and calls."""
     # No provider accepts an answer that ends with reasoning.
     last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
     worth = _with_ids(parts[: last + 1], message.tool_calls or ())
@@ -80,12 +73,7 @@ def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | As
 
 @dataclass(frozen=True)
 class OwnFields:
-    """Extra fields that a provider added to a message and its calls.
-
-    Args:
-        message: Fields of the message.
-        calls: Fields of each call.
-    """
+    """Extra fields that a provider added to a message, and to each of its calls."""
 
     message: Fields
     calls: tuple[Fields, ...]
@@ -150,12 +138,7 @@ async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
 
 @dataclass(frozen=True)
 class IdRule:
-    """Which call ids a provider accepts, and how others are replaced.
-
-    Args:
-        accepted: The pattern of valid ids.
-        make_id: Returns an id for a hex digest.
-    """
+    """Which call ids a provider accepts, and how a hex digest becomes one."""
 
     accepted: re.Pattern[str]
     make_id: Callable[[str], str]
@@ -176,14 +159,7 @@ MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
 
 
 def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
-    """Convert the messages to call names, ids and arguments that a provider accepts, and without lone surrogates.
-
-    Args:
-        messages: The conversation.
-        rule: Which ids are accepted, besides those that this model made itself.
-        wire: The format, as in `ProviderState`.
-        model: The provider's name of the model.
-    """
+    """Convert the messages to call names, ids and arguments that a provider accepts, and without lone surrogates."""
     ids = _Ids(rule)
     return [_sendable(message, ids, partial(own_ids, message, wire, model)) for message in messages]
 
@@ -346,11 +322,7 @@ def images(message: ChatMessage) -> tuple[ImageContent, ...]:
 
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
-    """Check that every image of the person is included: URLs are never fetched from here.
-
-    Raises:
-        UsageError: One is a URL.
-    """
+    """Raise UsageError if an image of the person is a URL: none is fetched from here."""
     if not all(picture.data for picture in pictures_of(messages)):
         raise UsageError(f"{why}.", hint="Pass the image itself: its path or its bytes.")
 
@@ -366,12 +338,9 @@ def digest_of(image: ImageContent) -> str:
 
 
 def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
-    """Keep only the newest tool images in messages, with a note in the result for each one left out.
+    """Keep only the `most` newest images, none of them refused, with a note in each result that lost one.
 
-    Args:
-        messages: The conversation.
-        most: Maximum number of images in a request. The person's images count, and are always sent.
-        refused: Digests of images that the provider refused.
+    The person's count, and are always sent.
     """
     if not has_images(messages):
         return list(messages)

@@ -58,9 +58,6 @@ class RequestContext:
     """A request to a model, and its progress.
 
     Args:
-        messages: The conversation.
-        tools: The offered definitions.
-        attempts: Number of attempts.
         streamed: The text shown so far.
         native: Whether the provider was to load deferred tools itself.
         lacked: The options of the request that small servers lack, if it went to a server other than the provider's own.
@@ -84,12 +81,7 @@ class _Finding:
 
 
 def explained(error: Exception, model: BoundModel, request: RequestContext) -> tuple[ProviderError, Exception | None]:
-    """Convert a provider's error to one of ours.
-
-    Returns:
-        The error to raise, and its cause: the SDK's error, with a masked substitute for one that would leak a key or fill a
-        page, or None if it has no more information than ours.
-    """
+    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if it tells no more."""
     secrets = reading.secrets_of(model)
     finding = _finding(error, model, request, secrets)
     wait = reading.requested_wait(error)

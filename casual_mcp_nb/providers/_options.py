@@ -64,16 +64,7 @@ def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = Fals
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that a provider refused.
-
-    Args:
-        status: The HTTP status.
-        text: The provider's message.
-        wire: The wire format.
-        model: The provider's name of the model.
-        messages: The conversation.
-        options: The options sent.
-    """
+    """A request that a provider refused: its answer, and what was sent."""
 
     status: int | None
     text: str
@@ -243,11 +234,9 @@ class Learned:
     """The facts learnt about a model of a client.
 
     Args:
-        streams: Whether it supports streaming.
         most_images: Maximum number of images in a request, or 0 if it has no vision.
         refused_images: Digests of images that were refused.
         mistral_ids: Whether call ids must be nine letters and digits.
-        strict_order: Whether messages must be in the order of `_history.in_strict_order`.
         stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
         refused_fields: Fields of its answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
@@ -429,17 +418,8 @@ def sendable_options(
 ) -> Sendable:
     """Determine which options to send to this model.
 
-    Args:
-        wire: The wire format, or empty if a client makes its own requests.
-        model: The provider's name of the model.
-        options: The requested options.
-        facts: The facts learned about the model.
-        tools: Whether tools are offered. Without them, options about calls are not sent.
-        at_home: Whether the request goes to the provider itself. Only there, and where every request needs one, an answer has a
-            limit that nobody has set: other servers have windows that are not known.
-
-    Raises:
-        UsageError: A value can never be sent to this provider.
+    Only at home, and where every request needs one, an answer has a limit that nobody has set: other servers have windows that
+    are not known.
     """
     given, spec = options.given(), spec_of(wire)
     usual = spec.answer_limit(model, options) if spec.needs_answer_limit or (at_home and spec.models) else None
@@ -464,14 +444,7 @@ def sendable_options(
 
 
 def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
-    """Build the input of the request.
-
-    Args:
-        spec: The provider.
-        base: The model's other options, if it has any.
-        options: The options to send.
-        offer: The tools, as arguments of the request.
-    """
+    """Build the input of the request. `offer` are the tools, as its arguments."""
     from casual_llm import ChatOptions
 
     if base is None and options is NO_OPTIONS:

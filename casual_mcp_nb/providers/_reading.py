@@ -36,10 +36,7 @@ last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", 
 
 
 def watch_responses(client: object) -> None:
-    """Note the headers of responses, and make a client's SDK read only the beginning of error bodies.
-
-    A client without an SDK is unchanged.
-    """
+    """Note the headers of responses, and make a client's SDK read only the beginning of error bodies."""
     http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
     if http is not None and hasattr(http, "event_hooks"):
         hooks = http.event_hooks

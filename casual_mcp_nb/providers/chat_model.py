@@ -44,15 +44,7 @@ async def taped(
 ) -> ModelResponse:
     """Answer a request: from the model, recorded, or from the recording.
 
-    Args:
-        tape: Records or replays.
-        model: The model.
-        native: Whether its provider loads deferred tools itself.
-        messages: The messages.
-        tools: The definitions.
-        found_tools: Those that the provider adds itself.
-        on_event: Called with the events before the answer.
-        ask: Sends the request; called with the function that receives its events.
+    `ask` sends it, with the function that hears its events.
     """
     if tape.replays:
         request = model_request(tape.model_name(model.name, model.model), messages, tools, found_tools)
@@ -140,10 +132,8 @@ class ChatModel(BoundModel):
     def of(cls, model: Model, name: str | None = None) -> ChatModel:
         """Bind a model that the user created: any `casual_llm.Model`, even with a custom client.
 
-        Args:
-            model: The model. Its options are used, but not its own usage tracking. An object whose class has its own `chat`
-                is asked through that, and counts itself, see `casual_llm.Model.chat` and `get_usage`.
-            name: Its name. The default is the provider's name.
+        Its options are used, but not its own usage tracking. An object whose class has its own `chat` is asked through that,
+        and counts itself.
         """
         from casual_llm import Model
 

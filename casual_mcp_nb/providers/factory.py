@@ -47,10 +47,8 @@ _HASHES = {
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
     """Create a function that counts tokens as this model does, or None if that needs a network.
 
-    The first call takes up to a second: call it on another thread.
-
-    Args:
-        model: The model. OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached.
+    OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached. The first call takes up to a second: call
+    it on another thread.
     """
     if not spec_of(model.provider).counted_by_tiktoken:
         return None

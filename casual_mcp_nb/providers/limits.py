@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetryScheduled:
-    """A request failed and will be retried after a delay.
-
-    Args:
-        attempt: Number of attempts so far.
-        seconds: The delay.
-        reason: A short reason.
-    """
+    """A request failed and will be retried after a delay."""
 
     attempt: int
     seconds: float
@@ -35,11 +29,7 @@ class RetryScheduled:
 
 @dataclass(frozen=True)
 class RequestAdapted:
-    """A request is repeated in another form, because the model refused the first one.
-
-    Args:
-        notice: Description of the change for the person.
-    """
+    """A request is repeated in another form, because the model refused the first one."""
 
     notice: str
 
@@ -72,12 +62,7 @@ _NOT_WORTH_SAYING = 0.05
 
 @dataclass(frozen=True)
 class RateLimitWait:
-    """A request is delayed.
-
-    Args:
-        seconds: The delay. Another one can follow.
-        reason: Why, in short.
-    """
+    """A request is delayed."""
 
     seconds: float
     reason: str

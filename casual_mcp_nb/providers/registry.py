@@ -95,12 +95,7 @@ def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
 
 
 class ModelLimits(NamedTuple):
-    """The limits on a model's input and output.
-
-    Args:
-        window: Its context window in tokens, the answer included.
-        answer: The most tokens of an answer.
-    """
+    """The context window of a model, which includes its answer, and the most tokens of an answer."""
 
     window: int
     answer: int
@@ -363,12 +358,7 @@ class LocalServer:
     """A kind of model server, as it listens where nobody has changed that.
 
     Args:
-        name: Its name before the colon of a model, such as `lmstudio:qwen3-4b`.
-        title: Its name for people.
-        port: The port on 127.0.0.1.
         provider: The provider by which it is talked to.
-        listing: The path for listing its models.
-        base: The path of its API.
     """
 
     name: str
@@ -402,12 +392,7 @@ class RunningServer:
 
 
 def running_servers(seconds: float | None = None, servers: Iterable[LocalServer] | None = None) -> tuple[RunningServer, ...]:
-    """Find the model servers that answer on this computer, asked concurrently, only on 127.0.0.1 and without a key.
-
-    Args:
-        seconds: How long to wait for all of them, or None for `SECONDS`.
-        servers: Which ones, or None for `LOCAL_SERVERS`.
-    """
+    """Find the model servers that answer on this computer within `SECONDS`, only on 127.0.0.1 and without a key."""
     servers = tuple(LOCAL_SERVERS if servers is None else servers)
     limit = SECONDS if seconds is None else seconds
     answers: queue.SimpleQueue[tuple[LocalServer, tuple[str, ...]]] = queue.SimpleQueue()

@@ -60,11 +60,7 @@ class ScriptedClient:
         self.requests: list[ScriptedRequest] = []
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Play the next answer and record the request.
-
-        Raises:
-            UsageError: There are no more answers.
-        """
+        """Play the next answer and record the request."""
         request = ScriptedRequest(tuple(messages), tuple(options.extra.get("tools", ())))
         self.requests.append(request)
         try:

@@ -29,14 +29,7 @@ _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "for
 
 
 class Redactor:
-    """Replaces secrets in everything that a server sends by a mask; values without secrets are returned unchanged.
-
-    Args:
-        secrets: The values to hide; `types.secret` decides which of them can be.
-
-    Attributes:
-        longest: The length of the longest one, as it can occur in a text.
-    """
+    """Replaces the secrets of all texts that a server sends by a mask; `types.secret` decides which of them can be."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._mask = mask_of(secrets)
@@ -47,13 +40,7 @@ class Redactor:
         return self._mask(text)
 
     def start(self, text: str, length: int, *, cut: bool) -> str:
-        """Redact the beginning of a text.
-
-        Args:
-            text: The beginning.
-            length: Maximum length to return.
-            cut: Whether the text continues. Then its end, which may be half a secret, is dropped.
-        """
+        """Redact the beginning of a text. If it is cut, its end, which may be half a secret, is dropped."""
         result = self(text)
         return result[: max(0, len(result) - self.longest) if cut else None][:length]
 
@@ -159,12 +146,7 @@ def secrets_of(config: ServerConfig | None) -> Secrets:
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
-
-    Args:
-        config: The server's config, or None for a server of this process.
-        secrets: Values to redact in addition to the server's own secrets.
-    """
+    """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens."""
     if config is None:
         return "in this process"
     hidden = secrets_of(config).union(secrets)
@@ -191,11 +173,7 @@ ENDED = "it ended unexpectedly"
 
 
 def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
-    """Describe the root cause of a failure.
-
-    Returns:
-        One line, without the input that a validation error quotes.
-    """
+    """Describe the root cause of a failure in one line, without the input that a validation error quotes."""
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
     if module.startswith("httpx"):
@@ -234,10 +212,6 @@ def is_forgotten(exc: BaseException, status: int | None) -> bool:
     """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
-
-    Args:
-        exc: The request's error.
-        status: The last HTTP status of 400 or more since it was sent.
     """
     from mcp import MCPError
     from mcp_types import INVALID_REQUEST
@@ -252,12 +226,7 @@ def says_nothing(reason: str) -> bool:
 
 
 def status_text(status: int, body: str = "") -> str:
-    """Explain an HTTP status.
-
-    Args:
-        status: The status.
-        body: The start of the response's body, with secrets redacted; HTML is not quoted.
-    """
+    """Explain an HTTP status, with the start of the response's body, unless that is HTML."""
     line = _first_line(_message_in(body))
     meaning = {401: "the credentials were not accepted", 403: "access was refused"}.get(status, "")
     return ": ".join(filter(None, (f"HTTP {status}", meaning, shown(line, 200) if line else "")))
@@ -277,16 +246,7 @@ def closed_error(server: str) -> ClosedError:
 def timeout_error(
     server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
 ) -> ToolTimeoutError:
-    """Create the error for a call that reached a limit.
-
-    Args:
-        server: The server's name.
-        tool: The tool's name.
-        seconds: How long the call ran.
-        field: The field of the config that holds the limit.
-        stray_output: Output of the server meanwhile that was not a message, if any.
-        stalled: Why the connection was closed on an endless message, or None if it was not.
-    """
+    """Create the error for a call that reached the limit in a `field` of the config."""
     stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
     ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
     return ToolTimeoutError(
@@ -312,15 +272,7 @@ def refused_error(server: str, tool: str, reason: str, advice: str = "") -> Tool
 
 
 def request_error(server: str, request: str, reason: str, *, setting: str = "", code: int | None = None) -> ResourceError:
-    """Create the error for a request about a resource or a prompt.
-
-    Args:
-        server: The server's name.
-        request: The failed request, such as `read 'demo://1'`.
-        reason: Why, in words.
-        setting: The field of its config with the time limit that was reached, or empty if none was.
-        code: The code of the error with which it answered, if it did.
-    """
+    """Create the error for a request about a resource or a prompt. `setting` is the time limit that was reached, if any."""
     hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
     error = ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
     error.code = code
@@ -328,11 +280,7 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "", 
 
 
 def lost_reason(broken_reason: str | None) -> str:
-    """Explain why a server that was ready no longer is.
-
-    Args:
-        broken_reason: Why its session was abandoned, or None if it ended by itself.
-    """
+    """Explain why a server that was ready no longer is."""
     return f"{broken_reason or ENDED}. It is started again at its next use"
 
 
@@ -342,15 +290,7 @@ def no_answer(limit: str, setting: str) -> str:
 
 
 def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None) -> str:
-    """Explain why a start failed.
-
-    Args:
-        reason: The root cause in words.
-        process: Whether the server is a child process.
-        limit: The time limit of the start, formatted, if it was reached; else empty.
-        setting: The setting that raises it, if there is one.
-        stray_output: The start of a line that was not a message, if there was one.
-    """
+    """Explain why a start failed. `limit` is the time limit if it was reached, which `setting` raises."""
     if limit:
         reason = no_answer(limit, setting)
     elif reason == CLOSED:

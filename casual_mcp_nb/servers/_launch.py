@@ -14,12 +14,7 @@ ANNOUNCEMENT = b"casual-mcp-nb process "
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run `command`. On failure report the reason on stderr and exit with 127.
-
-    Args:
-        parent: Process id of who started this. When that has ended before the kernel was asked, so does this.
-        command: Program and arguments.
-    """
+    """Run `command`, unless the parent process has ended. On failure report the reason on stderr and exit with 127."""
     os.write(2, ANNOUNCEMENT + b"%d\n" % os.getpid())
     if sys.platform == "linux":
         import ctypes

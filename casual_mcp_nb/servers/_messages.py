@@ -86,10 +86,7 @@ def reply(request_id: int, message: str) -> dict[str, Any]:
 def readable(message: bytes) -> bytes | None:
     """Replace bytes that are not UTF-8, and lone surrogates, by U+FFFD.
 
-    The SDK's parser would refuse the whole message for one of them, and with it a whole list of tools.
-
-    Returns:
-        The message, or None if it has too many surrogates to repair on the event loop.
+    For one, the SDK's parser would refuse the whole message, and with it a list of tools. None if there are too many to repair.
     """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
@@ -105,10 +102,7 @@ class LineLimit:
     """Forwards lines of bytes repaired by `readable`; longer ones than a limit are dropped and answered at their end.
 
     Args:
-        limit: Maximum length of a line in bytes.
-        prefix: The start of a message's line, such as `data: `.
         whole: Whether all bytes are one message, regardless of line breaks.
-        request_id: The id of the answered request, if known.
 
     Attributes:
         endless: Whether a line is so long that it counts as endless.
@@ -137,12 +131,7 @@ class LineLimit:
         return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
     def feed(self, chunk: bytes, final: bool = False) -> bytes:
-        """Add bytes, and return the complete lines.
-
-        Args:
-            chunk: The next bytes.
-            final: Whether nothing follows.
-        """
+        """Add bytes, and return the complete lines."""
         out: list[bytes] = []
         lines = [chunk] if self.whole else chunk.split(b"\n")
         for line in lines[:-1]:

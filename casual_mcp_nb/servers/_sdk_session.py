@@ -371,14 +371,10 @@ class TolerantTransport(ClientTransport):
     """A fastmcp transport whose sessions are tolerant and report when they end.
 
     Args:
-        inner: The transport that carries the messages.
-        server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
         on_refused: Called with the method of a server's request that was answered with an error.
-        record: Called with each message and its direction.
         on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
         discover_seconds: How long to wait for an answer to `server/discover`.
-        redact: Hides secrets in a text.
         allows_sampling: Whether the server may ask for answers of a model at any time.
         has_roots: Whether the server's config has roots.
     """

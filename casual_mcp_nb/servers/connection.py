@@ -44,11 +44,9 @@ class ToolCache:
     Args:
         fetch: Lists the tools; must have its own time limit.
         ttl_seconds: How long a listing is fresh. None means it never expires.
-        clock: A monotonic clock in seconds.
 
     Attributes:
         ttl: As given. A listing that is fresh already stays so for as long as it was at first.
-        listed: Whether there was a listing.
     """
 
     def __init__(
@@ -71,11 +69,10 @@ class ToolCache:
         self.last_error: Exception | None = None
 
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
-        """List the tools, again only if the cache has expired. Concurrent callers share one listing.
+        """List the tools, again only if the cache has expired.
 
-        Raises:
-            Exception: The listing failed, and there is no older one. It is tried again after the TTL or
-                30 seconds, whichever is shorter.
+        Concurrent callers share one listing. If it fails and there is no older one, it is tried again after the TTL or 30
+        seconds, whichever is shorter.
         """
         fetches = self._fetches
         if force_refresh or not self.fresh:
@@ -142,19 +139,9 @@ class Connection:
     """A connection to one server. Each connect opens a new session, owned by one task. A dead one is reopened once on next use.
 
     Args:
-        name: The server's name.
-        config: Its config, or None for an in-process server.
-        server: The server itself, if it is in this process.
         handlers: Callbacks for the server's requests and notifications.
-        cache_ttl: Seconds for which its list of tools is cached. None means it never expires.
-        secrets: Values to redact in everything it sends, in addition to the secrets of its config.
         worker: The process that validates results, or None to start one.
         slots: Limits how many server processes start at the same time, or None for no limit.
-
-    Attributes:
-        log: Its stderr and log messages.
-        messages: The last messages to and from it.
-        resources: Its resources and prompts.
     """
 
     def __init__(
@@ -273,11 +260,7 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to wait for.
-
-        Raises:
-            ClosedError: The connection was closed.
-        """
+        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to wait for."""
         lifecycle = self._lifecycle
         return lifecycle.alive or (lifecycle.state == "failed" and not lifecycle.startable)
 
@@ -301,29 +284,18 @@ class Connection:
 
         A listing that fails leaves it `unlisted`, and the status has the reason. It is tried again once, with a separate limit.
         A caller that is cancelled ends the start.
-
-        Raises:
-            ConnectError: It could not be connected. The message has the reason and the end of its stderr.
-            ClosedError: The connection was closed.
         """
         await self._lifecycle.connect()
 
     async def ensure(self) -> None:
         """Connect a server that was never started or has died since; wait for a start in progress; else do nothing.
 
-        Raises:
-            ConnectError: It could not be connected, now or before: only `connect` and `reconnect` try again after a failure.
-            ClosedError: The connection was closed.
+        Only `connect` and `reconnect` try again after a failure.
         """
         await self._lifecycle.ensure()
 
     async def reconnect(self) -> None:
-        """End the session, if there is one, and open a new one.
-
-        Raises:
-            ConnectError: It could not be connected.
-            ClosedError: The connection was closed.
-        """
+        """End the session, if there is one, and open a new one."""
         await self._lifecycle.reconnect()
 
     async def close(self) -> None:
@@ -341,12 +313,7 @@ class Connection:
         self._lifecycle.abandon()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """List the server's tools, from the cache if it is fresh.
-
-        Raises:
-            ConnectError: The server is not connected and could not be.
-            ToolCallError: It did not list its tools, and there is no older list.
-        """
+        """List the server's tools, from the cache if it is fresh."""
         await self._lifecycle.ensure()
         try:
             return list(await self.refresh())
@@ -355,14 +322,7 @@ class Connection:
             raise ToolCallError(text, server=self.name, retryable=True) from None
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """List the tools of a server that is ready, if the cache is stale.
-
-        Returns:
-            The tools. The last known ones if the server is not ready.
-
-        Raises:
-            Exception: The listing failed, and there is no older list.
-        """
+        """List the tools of a server if the cache is stale and it is ready; else return the last known ones."""
         if not self._lifecycle.alive:
             return self.tools
         tools, error = self.cache.tools, self.cache.last_error
@@ -386,21 +346,6 @@ class Connection:
         ask after the older handshake only, unless the tool is declared destructive.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
-
-        Args:
-            name: The tool's own name.
-            arguments: Its arguments.
-            on_progress: Called with progress, total and message each time the server reports progress.
-            meta: Metadata for the server, sent as the request's `_meta`.
-
-        Returns:
-            The result, even if the tool marks it as an error.
-
-        Raises:
-            ToolTimeoutError: No result within `call_timeout` since the last progress, or within `total_timeout`.
-            ToolCallError: The server died during the call, or answered with an error or with something unreadable.
-            ConnectError: The server is not connected and could not be.
-            UsageError: The arguments are nested too deeply to send.
         """
         arguments = dict(arguments)
         if is_too_deep(arguments):

@@ -48,12 +48,8 @@ UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
     """Convert one tool of a listing.
 
-    Args:
-        tool: The SDK's tool. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
-        server: Name of its server in the config.
-
-    Raises:
-        ValueError: It has no name, or its schema is not an object schema or has external references.
+    Raises ValueError if it has no name, or its schema is not an object schema or has external references. See
+    https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
     """
     if not isinstance(tool.name, str) or not tool.name:
         raise ValueError("it has no name")
@@ -112,11 +108,7 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
 
 
 def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
-    """Convert a listing as `tools_from_mcp` does.
-
-    Returns:
-        The tools, and why others were left out, by name; of very many only the first.
-    """
+    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name; of very many only the first."""
     specs: dict[str, ToolSpec] = {}
     left_out: dict[str, str] = {}
     for tool in tools:
@@ -166,11 +158,7 @@ def resource_from_mcp(resource: McpResource, server: str) -> Resource:
 
 
 def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
-    """Convert a resource template of a listing.
-
-    Raises:
-        ValueError: It is not a URI template.
-    """
+    """Convert a resource template of a listing."""
     from mcp.shared.uri_template import UriTemplate
 
     return Resource(

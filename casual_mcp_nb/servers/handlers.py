@@ -31,11 +31,7 @@ MAX_CHARACTERS = 20_000
 
 
 def request_of(params: Any, redact: Redactor) -> SamplingRequest:
-    """Convert a request.
-
-    Raises:
-        SamplingRefused: It is too long, or more than texts.
-    """
+    """Convert a request, or raise SamplingRefused if it is too long, or more than texts."""
     messages = tuple((str(message.role), text) for message in params.messages for text in _texts(message.content))
     system = params.system_prompt or ""
     if len(messages) > MAX_MESSAGES or len(system) + sum(len(text) for _, text in messages) > MAX_CHARACTERS:

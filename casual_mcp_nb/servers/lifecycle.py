@@ -36,8 +36,6 @@ class ConnectMode:
     """A transport and a handshake.
 
     Args:
-        transport: `stdio`, `http`, `sse` or `in-process`.
-        protocol: As in `ServerConfig`.
         note: Why it differs from the config, or empty if it does not.
     """
 
@@ -54,15 +52,7 @@ def initial_mode(config: ServerConfig | None) -> ConnectMode:
 def fallback_mode(
     mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
 ) -> ConnectMode | None:
-    """Choose the mode to try after a failed start, or None if no other mode would help.
-
-    Args:
-        mode: The mode that failed.
-        config: The server's config.
-        name: The server's name.
-        session: The session that could not be opened.
-        start: The start time, on the loop's clock.
-    """
+    """Choose the mode to try after a failed start, or None if no other mode would help."""
     if mode.transport == "http" and config is not None and config.transport is None and session.context.http is not None:
         status = session.context.http.status_since(start)
         if status in NOT_STREAMABLE:
@@ -103,14 +93,9 @@ class Hooks:
     """Callbacks of a lifecycle.
 
     Args:
-        client_options: The handlers for a new client.
         opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
-        changed: Called when the state changes.
-        tools_changed: Called when the server reports changed tools.
-        offers_changed: Called when the server reports changed resources or prompts.
         resource_updated: Called with the URI of a resource whose contents changed.
         refused: Called with the method of a server request that has no handler.
-        record: Called with each message and its direction.
         stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
     """
 
@@ -168,20 +153,8 @@ class Lifecycle:
 
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
-    Args:
-        name: The server's name.
-        config: Its config, or None for an in-process server.
-        server: A server that lives in this process.
-        limit: Limit of a start in seconds.
-        hooks: The connection.
-        secrets: The strings to redact in errors.
-        slots: Limits how many processes start at the same time.
-
     Attributes:
         session: The current session, or None before the first start.
-        state: The server's state.
-        error: Why it failed, if it did.
-        seconds: Duration of the last start.
         startable: Whether the next use starts it: it was never started, or it was ready and died.
         mode: How it is connected. Once a fallback was needed, it stays in use.
     """
@@ -218,11 +191,7 @@ class Lifecycle:
 
     @property
     def alive(self) -> bool:
-        """Whether calls can be made now.
-
-        Raises:
-            ClosedError: It was closed.
-        """
+        """Whether calls can be made now."""
         if self._closed:
             raise closed_error(self._name)
         return self.session is not None and self.state == "ready" and self.session.alive

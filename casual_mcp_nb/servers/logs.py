@@ -100,9 +100,6 @@ def route_library_logs(more: Iterable[str] = ()) -> None:
 
     Other handlers stay; fastmcp's own are removed. Of the loggers that other programs use too, only the libraries' records are
     redirected.
-
-    Args:
-        more: Names of loggers in addition to `LIBRARIES`.
     """
     _routed.update(more)
     for name in SHARED:
@@ -214,12 +211,7 @@ class MessageLog:
         self._open: dict[tuple[Direction, Any], tuple[str, str]] = {}
 
     def add(self, direction: Direction, message: Any) -> None:
-        """Add a message.
-
-        Args:
-            direction: Whether it was sent or received.
-            message: One of the SDK's four kinds of JSON-RPC messages.
-        """
+        """Add one of the SDK's four kinds of JSON-RPC messages."""
         fields = {name: value for name, value in vars(message).items() if value is not None}
         if "error" in fields:
             fields["error"] = vars(fields["error"])
@@ -236,11 +228,7 @@ class MessageLog:
         return _Shortener(MAX_MESSAGE_LENGTH - 4, self._redact.longest).fields(fields)
 
     def read(self, tool: str | None = None) -> Messages:
-        """List the messages, redacted.
-
-        Args:
-            tool: Only those about this tool, by its own name, or None for all.
-        """
+        """List the messages, redacted, of one tool or of all."""
         stored = [each for each in tuple(self._stored) if tool is None or each.tool == tool]
         return Messages(self._server, tuple(map(self._message, stored)))
 

@@ -96,21 +96,13 @@ class McpSession:
     """A fastmcp client and the task that owns it. The task enters the client, waits for its end, and cleans up.
 
     Args:
-        name: The server's name.
-        context: Its transport.
-        client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
-        on_tools_changed: Called when the server reports changed tools.
-        on_offers_changed: Called when the server reports changed resources or prompts.
         on_resource_updated: Called with the URI of a resource whose contents changed.
         on_refused: Called with the method of a server request that has no handler.
-        record: Called with each message and its direction.
         protocol: How to negotiate the protocol version. See `ServerConfig`.
-        limit: Time limit of the start in seconds.
         config: The server's config, which decides the handshake's declarations, or None for an in-process server.
 
     Attributes:
-        server_info: The server's information about itself.
         broken_reason: Why the session was abandoned, if known.
         discover_failure: How it failed to report its protocol versions, or None if it answered.
     """
@@ -191,11 +183,7 @@ class McpSession:
         return self.context.stderr.tail() if self.context.stderr else ""
 
     async def open(self) -> None:
-        """Wait for the end of the handshake.
-
-        Raises:
-            Exception: The libraries' error.
-        """
+        """Wait for the end of the handshake."""
         await asyncio.shield(self._opened)
 
     async def all_tools(self) -> list[Tool]:
@@ -235,11 +223,7 @@ class McpSession:
         self._stream_ended()
 
     async def close(self, grace: float = GRACE_SECONDS) -> None:
-        """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled.
-
-        Args:
-            grace: How long the server may take to end by itself.
-        """
+        """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(grace))
         await asyncio.shield(self._closing)

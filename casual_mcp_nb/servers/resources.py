@@ -147,12 +147,7 @@ MAX_COMPLETIONS = 100
 
 
 class _Listing(Generic[T]):
-    """A list of a server's items, fresh for a limited time.
-
-    Args:
-        fetch: Lists it.
-        ttl: For how many seconds it is fresh. None means until the server says that it changed.
-    """
+    """A list of a server's items, fresh for `ttl` seconds. None means until the server says that it changed."""
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: float | None) -> None:
         self.items: tuple[T, ...] = ()
@@ -184,12 +179,8 @@ class ServerResources:
     They raise ConnectError if it cannot be connected, and ResourceError if it does not answer, or answers with an error.
 
     Args:
-        server: The server's name.
-        lifecycle: Returns the session.
         limits: Time limits of a request, which are those of a tool call.
         deadlines: The deadlines of the server's running calls.
-        redact: Hides secrets in its messages.
-        secrets: Values to redact in errors.
         ttl: Seconds for which lists are fresh. None means until the server says that they changed.
         changed: Called when a list or a followed resource changed.
 
@@ -310,11 +301,7 @@ class ServerResources:
         await self._request(request, lambda session: self.subscriptions.remove(session, real))
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
-        """Expand a template's URI with the values of its parameters.
-
-        Raises:
-            UsageError: One is missing.
-        """
+        """Expand a template's URI with the values of its parameters."""
         from mcp.shared.uri_template import UriTemplate
 
         missing = [name for name in template.parameters or () if name not in values]
@@ -386,10 +373,7 @@ class ServerResources:
     ) -> T:
         """Send a request, a second time if the server has forgotten the session.
 
-        Args:
-            request: The request, for the error.
-            send: Sends it.
-            optional: Whether None is returned if the server does not know the method.
+        If optional, an unknown method returns None.
         """
         for again in (False, True):
             session = await self._lifecycle.ensure()

@@ -184,7 +184,6 @@ class ForwardedRequest:
     See https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 
     Args:
-        server: The server.
         name: The tool, the prompt or the URI.
         responses: The host's answers to the server's questions.
         state: The server's state, to be returned.
@@ -202,16 +201,7 @@ class ForwardedRequest:
     error: Exception | None = None
 
     async def send(self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any) -> Any:
-        """Send it, and return the result, or None if the server asks something first.
-
-        Args:
-            request: The method of the client's session.
-            redact: Hides secrets in the server's questions.
-            arguments: The arguments of the method.
-
-        Raises:
-            Exception: The server's error, or the library's.
-        """
+        """Send it with a method of the client's session, and return the result, or None if the server asks something first."""
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 

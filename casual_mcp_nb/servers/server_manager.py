@@ -70,11 +70,7 @@ class ServerManager:
     """The connections of a session.
 
     Args:
-        servers: Server configs by name.
         in_process: In-process servers by name. They come after those of the config.
-        cache_ttl: Seconds for which lists of tools are cached. None means they never expire.
-        handlers: Callbacks for servers' requests and notifications.
-        secrets: Values to redact in everything that servers send, in addition to each server's own secrets.
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
@@ -125,11 +121,7 @@ class ServerManager:
         return {name: connection.status for name, connection in self._connections.items()}
 
     def status_of(self, name: str) -> ServerStatus:
-        """Look up the status of one server.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-        """
+        """Look up the status of one server."""
         return self._connection_to(name).status
 
     @property
@@ -139,11 +131,7 @@ class ServerManager:
 
     @property
     def fresh(self) -> bool:
-        """Whether all lists of tools are fresh.
-
-        Raises:
-            ClosedError: The server manager was closed.
-        """
+        """Whether all lists of tools are fresh."""
         self._check_open()
         return all(connection.fresh for connection in self._connections.values())
 
@@ -165,29 +153,14 @@ class ServerManager:
         return connection.config if connection else None
 
     def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server after the others. The next `connect` starts it.
-
-        Args:
-            name: Its name.
-            config: Its config, or None for an in-process server.
-            server: The server itself, if it is in this process.
-
-        Raises:
-            UsageError: There is already a server of that name.
-            ClosedError: The server manager was closed.
-        """
+        """Add a server after the others, by its config or itself in this process. The next `connect` starts it."""
         self._check_open()
         self._check_new(name)
         self._put(self._new_connection(name, config, server))
         self.changed()
 
     def attach(self, server: _ToolServer) -> None:
-        """Add a server that is not reached over MCP: the functions of the notebook. A second time it does nothing.
-
-        Raises:
-            UsageError: There is already a server of that name.
-            ClosedError: The server manager was closed.
-        """
+        """Add a server that is not reached over MCP: the functions of the notebook. A second time it does nothing."""
         self._check_open()
         if server not in (self._connections.get(server.name), self._originals.get(server.name)):
             if self._substitute is None or server.name in self._originals:
@@ -220,12 +193,7 @@ class ServerManager:
         self._connections = {**self._connections, server.name: server}
 
     async def remove(self, name: str) -> None:
-        """Stop and remove a server; calls that wait for it fail.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-            ClosedError: The server manager was closed.
-        """
+        """Stop and remove a server; calls that wait for it fail."""
         self._check_open()
         connection = self._connection_to(name)
         # A new dict, because other threads may be iterating over the old one.
@@ -237,23 +205,11 @@ class ServerManager:
         await original.close()
 
     def log_of(self, name: str) -> ServerLog:
-        """Read the end of a server's log.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-        """
+        """Read the end of a server's log."""
         return self._connection_to(name).read_log()
 
     def messages_of(self, name: str, tool: str | None = None) -> Messages:
-        """List the last messages to and from a server.
-
-        Args:
-            name: The server.
-            tool: Only those about this tool, by its own name, or None for all.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-        """
+        """List the last messages to and from a server, of one tool or of all."""
         return self._connection_to(name).read_messages(tool)
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
@@ -266,10 +222,6 @@ class ServerManager:
 
         Args:
             names: Which servers, or None for all except those that the config disables and nobody has enabled.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-            ClosedError: The server manager was closed.
         """
         self._check_open()
         connections = [self._connection_to(name) for name in names] if names is not None else self._enabled()
@@ -281,11 +233,7 @@ class ServerManager:
                     group.create_task(_connect(connection))
 
     def set_cache_ttl(self, seconds: float | None) -> None:
-        """Set how long lists of tools are fresh, from the next listing on.
-
-        Args:
-            seconds: How long; None forever.
-        """
+        """Set how long lists of tools are fresh, from the next listing on. None is forever."""
         self._cache_ttl = seconds
         for connection in self._connections.values():
             if isinstance(connection, Connection):
@@ -308,11 +256,7 @@ class ServerManager:
         self.disabled.difference_update(names)
 
     def current_catalog(self) -> Catalog | None:
-        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do; else None.
-
-        Raises:
-            ClosedError: The server manager was closed.
-        """
+        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do; else None."""
         self._check_open()
         for connection in self._connections.values():
             if not connection.fresh or not (connection.settled or connection.name in self.disabled):
@@ -324,9 +268,6 @@ class ServerManager:
 
         A server that died keeps its last known tools, since using them starts it again. One that could not be started has
         none. The same object is returned until a server's tools change.
-
-        Raises:
-            ClosedError: The server manager was closed.
         """
         self._check_open()
         connections = list(self._connections.values())
@@ -365,13 +306,7 @@ class ServerManager:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool of the catalog, once. See `Connection.call`.
-
-        Raises:
-            UsageError: It runs only as a task.
-            ToolTimeoutError, ToolCallError, ConnectError: As in `Connection.call`, and if the server was removed.
-            ClosedError: The server manager was closed.
-        """
+        """Call a tool of the catalog, once. See `Connection.call`."""
         self._check_open()
         if tool.restriction == "task only":
             raise UsageError(
@@ -394,12 +329,7 @@ class ServerManager:
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     def resources_of(self, name: str) -> ServerResources:
-        """Find the reader of a server's resources and prompts.
-
-        Raises:
-            UnknownNameError: There is no such server, or it is not reached over MCP.
-            ClosedError: The server manager was closed.
-        """
+        """Find the reader of a server's resources and prompts."""
         self._check_open()
         by_name = self.resources
         if name not in by_name:
@@ -435,13 +365,7 @@ class ServerManager:
         return tuple(item for result in results if isinstance(result, tuple) for item in result), problems
 
     async def reconnect(self, name: str) -> None:
-        """Reconnect one server, whatever its state. The others are not affected.
-
-        Raises:
-            UnknownNameError: There is no server of that name.
-            ConnectError: It could not be connected.
-            ClosedError: The server manager was closed.
-        """
+        """Reconnect one server, whatever its state. The others are not affected."""
         self._check_open()
         connection = self._connection_to(name)
         self.enable([name])

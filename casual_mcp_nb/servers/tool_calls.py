@@ -39,13 +39,7 @@ MAX_REASON = 500
 
 
 class OutputCheck:
-    """Checks the results of one server.
-
-    Args:
-        worker: The process for other checks.
-        redact: Hides secrets in messages about a value.
-        seconds: Time limit of a check.
-    """
+    """Checks the results of one server. A check has a time limit."""
 
     def __init__(self, worker: Worker, redact: Callable[[str], str], seconds: float) -> None:
         self._worker = worker
@@ -54,11 +48,9 @@ class OutputCheck:
         self._given_up: dict[str, str] = {}
 
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
-        """Describe the mismatch between a value and the schema, for the model and the person.
+        """Describe the mismatch between a value and the schema, and tell whether the value is invalid.
 
-        Returns:
-            A message, empty if the value matches, and whether it is invalid. A message for a valid one says why it was not
-            checked.
+        A message for a valid one says why it was not checked; without a mismatch it is empty.
         """
         if fits_plainly(schema, value):
             return "", False
@@ -91,17 +83,10 @@ class ServerCalls:
     """Calls the tools of one server. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
 
     Args:
-        server: The server's name.
-        configured: Whether it has a config whose settings an error can name.
-        lifecycle: Returns the session.
         limits: Time limits of a call.
         handlers: Receive notices about the server.
-        outputs: Checks structured content.
-        redact: Hides secrets in results.
-        secrets: Values to redact in errors.
 
     Attributes:
-        deadlines: The deadlines of running calls.
         repeatable: Whether a tool may be called again after it failed at its question.
     """
 
@@ -124,12 +109,7 @@ class ServerCalls:
         meta: Mapping[str, Any] | None,
         again: bool = False,
     ) -> ToolResult:
-        """Call a tool once, see `Connection.call`.
-
-        Raises:
-            CallRepeatable: It failed in a way after which it may be called again, now.
-            ServerError: It failed.
-        """
+        """Call a tool once, see `Connection.call`. CallRepeatable is a failure after which it may be called again, now."""
         if self.lifecycle.mode_change_pending and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()

@@ -50,13 +50,7 @@ CLOSED_IN_CALL = f"{CLOSED}. It is not repeated, as it may have had an effect"
 
 
 def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) -> ClientTransport:
-    """Create the transport to a remote server.
-
-    Args:
-        config: The server's config.
-        kind: `http` or `sse`.
-        monitor: Sees every response.
-    """
+    """Create the transport to a remote server. The monitor sees every response."""
     tls = _tls()
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
@@ -106,13 +100,7 @@ class ResponseMonitor:
             self.broken(None)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
-        """Describe the last HTTP error if it is more informative than `reason`; else return `reason`.
-
-        Args:
-            reason: The known reason of a failure.
-            start: When the failed request began, on the loop's clock.
-            redact: Hides secrets in a text.
-        """
+        """Describe the last HTTP error since `start`, if it is more informative than `reason`; else return `reason`."""
         status = self.status_since(start)
         if status is None:
             return reason
@@ -309,12 +297,10 @@ class TransportContext:
     """A transport to a server, with its filters and monitors.
 
     Args:
-        transport: The fastmcp transport.
         stderr: The log of its stderr, if it is a process.
         lines: The filter for its stdout, if it is a process.
         http: The monitor of its HTTP responses, if it is remote.
         release: Called when the transport has been closed.
-        redact: Hides secrets in the server's messages.
     """
 
     transport: ClientTransport
@@ -352,14 +338,7 @@ def make_transport(
 ) -> TransportContext:
     """Create the transport to a server, a new one for each session.
 
-    Args:
-        kind: The transport. See `transport_kind`.
-        config: The server's config, or None for an in-process server.
-        server: The server itself, if it is in this process.
-        secrets: Values to redact in its stderr, and by the context's `redact`.
-
-    Raises:
-        NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
+    Raises NotStartable if its command or folder does not exist, or the bundled server cannot be built.
     """
     if config is None or kind == "in-process":
         context = _in_process(config, server)
@@ -408,11 +387,7 @@ def _http(config: ServerConfig, kind: str) -> TransportContext:
 
 
 def import_sdks(in_process: bool = False) -> None:
-    """Import the SDKs that a session needs. The first call takes up to two seconds, so run it on a worker thread.
-
-    Args:
-        in_process: Whether the server is in this process, which also needs fastmcp's server side.
-    """
+    """Import the SDKs that a session needs. The first call takes up to two seconds, so run it on a worker thread."""
     from casual_mcp_nb.servers import _sdk_session as _session  # noqa: F401
 
     if in_process:

@@ -97,17 +97,7 @@ class GenaiConnection:
     async def generate(
         self, model: str, config: types.GenerateContentConfig, *, stream: bool
     ) -> AsyncGenerator[types.GenerateContentResponse]:
-        """Yield the chunks of an answer, or the complete one.
-
-        Args:
-            model: The model.
-            config: The settings of the request, with the conversation in its `extra_body`.
-            stream: Whether to stream the answer.
-
-        Raises:
-            InvalidResponse: The response is not an answer.
-            Reported: An error arrived within a stream.
-        """
+        """Yield the chunks of an answer, or the complete one. The conversation is in the config's `extra_body`."""
         from google.genai import errors
 
         answering.set(None)
@@ -353,12 +343,7 @@ class _Answer:
         return "".join(part.text or "" for part in new)
 
     def whole(self) -> ModelResponse:
-        """Assemble the response.
-
-        Raises:
-            StreamTruncated: There was no finish reason, or one that means there is no answer.
-            ContentFiltered: Google stopped it because of its content.
-        """
+        """Assemble the response."""
         if self.reason is None:
             raise ended_early("without a reason for its end", anything=bool(self.parts))
         if _FILTERED.search(self.reason):

@@ -28,16 +28,7 @@ class OfflineClient:
     """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Plan the next step of a conversation.
-
-        Args:
-            model: Ignored.
-            messages: The conversation.
-            options: Its `extra["tools"]` are the offered tools.
-
-        Returns:
-            Tool calls or a reply, without usage.
-        """
+        """Plan the next step of a conversation: tool calls or a reply, without usage."""
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
         # On another thread, because long messages are slow.

@@ -46,11 +46,7 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
-    """Make a streaming request.
-
-    Raises:
-        StreamTruncated: The end marker is missing.
-    """
+    """Make a streaming request."""
     request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
     answer = _Streamed()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
@@ -157,12 +153,7 @@ _shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyD
 
 
 async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
-    """Request `/api/show` for a model, once, or empty if the server does not answer.
-
-    Args:
-        client: A casual-llm client for Ollama, which forgets it when it is gone.
-        model: The server's name of the model.
-    """
+    """Request `/api/show` for a model, once per client, or empty if the server does not answer."""
     models = _shown.setdefault(client, {})
     if model not in models:
         try:
@@ -189,10 +180,6 @@ def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
     """Choose the value of `think` for an effort, or None to send nothing.
 
     Only models of the gpt-oss family, and those whose server lists levels, accept a level. All others true or false.
-
-    Args:
-        facts: The server's information about the model.
-        effort: See `RequestOptions.reasoning_effort`.
     """
     if _thinks(facts) is False:
         return None

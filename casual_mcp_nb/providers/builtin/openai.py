@@ -346,13 +346,7 @@ def unknown_fields(part: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Which parts of an answer are kept for its provider.
-
-    Args:
-        wire: The wire format.
-        of_message: Returns the fields of a message, or of a chunk.
-        of_call: Returns the fields of a call, or of a chunk.
-    """
+    """Which parts of an answer are kept for its provider: how a message, a call or a chunk becomes its fields."""
 
     wire: str
     of_message: Callable[[Any], dict[str, Any]]
@@ -363,11 +357,7 @@ _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
-    """Parse the response in a completion.
-
-    Raises:
-        InvalidResponse: It contains no choice.
-    """
+    """Parse the response in a completion."""
     if not getattr(response, "choices", None):
         raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
@@ -416,12 +406,7 @@ def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
 
 @dataclass
 class Parts:
-    """A streamed response under construction.
-
-    Args:
-        model: The model.
-        reading: Which parts to keep for its provider.
-    """
+    """A streamed response under construction."""
 
     model: str
     reading: Reading = _READING
@@ -478,11 +463,7 @@ class Parts:
         return any(self.text) or bool(self.calls or self.fields)
 
     def answer(self) -> ModelResponse:
-        """Assemble the complete response.
-
-        Raises:
-            StreamTruncated: There was no finish reason.
-        """
+        """Assemble the complete response."""
         if self.reason is None:
             raise ended_early("without a reason for its end", anything=self.anything)
         calls = [call_of(call.id, call.name, call.arguments) for call in self.calls]

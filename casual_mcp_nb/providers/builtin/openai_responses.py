@@ -79,11 +79,7 @@ class _NotStrict(Exception):
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a schema to its strict form, or None if there is none: open maps, unsupported keywords.
-
-    Returns:
-        A schema shared with other callers, which must not be modified.
-    """
+    """Convert a schema to its strict form, shared by all callers, or None if there is none: open maps, unsupported keywords."""
     return _strict_of(json.dumps(schema, default=str))
 
 
@@ -113,12 +109,7 @@ def all_required(schema: Any) -> Any:
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Remove the nulls that represent omitted arguments from arguments in the strict form.
-
-    Args:
-        arguments: The model's arguments; anything but a JSON object is returned unchanged.
-        schema: The original schema.
-    """
+    """Remove the nulls that represent omitted arguments from arguments in the strict form. Anything but an object stays."""
     try:
         given = json.loads(arguments)
         dropped = _dropped(given, schema, schema)
@@ -283,13 +274,7 @@ _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_stor
 
 
 class ResponsesClient(OwnClient):
-    """A casual-llm client for OpenAI's Responses API.
-
-    Args:
-        api_key: The key. The default is `OPENAI_API_KEY`.
-        base_url: A URL to use instead of OpenAI's.
-        timeout: Seconds without an answer.
-    """
+    """A casual-llm client for OpenAI's Responses API."""
 
     def __init__(self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0) -> None:
         from openai import AsyncOpenAI

@@ -28,11 +28,7 @@ class ReplayClient:
         self.tape = tape
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Refuse: only requests of the engine are in a cassette.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Refuse: only requests of the engine are in a cassette."""
         raise UsageError("A cassette has only the requests of its session.", hint="Use a session or McpToolChat.")
 
     async def _chat(
