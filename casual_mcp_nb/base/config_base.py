@@ -39,11 +39,9 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Written:
-    """How a value was written in the file.
+    """How a value was written in the file: its text there, or None if the file has no such value.
 
-    Args:
-        text: Its text there, or None if the file has no such value.
-        value: The resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
+    `value` is the resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
     """
 
     text: str | None
@@ -60,9 +58,7 @@ class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
     Args:
-        path: The file, or None for a config made in Python.
         sensitive: Values of variables inserted into fields whose type is not secret.
-        notes: Remarks for the user about how the file was read.
         key_variable: The variable that a client's key came from, if the key is not in the config.
         variables: The names of the variables that were inserted, by section and name of the entry.
         at: Where this section is in the config.
@@ -101,25 +97,11 @@ class BaseConfig(BaseModel):
             self._origin = context
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Dump the fields as pydantic does; secrets stay `SecretStr`, and JSON follows the class.
-
-        Args:
-            options: Those of pydantic.
-
-        Raises:
-            UsageError: A secret would be lost.
-        """
+        """Dump the fields as pydantic does; secrets stay `SecretStr`, and JSON follows the class."""
         return _complete(super().model_dump, options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """Dump the fields as JSON that `load_config` reads.
-
-        Args:
-            options: Those of pydantic.
-
-        Raises:
-            UsageError: A secret would be lost.
-        """
+        """Dump the fields as JSON that `load_config` reads; a UsageError says which secret would be lost."""
         return _complete(super().model_dump_json, options)
 
     @model_serializer(mode="wrap")

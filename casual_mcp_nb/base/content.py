@@ -21,16 +21,9 @@ ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 
 def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
-    """Prefix a result's text with the tool's name and arguments.
+    """Prefix a result's text with the tool's name and arguments; `bare_result` reverses this.
 
-    Args:
-        text: The result's text.
-        style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
-        name: The tool's wire name.
-        arguments: The call's arguments.
-
-    Returns:
-        The text for the model; `bare_result` reverses this.
+    `result` is the text alone, `function_result` is `name → text`, and `function_args_result` is `name(a=1) → text`.
     """
     if style == "result":
         return text
@@ -56,7 +49,6 @@ class PayloadPreview:
 
     Args:
         what: Its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
-        columns: The first columns of a table.
         rows: The first rows of a table, each with a text for each of these columns.
         more_rows: How many rows of it are not shown.
         picture: A PNG of a figure or an image that is small enough to be shown.
@@ -89,9 +81,7 @@ class ContentPart:
     """One part of a tool's result.
 
     Args:
-        kind: The kind of part.
         text: The text of a text part or text resource. For other kinds, a short note such as `image/png, 2,048 bytes`.
-        mime_type: Its media type, if it has one.
         data: The bytes of an image, audio or a binary resource.
         uri: The URI of a resource or a link. Never fetched.
     """
@@ -105,12 +95,7 @@ class ContentPart:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """All rows of a table, if a result's content has only the first ones.
-
-    Args:
-        what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
-        json: The rows, a JSON list of objects.
-    """
+    """All rows of a table, a JSON list of objects, if a result's content has only the first ones."""
 
     what: str
     json: str = field(repr=False)
@@ -122,10 +107,7 @@ class ToolResult:
 
     Args:
         content: The parts, in the server's order.
-        structured: Structured content, if the tool returned any.
-        is_error: Whether the tool itself reported a failure.
         payload: The value that a function of the notebook returned for the person. No model and no file gets it.
-        previews: The payload as displays show it.
         mocked: Whether a stub answered in place of the tool.
         rows: The whole of a table that a function of the notebook returned, for questions about it. In no file.
         returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools. In no file.
@@ -163,13 +145,7 @@ _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "ima
 
 @dataclass(frozen=True)
 class Picture:
-    """An image in a message.
-
-    Args:
-        media_type: The declared media type.
-        data: Its bytes, or empty for a URL, which is never fetched.
-        address: The URL of an image that only the provider fetches.
-    """
+    """An image in a message: its bytes, or the address of one that only the provider fetches."""
 
     media_type: str
     data: bytes = field(default=b"", repr=False)
@@ -221,12 +197,7 @@ HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
 
 
 class KeptText:
-    """The whole text of a result, until it is dropped.
-
-    Args:
-        text: The text.
-        plain: Whether it is only a text, because reading it as JSON took too long or too much memory.
-    """
+    """The whole text of a result until it is dropped; `plain` if reading it as JSON took too long or too much memory."""
 
     def __init__(self, text: str, plain: bool = False) -> None:
         self.text: str | None = text
@@ -239,14 +210,9 @@ class KeptText:
 
 @dataclass(frozen=True, slots=True)
 class LargeResult:
-    """A result of which the model read only the head. The whole stays in this process and is in no file.
+    """A result of which the model read only the head: that many `tokens`. The whole stays in this process and is in no file.
 
-    Args:
-        handle: The name by which the model reads on.
-        what: Its kind and size, such as `table of 60,000 rows, 8 columns`.
-        size: Its size in bytes.
-        tokens: Estimated tokens of the part that the model read.
-        source: The whole, a `KeptText`, or None in a saved conversation.
+    The model reads on by its `handle`. `source` is a `KeptText`, or None in a saved conversation.
     """
 
     handle: str
@@ -267,11 +233,7 @@ class LargeResult:
 
     @property
     def text(self) -> str:
-        """The whole text.
-
-        Raises:
-            UsageError: It is not here any more.
-        """
+        """The whole text; a UsageError if it is not here any more."""
         if self.source is None:
             raise UsageError(
                 f"The whole result ({self.what}) is not in a saved conversation.", hint="Call the tool again to get it."
@@ -285,11 +247,7 @@ class LargeResult:
 
     @property
     def value(self) -> Any:
-        """The whole as a Python value, see `value_of`.
-
-        Raises:
-            UsageError: It is not here any more.
-        """
+        """The whole as a Python value, see `value_of`; a UsageError if it is not here any more."""
         text = self.text
         return text if self.source.plain else value_of(text)
 

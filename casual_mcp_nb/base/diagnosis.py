@@ -17,14 +17,9 @@ CheckStatus = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
+    """The result of one check: the part that it belongs to, such as `servers`, its subject, the finding and the remedy.
 
-    Args:
-        part: The group it belongs to, such as `packages` or `servers`.
-        name: The subject of the check.
-        verdict: `ok`; `warn`, if something that may not be needed does not work; `fail`, if something needed does not work.
-        found: The finding, in words.
-        advice: The remedy, or empty if none is needed.
+    `warn` means that something that may not be needed does not work.
     """
 
     part: str
@@ -39,11 +34,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diagnosis(DisplayableList[Check], items="findings"):
-    """The results of `session.servers.doctor()`.
-
-    Args:
-        findings: One for each check, grouped by part.
-    """
+    """The results of `session.servers.doctor()`, grouped by part."""
 
     findings: tuple[Check, ...] = ()
 
@@ -63,14 +54,7 @@ StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
 
 @dataclass(frozen=True)
 class StageCheck:
-    """Whether a tool has passed one stage.
-
-    Args:
-        stage: The stage.
-        state: Whether it has.
-        found: How, or why not, in words.
-        advice: The remedy, or empty if none is needed.
-    """
+    """Whether a tool has passed one stage: how, or why not, and the remedy if one is needed."""
 
     stage: Stage
     state: StageState
@@ -85,13 +69,8 @@ class StageCheck:
 class ToolDiagnosis(Displayable):
     """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
 
-    Args:
-        tool: The tool. Its server need not list it.
-        stages: All stages, in order.
-        wire_name: The name under which a model is sent it, or empty if it is not listed.
-        tokens: Estimated tokens of its definition, or None if it is not listed.
-        rank: Its rank in a search for the query, or None without a query, or if the search does not find it.
-        calls: How many calls of it the conversation has, by how they ended.
+    The server need not list it: then it has no wire name and no tokens. `rank` is that in a search for the query. `calls` are
+    those of the conversation, by how they ended.
     """
 
     tool: ToolName
@@ -136,13 +115,7 @@ class ToolDiagnosis(Displayable):
 
 @dataclass(frozen=True)
 class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
-    """How far each tool of a server gets.
-
-    Args:
-        server: The server.
-        listed: Whether it lists its tools, and the remedy if not.
-        tools: Its tools, including listed ones that cannot be used.
-    """
+    """How far each tool of a server gets, including listed ones that cannot be used."""
 
     server: str
     listed: StageCheck
@@ -165,12 +138,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
 
 @dataclass(frozen=True)
 class ToolTokens:
-    """The cost of one tool.
-
-    Args:
-        tool: The tool.
-        tokens: Estimated tokens of its definition.
-    """
+    """The cost of one tool."""
 
     tool: ToolName
     tokens: int
@@ -178,15 +146,10 @@ class ToolTokens:
 
 @dataclass(frozen=True)
 class ServerTokens:
-    """The cost of one server's tools.
+    """The cost of one server's tools, of which the most expensive one comes first.
 
-    Args:
-        server: The server.
-        state: Its state; `failed` also if its entry in the config cannot be used.
-        tools: Its tools that a model is offered, the most expensive first.
-        error: Why it failed, or None if all is well.
-        instructions: Estimated tokens of its instructions, which hosts add to the system prompt.
-        left_out: Tools of its list that cannot be used, each with the reason.
+    `instructions` are tokens, too: hosts add them to the system prompt. `left_out` has the reason for each listed tool that
+    cannot be used.
     """
 
     server: str
@@ -206,13 +169,8 @@ class ServerTokens:
 class HostAudit(DisplayableList[ServerTokens], items="servers"):
     """The cost of an MCP host's config in each request, and the saving by deferring all of its tools.
 
-    Args:
-        source: The config's file.
-        servers: Its servers, the most expensive first.
-        deferred_tokens: Estimated tokens with every tool deferred: `search_tools` with the manifest, and the tools that
-            the config always loads.
-        budget: The cost of whole turns with every tool deferred, and with every tool loaded, or None without tools.
-        notes: Notes on reading the config, such as parts left out.
+    The most expensive server comes first. `deferred_tokens` are those of `search_tools` with the manifest and of the tools that
+    the config always loads. `budget` has the cost of whole turns.
     """
 
     source: str
@@ -237,11 +195,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
         return tuple(server for server in self.servers if server.error is not None)
 
     def to_frame(self) -> Any:
-        """Build a pandas DataFrame with one row per tool.
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
-        """
+        """Build a pandas DataFrame with one row per tool."""
         return display().frame_of(self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -280,12 +234,7 @@ class HelpRow:
 
 @dataclass(frozen=True)
 class Help(Displayable):
-    """Commands by group.
-
-    Args:
-        title: The title.
-        groups: The commands of each group, by the group's title.
-    """
+    """Commands by group."""
 
     title: str
     groups: tuple[tuple[str, tuple[HelpRow, ...]], ...]

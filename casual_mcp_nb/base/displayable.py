@@ -55,11 +55,7 @@ _load: Callable[[], Display] | None = None
 
 
 def draw_with(load: Callable[[], Display]) -> None:
-    """Set the renderer of displayable values.
-
-    Args:
-        load: Returns the renderer; called on first display, so that a program without a notebook never loads it.
-    """
+    """Set the renderer; `load` is called on first display, so that a program without a notebook never loads it."""
     global _load
     _load = load
 

@@ -14,17 +14,7 @@ from casual_mcp_nb.errors import UsageError, shown
 
 
 def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
-    """Write a file whole or not at all.
-
-    Args:
-        path: The file.
-        text: The text to write, in UTF-8.
-        overwrite: Replace a file that exists.
-        hint: The remedy if it exists.
-
-    Raises:
-        UsageError: It exists, or it cannot be written. An old file is unchanged.
-    """
+    """Write a file whole or not at all, in UTF-8; a UsageError if it exists, unless `overwrite`, or cannot be written."""
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
             file.write(text.encode())
@@ -57,13 +47,7 @@ def _umask() -> int:
 
 @contextlib.contextmanager
 def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, and move it there once it is completely on disk.
-
-    Args:
-        path: The file to replace completely or not at all.
-        mode: Its permissions.
-        put: Move the written file to `path`.
-    """
+    """Open a temporary file beside `path`, and `put` it there once it is completely on disk."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,17 +66,10 @@ class NotPrivateError(ValueError):
 
 
 def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
-    """Read the beginning of a file that nobody but this user can have written.
+    """Read the beginning of a file that nobody but this user can have written, nor read if it is `secret`.
 
-    Args:
-        path: The file.
-        limit: The most bytes to read.
-        secret: Whether nobody else may read it either.
-        within: The folder from which on no part of the path may be a symbolic link, or None for the file's own folder.
-
-    Raises:
-        OSError: It cannot be read.
-        NotPrivateError: Others can read or replace it.
+    No part of the path from the folder `within` on may be a symbolic link; by default, from the file's own folder. A
+    NotPrivateError explains how others can read or replace it.
     """
     if (problem := why_not_private(path, secret=secret, within=within)) is not None:
         raise NotPrivateError(problem)
@@ -110,14 +87,7 @@ def why_not_private(
 ) -> str | None:
     """Find how others can read or replace a file, with the line that repairs it, or None if they cannot.
 
-    Args:
-        path: The file.
-        secret: See `read_private`.
-        within: See `read_private`.
-        status: The status of the file if it is open, or None to look it up.
-
-    Raises:
-        OSError: There is no such file.
+    See `read_private`; `status` is that of the file if it is open.
     """
     if os.name != "posix":
         return None

@@ -50,9 +50,7 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
 def is_large(value: Any, limit: int = 10_000) -> bool:
     """Check whether a value has too many parts, or too long a string, to traverse quickly.
 
-    Args:
-        value: Any JSON value.
-        limit: Maximum number of parts. A string may have ten times as many characters.
+    A string may have ten times as many characters.
     """
     waiting, size = [value], 0
     while waiting:
@@ -94,11 +92,7 @@ def parts_in(message: ChatMessage) -> int:
 
 
 def check_parts(messages: Iterable[ChatMessage]) -> None:
-    """Check that no message has more than `MAX_PARTS` parts and tool calls.
-
-    Raises:
-        UsageError: One has more.
-    """
+    """Check that no message has more than `MAX_PARTS` parts and tool calls."""
     for number, message in enumerate(messages, 1):
         plain = message.role == "user" and isinstance(message.content, str)
         if not plain and (parts := parts_in(message)) > MAX_PARTS:
@@ -109,11 +103,9 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
 
 
 def parse_arguments(text: str | None) -> dict[str, Any] | str:
-    """Parse the arguments of a call as the model wrote them.
+    """Parse the arguments of a call as the model wrote them; none for an empty string or `null`.
 
-    Returns:
-        The arguments; none for an empty string or `null`. The text itself if it is not a JSON object or is nested too deeply;
-        `problem_of` names it.
+    The text itself if it is not a JSON object or is nested too deeply; `problem_of` names it.
     """
     if text is None or not text.strip():
         return {}
@@ -146,10 +138,8 @@ ANSWER_SECONDS = 600.0
 class AnswerLimits:
     """Limits of questions to the person, shared by everything in a session that asks.
 
-    Args:
-        seconds: How long an approval or a request of a server waits for an answer. None waits forever.
-        per_server: Maximum number of open requests from one server.
-        in_all: Maximum number of open requests from all servers together.
+    `seconds` is how long an approval or a request of a server waits for an answer; None waits forever. The others are maximum
+    numbers of open requests from one server, and from all.
     """
 
     seconds: float | None = ANSWER_SECONDS
@@ -157,11 +147,7 @@ class AnswerLimits:
     in_all: int = 32
 
     def wait(self, seconds: float | None) -> None:
-        """Set how long to wait for an answer.
-
-        Raises:
-            UsageError: It is neither a positive number of seconds nor None.
-        """
+        """Set how long to wait for an answer: a positive number of seconds, or None."""
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
         if seconds is not None and not (number and seconds > 0):
             raise UsageError("The time limit for answers must be a positive number of seconds.", hint="None waits forever.")
@@ -187,14 +173,8 @@ class TimeLimit:
     """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
 
     asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
-    bodies end in a thousandth of their time. A call of a tool has two around it.
-
-    Args:
-        deadline: When, on the clock of the running loop, or None for never.
-
-    Attributes:
-        deadline: As given, or as set with `move`.
-        expired: Whether the deadline was reached within the body.
+    bodies end in a thousandth of their time. A call of a tool has two around it. Deadlines are on the clock of the running
+    loop; None is never.
     """
 
     def __init__(self, deadline: float | None) -> None:
@@ -222,11 +202,7 @@ class TimeLimit:
             raise TimeoutError from error
 
     def move(self, deadline: float | None) -> None:
-        """Set another deadline.
-
-        Args:
-            deadline: When, on the loop's clock, or None for never.
-        """
+        """Set another deadline."""
         self.deadline = deadline
         if deadline is not None and deadline < self._timer.at:
             self._timer.set(deadline)

@@ -23,13 +23,7 @@ class Resource(Displayable):
     """A resource that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
 
     Args:
-        server: The server's name in the config.
         uri: Its URI; of a template, the URI template (RFC 6570).
-        name: The server's name for it.
-        title: A name for people, or empty for none.
-        description: The server's text; may be empty.
-        mime_type: Its media type, if the server gives one.
-        size: Its size in bytes, if the server gives it.
         parameters: The parameters of a template, in order, or None for a resource that can be read as it is.
     """
 
@@ -59,15 +53,7 @@ class PromptArgument:
 
 @dataclass(frozen=True)
 class ServerPrompt(Displayable):
-    """A prompt that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
-
-    Args:
-        server: The server's name in the config.
-        name: The server's name for it.
-        title: A name for people, or empty for none.
-        description: The server's text; may be empty.
-        arguments: Its arguments, in order; their values are texts.
-    """
+    """A prompt that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
 
     server: str
     name: str
@@ -76,11 +62,7 @@ class ServerPrompt(Displayable):
     arguments: tuple[PromptArgument, ...] = ()
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Check the arguments of a call.
-
-        Raises:
-            UsageError: A required one is missing, or one does not exist.
-        """
+        """Check the arguments of a call: a UsageError if a required one is missing, or one does not exist."""
         names = [argument.name for argument in self.arguments]
         for name in values:
             if name not in names:
@@ -106,10 +88,7 @@ O = TypeVar("O", bound=_Offered)  # noqa: E741 (what is offered)
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     """The resources or prompts of servers, in the order of the config.
 
-    Args:
-        offers: All of them.
-        problems: Why a server could not list its own, by server.
-        listed: Whether the servers were asked. If not, their offer is unknown.
+    `problems` has why a server could not list its own. If it is not `listed`, the servers were not asked.
     """
 
     kind = ""
@@ -133,15 +112,9 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
         return {server: tuple(offers) for server, offers in servers.items()}
 
     def named(self, name: str, server: str | None = None) -> O:
-        """Find the one with a name.
+        """Find the one with a name: `server:name`, or a name that only one server has.
 
-        Args:
-            name: `server:name`, or a name that only one server has.
-            server: Only this server's.
-
-        Raises:
-            UnknownNameError: There is none. The message has the closest names.
-            UsageError: Several servers have it.
+        An UnknownNameError has the closest names, a UsageError the several servers that have it.
         """
         offers = [offer for offer in self if server in (None, offer.server)]
         matches = [offer for offer in offers if name in self._names(offer)]
@@ -187,13 +160,7 @@ class Prompts(_Offers[ServerPrompt]):
 
 @dataclass(frozen=True)
 class ResourceContents(Displayable):
-    """The contents of a resource.
-
-    Args:
-        server: The server that it was read from.
-        uri: Its URI.
-        parts: The contents, in the server's order: text, or bytes with their media type.
-    """
+    """The contents of a resource, in the server's order: text, or bytes with their media type."""
 
     server: str
     uri: str
@@ -243,15 +210,7 @@ class PromptMessage:
 
 @dataclass(frozen=True)
 class PromptMessages(Displayable):
-    """The messages that a prompt gives for some arguments.
-
-    Args:
-        server: The server.
-        name: The prompt's name.
-        arguments: The arguments as they were sent.
-        messages: The messages, in order.
-        description: The server's text about them; may be empty.
-    """
+    """The messages that a prompt gives for some arguments."""
 
     server: str
     name: str
@@ -275,13 +234,7 @@ class PromptMessages(Displayable):
 
 @dataclass(frozen=True)
 class Completions(DisplayableList[str], items="values"):
-    """A server's suggestions for an argument.
-
-    Args:
-        values: The suggestions, best first.
-        total: How many there are in all, if the server gives it.
-        more: Whether there are more than these.
-    """
+    """A server's suggestions for an argument, best first; it may have more, and may say how many in total."""
 
     values: tuple[str, ...] = ()
     total: int | None = None
@@ -290,15 +243,7 @@ class Completions(DisplayableList[str], items="values"):
 
 @dataclass(frozen=True)
 class Subscription(Displayable):
-    """A resource whose changes a server reports.
-
-    Args:
-        server: The server.
-        uri: The resource.
-        updates: How often it has changed since.
-        last: When it last changed, in seconds since 1970, or None if it has not.
-        problem: Why no more changes are reported, or empty if they are.
-    """
+    """A resource whose changes a server reports, unless there is a problem: their number, and the time of the last."""
 
     server: str
     uri: str
@@ -323,13 +268,7 @@ MAX_SAMPLE_TOKENS = 4_096
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """Messages that a server wants answered: texts only, redacted.
-
-    Args:
-        messages: Role (`user` or `assistant`) and text of each.
-        system: The system prompt; may be empty.
-        max_tokens: Maximum tokens of the answer.
-    """
+    """Messages that a server wants answered: texts only, redacted, each after its role (`user` or `assistant`)."""
 
     messages: tuple[tuple[str, str], ...]
     system: str
@@ -338,14 +277,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """The answer of a model.
-
-    Args:
-        text: Its text.
-        model: The model's name.
-        cut: Whether it ended at the limit of tokens.
-        note: Its cost, for the person.
-    """
+    """The answer of a model; `cut` if it ended at the limit of tokens. The note is its cost, for the person."""
 
     text: str
     model: str
@@ -354,12 +286,7 @@ class SamplingAnswer:
 
 
 class SamplingRefused(Exception):
-    """A request of a server that is not answered.
-
-    Args:
-        text: Why, for the server.
-        details: Why, for the person, or empty for the same text.
-    """
+    """A request of a server that is not answered: why, for the server and in detail for the person."""
 
     def __init__(self, text: str, details: str = "") -> None:
         super().__init__(text)
@@ -371,13 +298,7 @@ Direction = Literal["sent", "received"]
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a server's log.
-
-    Args:
-        at: When it arrived, in seconds since 1970.
-        level: `stderr`, or the server's level: `debug` to `emergency`.
-        text: The line, cleaned and cut, secrets masked.
-    """
+    """A line of a server's log at a time, cleaned and cut, secrets masked. The level is `stderr`, or the server's."""
 
     at: float
     level: str
@@ -386,13 +307,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class ServerLog(DisplayableList[LogLine], items="lines"):
-    """The end of a server's log: its stderr and the log messages that it sent, newest last.
-
-    Args:
-        server: The server.
-        lines: The lines.
-        dropped: How many earlier lines were dropped.
-    """
+    """The end of a server's log: its stderr and the log messages that it sent, newest last."""
 
     server: str
     lines: tuple[LogLine, ...] = field(default=(), repr=False)
@@ -404,10 +319,7 @@ class Message:
     """A JSON-RPC message. See https://www.jsonrpc.org/specification.
 
     Args:
-        at: When it was sent or received, in seconds since 1970.
-        direction: `sent` to the server, or `received` from it.
         method: Its method. For a response, that of the request.
-        tool: Name of the tool concerned, or empty for none.
         text: The message as JSON, cut, with secrets masked and image data left out.
     """
 
@@ -420,12 +332,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Messages(DisplayableList[Message], items="messages"):
-    """The most recent messages to and from a server, newest last.
-
-    Args:
-        server: The server.
-        messages: The messages.
-    """
+    """The most recent messages to and from a server, newest last."""
 
     server: str
     messages: tuple[Message, ...] = field(default=(), repr=False)

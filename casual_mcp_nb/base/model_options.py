@@ -27,12 +27,8 @@ DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 class Flag:
     """The syntax of an option in a magic's line.
 
-    Args:
-        help: A short description.
-        takes: The name of its argument, or empty for none.
-        read: Parses the argument.
-        name: The flag, if it differs from the option's name.
-        value: The value of a flag without an argument.
+    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`; one that takes none has a
+    `value`.
     """
 
     help: str

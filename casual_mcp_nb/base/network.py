@@ -32,14 +32,7 @@ _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/12
 
 
 def is_public(address: str) -> bool:
-    """Check whether an IP address belongs to the public internet, whatever this Python knows of it.
-
-    Args:
-        address: The address. A zone (`%eth0`) is allowed.
-
-    Raises:
-        ValueError: It is not an IP address.
-    """
+    """Check whether an IP address, even with a zone (`%eth0`), belongs to the public internet, whatever this Python knows."""
     parsed = _parsed(address)
     if isinstance(parsed, ipaddress.IPv4Address):
         special: bool = any(parsed in network for network in _SPECIAL_IPV4)

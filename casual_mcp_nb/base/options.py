@@ -69,14 +69,7 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """Collect the options of one call.
-
-        Args:
-            options: Values by the names of `ModelOptions`. None means not given.
-
-        Raises:
-            UsageError: A name or a value is not valid. The error lists the valid values.
-        """
+        """Collect the options of one call; None means not given. A UsageError lists the valid names or values."""
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return NO_OPTIONS

@@ -20,14 +20,10 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of model calls.
+    """The cost of model calls, of those that have a price and a token count.
 
-    Args:
-        amount: The cost of the calls that have a price and a token count.
-        currency: The currency.
-        unknown_calls: How many answered calls are not included.
-        hosted: The part of the amount for tools that the provider ran itself.
-        unknown_hosted: How many calls of such tools are not included, because they have no price.
+    `unknown_calls` are not included. `hosted` is the part of the amount for tools that the provider ran itself, without
+    `unknown_hosted` calls that have no price.
     """
 
     origin: ClassVar[str] = "estimate"
@@ -51,7 +47,6 @@ class Price(BaseModel):
         cached_input: Price of input tokens read from the provider's cache. None means the same as `input`.
         cache_write: Price of input tokens written to the cache. None means 1.25 times `input`, which Anthropic and OpenAI ask.
         hosted_tools: Price of a thousand calls to each tool that the provider runs itself, by name.
-        currency: The currency of all prices.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -64,12 +59,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
-        """Compute the cost of a call, or None if its tokens are unknown.
-
-        Args:
-            usage: Its tokens.
-            hosted: The tool's name for each call that the provider ran itself.
-        """
+        """Compute the cost of a call, or None if its tokens are unknown; `hosted` names each call that the provider ran."""
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)

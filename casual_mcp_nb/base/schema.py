@@ -18,12 +18,8 @@ _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 class SchemaReader:
     """Reads a JSON schema. A server can send anything, so keywords with a value of the wrong type count as absent.
 
-    Reading is shallow and lazy. Keywords: JSON Schema 2020-12,
+    Reading is shallow and lazy; references are resolved in `root`. Keywords: JSON Schema 2020-12,
     https://json-schema.org/draft/2020-12.
-
-    Args:
-        schema: The schema, or a part of one.
-        root: The whole schema, in which references are resolved; `schema` itself by default.
     """
 
     def __init__(self, schema: object, root: object = None) -> None:
@@ -110,9 +106,8 @@ class SchemaReader:
     def without_null(self) -> SchemaReader:
         """Select the schema of the values other than null, with references resolved.
 
-        Returns:
-            For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it. The unchanged schema
-            if there are several. For a list of types, those that are not null.
+        Of `anyOf` and `oneOf`, that is the only option that is not null, merged with the keywords beside it, or the unchanged
+        schema if there are several. Of a list of types, those that are not null.
         """
         part = self.resolved()
         for _ in range(MAX_NESTED_CHOICES):
@@ -148,15 +143,7 @@ class SchemaReader:
 
 
 def lookup(reference: str, root: object) -> Any:
-    """Resolve a reference within a schema.
-
-    Args:
-        reference: A JSON pointer after a `#` (RFC 6901), such as `#/$defs/Point`; nothing is ever fetched.
-        root: The whole schema.
-
-    Returns:
-        The part of the schema, or None if the reference cannot be resolved.
-    """
+    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or None if it cannot be; nothing is fetched."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     part = root
@@ -209,10 +196,9 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Limit a tool's schema to the form sent to a model: an object with properties, of limited size.
+    """Limit a tool's schema to the form sent to a model, an object with properties, and describe the cuts.
 
-    Returns:
-        The schema, and a description of the cuts. If there are too many properties, required ones take precedence.
+    If there are too many properties, required ones take precedence.
     """
     parameters = {"type": "object", "properties": {}, **schema}
     properties = parameters["properties"]
@@ -264,8 +250,7 @@ _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "exampl
 def fits_plainly(schema: Any, value: Any) -> bool:
     """Check whether a small value is known to match a schema of only types, properties, items and choices.
 
-    Returns:
-        True if it matches; False is inconclusive, because most keywords are left to the library in the worker process.
+    False is inconclusive: most keywords are left to the library in the worker process.
     """
     return _fits(schema, value, [MAX_STEPS], 0)
 

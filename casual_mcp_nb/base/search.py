@@ -18,7 +18,6 @@ class TermScore:
         term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,
             `the server's topic`, `meaning`, `same description as a better hit` (which is negative).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
-        frequency: How often it occurs there.
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
@@ -39,12 +38,7 @@ class Explanation(Displayable):
     """Explains a tool's rank in a search: the shares of all parts add up to the score.
 
     Args:
-        tool: Which tool.
-        query: The query.
-        score: Its score.
-        rank: Its rank, from 1, or None if it does not match.
         cut: The maximum number of results.
-        shares: The contribution of each part.
         missing: Terms of the query that the tool does not contain.
         server: The server that the search was limited to, if any.
         skipped: Why the search skipped it, if it did.

@@ -78,12 +78,6 @@ class Mask:
     A form can only be in a text that has the character it needs (`%` for percent-encoding, for example), so ordinary text is
     searched for the secrets themselves and no more: one scan in C for each. Each form is searched separately, so the time is
     linear in the length of the text.
-
-    Args:
-        secrets: The values to hide, except those too short or too common to distinguish from other text.
-
-    Attributes:
-        longest: The length of the longest form.
     """
 
     __slots__ = ("_needs", "_run", "_wanted", "longest", "plain")
@@ -141,12 +135,7 @@ def holds_mask(text: str) -> bool:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replace each of the secrets in `text` by `MASK`, also where it is encoded.
-
-    Args:
-        text: Any text.
-        secrets: Values to hide, except those too short or too common to distinguish from other text.
-    """
+    """Replace each of the secrets in `text` by `MASK`, also where it is encoded, except those too short or too common."""
     return mask_of(secrets)(text)
 
 
@@ -334,11 +323,6 @@ class Failure:
     Args:
         kind: The kind of the error, such as `rate_limit`: see `CasualMcpError.kind`.
         retryable: Whether the same request can succeed if repeated.
-        server: The MCP server concerned.
-        tool: The wire name of the tool concerned.
-        client: Name of the client in the config.
-        model: The provider's name of the model.
-        status: The HTTP status of the provider's response.
         request_id: The provider's id of the request, which its support asks for.
         retry_after: Seconds to wait before the next request, as the provider reported.
         headers: The headers of the response about limits, delays and ids.

@@ -28,14 +28,7 @@ class Listeners(Generic[P]):
         return len(self._functions)
 
     def add(self, listener: Callable[P, object]) -> Callable[[], None]:
-        """Add a listener.
-
-        Args:
-            listener: Called on the notifying thread. If it raises, the error is logged and the others are still called.
-
-        Returns:
-            A function that ends the subscription; calling it twice is harmless.
-        """
+        """Add a listener, called on the notifying thread, and return a function that removes it, also if called twice."""
         self._functions.append(listener)
         return lambda: self._functions.remove(listener) if listener in self._functions else None
 

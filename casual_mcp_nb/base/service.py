@@ -15,13 +15,7 @@ from casual_mcp_nb.errors import UsageError, brief
 class ServedTools(Displayable):
     """The tools of a session as one MCP server, as they were at a moment.
 
-    Args:
-        url: The address for other programs.
-        offered: How many tools a client lists before it has searched, those that search among them.
-        deferred: How many tools it can find.
-        has_token: Whether clients must send a token.
-        clients: How many were connected.
-        closed: Whether it has ended.
+    A client lists the offered ones before it has searched, those that search among them, and can find the deferred ones.
     """
 
     url: str
@@ -81,14 +75,8 @@ class ServeLimits:
 class ServiceStatus(Displayable):
     """The status of a service at an address.
 
-    Args:
-        url: The address.
-        running: Whether it is served now.
-        token_variable: Where clients find the token, if they must send one. The token itself is nowhere.
-        models: The names of the models.
-        tool_sets: The names of the toolsets.
-        turns: How many turns of clients are running.
-        denied: The tools whose calls are denied to clients, since nobody can be asked.
+    Clients find the token in `token_variable`; the token itself is nowhere. Calls of `denied` tools are denied, since nobody
+    can be asked.
     """
 
     url: str
@@ -102,10 +90,6 @@ class ServiceStatus(Displayable):
 
 @dataclass(frozen=True)
 class ServedAddresses(DisplayableList["ServiceStatus | ServedTools"], items="services"):
-    """The addresses at which a session is served.
-
-    Args:
-        services: The services at each.
-    """
+    """The addresses at which a session is served."""
 
     services: tuple[ServiceStatus | ServedTools, ...] = ()

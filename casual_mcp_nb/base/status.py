@@ -66,12 +66,7 @@ class ServerStatus(Displayable):
 
 
 class Servers(DisplayableMapping[ServerStatus]):
-    """The servers of a session by name, in config order.
-
-    Args:
-        statuses: The state of each.
-        modes: The mode of each: `loaded`, `deferred` or `off`.
-    """
+    """The servers of a session by name, in config order."""
 
     def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
         super().__init__(statuses)
@@ -84,11 +79,7 @@ class Servers(DisplayableMapping[ServerStatus]):
         )
 
     def raise_for_status(self) -> None:
-        """Raise an error if a server failed, or its tools could not be listed.
-
-        Raises:
-            ConnectError: The message has one line for each such server.
-        """
+        """Raise a ConnectError with a line for each server that failed, or whose tools could not be listed."""
         failed = [status for status in self.values() if status.state == "failed" or status.error is not None]
         if failed:
             reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
@@ -115,12 +106,8 @@ def _brief_reason(error: str | None) -> str:
 class Tools(Sequence[ToolSpec], Displayable):
     """The tools of a session, by number or by any name that the catalog resolves.
 
-    Args:
-        catalog: All tools.
-        modes: The mode of each tool: sent with every request (`loaded`), found by search (`deferred`), or never offered
-            (`off`).
-        excluded: The tools that the config excludes.
-        unconnected: The servers that were not connected yet, so that their tools are not known.
+    Each is sent with every request (`loaded`), found by search (`deferred`), or never offered (`off`). The config excludes
+    some. The tools of unconnected servers are not known.
     """
 
     def __init__(
@@ -193,14 +180,10 @@ class Manifest(Displayable):
 
 
 class ToolSets(DisplayableMapping[ToolSetConfig]):
-    """The toolsets of a session by name.
+    """The toolsets of a session by name, and how many tools each includes.
 
-    Args:
-        tool_sets: All of them.
-        selected: Name of the selected one, `custom` if it has no name, or None for all tools.
-        sizes: How many tools each includes.
-        problem: Why the selected one cannot be used, so that a turn would refuse it, or empty if it can.
-        unconnected: The servers that were not connected yet, so that their tools are not counted.
+    The selected one is `custom` if it has no name. `problem` is why a turn would refuse it. Tools of unconnected servers are
+    not counted.
     """
 
     def __init__(
@@ -264,16 +247,8 @@ class Clients(DisplayableList[ClientRow], items="rows"):
 class ExplorerSnapshot(Displayable):
     """A static snapshot of an explorer: the tools that the model sees, and their cost.
 
-    Args:
-        servers: The servers with their state.
-        selection: The person's choices.
-        tool_sets: The toolsets.
-        manifest: The manifest of the deferred tools, as the model reads it.
-        prices: Tokens of each server's loaded tools in the first request.
-        offered: Number of tools sent with every request.
-        undeferred_tokens: Tokens of the first request if every tool were loaded.
-        budget: The cost of turns, if known.
-        tools: The tools of the servers with their modes.
+    `prices` are the tokens of each server's loaded tools in the first request, `undeferred_tokens` those of that request if
+    every tool were loaded.
     """
 
     servers: Servers
@@ -294,12 +269,7 @@ class ExplorerSnapshot(Displayable):
 
 @dataclass(frozen=True)
 class SystemPrompt(Displayable):
-    """The system prompt that a model would read.
-
-    Args:
-        text: Exactly that text.
-        template: Name of the template that generated it, or None for a literal text.
-    """
+    """The system prompt that a model would read, and the template that generated it."""
 
     text: str
     template: str | None = None
@@ -317,13 +287,8 @@ class SystemPrompt(Displayable):
 class ConsentStatus(Displayable):
     """The rights of a session, and the questions before them.
 
-    Args:
-        accepted: Whether its servers may start. Where not, the first of them that would start asks.
-        strict: Whether every call asks unless its policy was set to `never`.
-        step_mode: Whether turns pause before each model call.
-        calls: How many calls there were.
-        changed: The tools whose definition a server has changed, unless the change was accepted.
-        problems: Names of tools in the config that do not exist.
+    Where it is not accepted, the first server that would start asks; where it is strict, every call does unless its policy was
+    set to `never`. `problems` are names of tools in the config that do not exist.
     """
 
     accepted: bool
@@ -339,21 +304,11 @@ class SessionStatus(Displayable):
     """An overview of a session.
 
     Args:
-        servers: Its servers with their state.
-        model: Name of the model in use, if any.
         provider: Its provider; `offline` means a deterministic planner, not a language model.
-        tool_set: Name of the toolset in use, or None for all tools.
         discovery: Whether deferred tools are hidden behind the search tool.
         auto: The share of the model's context window, in percent, above which that is so, or None if it does not depend on it.
-        offered: Number of tools sent with every request.
-        deferred: Number of searchable tools.
         tokens: Tokens of the offered tools and the manifest, before the first message.
-        undeferred_tokens: Tokens if every tool were loaded.
-        turns: Number of turns in the conversation.
-        strategy: How deferred tools are found.
         notes: Remarks on how the config was read, and names in the selection that no longer exist.
-        budget: The cost of turns, if known.
-        closed: Whether the session was closed, so that no turn can begin.
     """
 
     servers: Servers

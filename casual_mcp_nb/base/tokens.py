@@ -38,9 +38,6 @@ def estimate_tokens(text: str) -> int:
     the sum is within a tenth of a count with a real vocabulary. A single short text can be off by a quarter.
 
     A text of more than 200,000 characters is estimated from a sample, see `sampled`.
-
-    Returns:
-        The estimated number of tokens, 0 for an empty text.
     """
     return math.ceil(_SCALE * (_pieces(text) if len(text) <= _COUNTED_WHOLE else sampled(text, _pieces)))
 
@@ -85,11 +82,7 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
 
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
-    """Estimate the tokens of offering a tool.
-
-    Args:
-        definition: Its `name`, `description` and `parameters`, as they are sent.
-    """
+    """Estimate the tokens of offering a tool by its `name`, `description` and `parameters`, as they are sent."""
     text = json.dumps(dict(definition), ensure_ascii=False, separators=(",", ":"), default=str)
     return estimate_tokens(text) + _DEFINITION_TOKENS
 
@@ -103,9 +96,7 @@ def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str,
 class CacheMiss:
     """A provider's reason for not reusing from its cache the part that a request shares with the one before.
 
-    Args:
-        reason: The provider's word for it, such as `tools_changed`.
-        tokens: About how many tokens it could have reused, or None if unknown.
+    `tokens` is about how many it could have reused.
     """
 
     reason: str
@@ -119,8 +110,6 @@ class TokenUsage:
     `None` means unknown, which is never written as 0.
 
     Args:
-        prompt_tokens: Tokens of the request.
-        completion_tokens: Tokens of the answer.
         cached_tokens: The part of the request that the provider had cached.
         reasoning_tokens: The part of the answer that was reasoning.
         origin: Who counted: the provider (`reported`) or this package (`estimated`).
@@ -230,13 +219,7 @@ SEARCHING_TURNS = 3
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """Cost of turns with the current selection, and if every tool were loaded.
-
-    Args:
-        now: With the current selection.
-        undeferred: If every tool were loaded.
-        instructions: Tokens of the servers' instructions in each request.
-    """
+    """Cost of turns with the current selection, and if every tool were loaded; servers' instructions are in each request."""
 
     now: TurnCosts
     undeferred: TurnCosts

@@ -54,12 +54,7 @@ class ToolName:
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
     """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
 
-    Args:
-        name: The tool.
-        suffixed: Append eight hex digits from the full name's hash; automatic if the name is too long.
-
-    Returns:
-        The wire name, which is deterministic.
+    A suffix of eight hex digits from the full name's hash is automatic if the name is too long.
     """
     text = ToolName(_wire_part(name.server), _wire_part(name.tool)).joined
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
@@ -229,13 +224,7 @@ class ToolSpec(Displayable):
 
 @dataclass(frozen=True)
 class ToolChange:
-    """A tool whose definition has changed.
-
-    Args:
-        before: The definition as first listed, or last accepted.
-        after: The current definition.
-        blocked: Whether it is blocked until the change is accepted.
-    """
+    """A tool whose definition differs from the one first listed or last accepted, and which may be blocked until it is."""
 
     before: ToolSpec
     after: ToolSpec
@@ -286,10 +275,8 @@ class ToolCatalog(Protocol):
 class Catalog(Sequence[ToolSpec]):
     """Every tool of every server, each with a unique wire name. A `ToolCatalog` in memory. Immutable.
 
-    Args:
-        tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first
-            counts. Tools whose wire names collide all get a suffix derived from their full name, so that names do not depend on
-            the order in which servers become ready.
+    Of two tools with the same server and name the first counts. Tools whose wire names collide all get a suffix derived from
+    their full name, so that names do not depend on the order in which servers become ready.
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
@@ -359,14 +346,9 @@ class Catalog(Sequence[ToolSpec]):
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
-        """Find the tool that a name refers to.
+        """Find the tool by its wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
 
-        Args:
-            name: The wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
-
-        Raises:
-            UnknownNameError: No tool has that name. The message suggests the closest ones.
-            UsageError: Tools of several servers have it. The message lists them.
+        An UnknownNameError suggests the closest names, a UsageError lists the tools of several servers that have it.
         """
         tool = self.get(name)
         if tool is not None:
@@ -401,8 +383,6 @@ class Permission:
     """Whether a call may run, and who decided it.
 
     Args:
-        by: Who decided.
-        allowed: Whether it may run.
         policy: The policy of the tool, or empty where none applies.
         scope: The scope of the answer: the `call`, the `tool`, or the `server`, or empty if no one answered.
         reason: Why it was denied, in the words of whoever denied it; may be empty.
@@ -419,13 +399,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why calls of a tool are denied where nobody can be asked.
-
-    Args:
-        tool: The tool.
-        reason: Why its calls would be asked about.
-        option: How whoever runs this allows them, or empty where nothing does.
-    """
+    """Why calls of a tool would be asked about, and are denied where nobody can be; and the option that allows them, if any."""
 
     tool: ToolName
     reason: str

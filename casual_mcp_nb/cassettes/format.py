@@ -102,11 +102,7 @@ class _Element(HTMLParser):
 
 
 def element_of(data: bytes, file: Path) -> bytes:
-    """Extract the text of the element with the cassette from an HTML file.
-
-    Raises:
-        CassetteError: There is none.
-    """
+    """Extract the text of the element with the cassette from an HTML file."""
     parser = _Element()
     parser.feed(data.decode("utf-8", "replace"))
     parser.close()
@@ -133,12 +129,6 @@ class ServerEntry:
         way: How it was reached.
         bundled: Its name, if it ships with the package.
         options: Its settings that are neither an address nor a secret, such as `defer_loading`.
-        tools: Its tools.
-        version: Its own name and version.
-        protocol_version: The version of the protocol that was spoken.
-        instructions: Its instructions.
-        capabilities: Its declared capabilities.
-        error: Why it could not be used, if it could not.
         added: Whether it was added after a model had been asked, so that a replay begins without it.
     """
 
@@ -156,16 +146,9 @@ class ServerEntry:
 
 @dataclass(eq=False)
 class SessionEntry:
-    """The session that was recorded.
+    """The session that was recorded, with its selection when the recording began.
 
-    Args:
-        model: The name of its model.
-        system: Its system prompt, without the servers' instructions.
-        selection: Its selection when the recording began.
-        tool_sets: Its toolsets.
-        strict: See `Session`.
-        max_result_tokens: The limit on results, or None for the usual one.
-        approval: See `Session`.
+    The system prompt is without the servers' instructions. For `strict` and `approval` see `Session`.
     """
 
     model: str | None = None
@@ -179,17 +162,7 @@ class SessionEntry:
 
 @dataclass(eq=False)
 class ModelEntry:
-    """A model of a cassette.
-
-    Args:
-        model: The provider's name of it.
-        client: The name of its client.
-        provider: Its provider.
-        context_window: Its context window in tokens, if known.
-        defers_natively: Whether its provider loads deferred tools itself.
-        options: The options of its requests, without headers.
-        price: Its price, if it had one.
-    """
+    """A model of a cassette: the provider's name of it, its client's name, and the options of its requests, without headers."""
 
     model: str
     client: str
@@ -202,14 +175,7 @@ class ModelEntry:
 
 @dataclass(eq=False)
 class Cassette:
-    """A recording of models' and servers' answers.
-
-    Args:
-        interactions: The requests with their answers, in the order in which they began.
-        servers: The servers, by name.
-        models: The models, by name.
-        session: The session that was recorded.
-    """
+    """A recording of models' and servers' answers, in the order in which the requests began."""
 
     interactions: Sequence[Interaction] = ()
     servers: Mapping[str, ServerEntry] = field(default_factory=dict)
@@ -231,11 +197,6 @@ class Cassette:
         """Build the cassette of turns that were not recorded, from their traces.
 
         Results that were too large for the model are in traces, and so in this cassette, only as far as the model read them.
-
-        Args:
-            conversation: The turns.
-            tools: The tools of the session's servers, such as `session.tools`.
-            head: The set-up of the conversation.
         """
         turns = list(conversation)
         models: dict[str, ModelEntry] = {}
@@ -262,11 +223,7 @@ class Cassette:
         return cls(interactions, servers, models, session)
 
     def to_json(self, secrets: Iterable[str] = ()) -> str:
-        """Format the document as text that is easy to read and to compare.
-
-        Args:
-            secrets: Values to mask, wherever they occur.
-        """
+        """Format the document as text that is easy to read and to compare, with secrets masked wherever they occur."""
         definitions = Definitions()
         written = list(_written(self.interactions, definitions))
         document = {
@@ -283,37 +240,17 @@ class Cassette:
         return f"{pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
 
     def to_element(self, secrets: Iterable[str] = ()) -> str:
-        """Format the cassette as an element of an HTML file, which `load` reads again.
-
-        Args:
-            secrets: Values to mask, wherever they occur.
-        """
+        """Format the cassette as an element of an HTML file, which `load` reads again, with secrets masked."""
         text = self.to_json(secrets).replace("<", "\\u003c")
         return f'<script type="application/json" id="{ELEMENT_ID}">{text}</script>'
 
     def save(self, path: Path, secrets: Iterable[str] = ()) -> None:
-        """Write the cassette to a file, whole or not at all.
-
-        Args:
-            path: The file, which is replaced.
-            secrets: Values to mask, wherever they occur.
-
-        Raises:
-            UsageError: It cannot be written.
-        """
+        """Write the cassette to a file, whole or not at all, with secrets masked wherever they occur."""
         write_text(path, self.to_json(secrets), overwrite=True, hint="")
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:
-        """Read a document of `to_json`.
-
-        Args:
-            text: The document.
-            name: Its name in errors.
-
-        Raises:
-            CassetteError: It is not a cassette, or is damaged or from a later version.
-        """
+        """Read a document of `to_json`; a CassetteError if it is damaged or from a later version, which has its name."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -334,14 +271,7 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
-        """Read a cassette from a file: one that was recorded, or an HTML file that has one in it.
-
-        Args:
-            path: The file.
-
-        Raises:
-            CassetteError: It does not exist, or is not a cassette, or is damaged or from a later version.
-        """
+        """Read a cassette from a file: one that was recorded, or an HTML file that has one in it."""
         file = Path(path).expanduser()
         try:
             with file.open("rb") as opened:
@@ -483,12 +413,7 @@ def _name_of(key: str) -> str:
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
-    """Build the interactions of a turn, from its trace, in the order in which they began.
-
-    Args:
-        turn: The turn.
-        after: How many messages of the conversation come before it.
-    """
+    """Build the interactions of a turn, in the order in which they began; `after` so many messages of the conversation."""
     interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
     model: Interaction | None = None
     calls: dict[str, tuple[Interaction, float]] = {}

@@ -33,9 +33,7 @@ class Interaction:
 
     Args:
         kind: Whom it went to, and what it wants.
-        request: The request, as plain values; of a model, with all its messages and tools.
         response: The answer, as plain values, or None if there was an error.
-        error: The error, as plain values.
         events: The events before the answer: pieces of its text (their length, or the text itself), progress, log lines.
         pace: When each event happened, and then the answer, in milliseconds since the request.
     """
@@ -50,8 +48,7 @@ class Interaction:
     def answer(self) -> Any:
         """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
 
-        Raises:
-            CasualMcpError: The request was answered with that error.
+        Raises the error if the request was answered with one.
         """
         if self.error is not None:
             raise read_error(self.error, ProviderError if self.kind == "model" else ServerError)
@@ -117,14 +114,7 @@ def model_request(
     tools: Iterable[Mapping[str, Plain]],
     found_tools: Iterable[Mapping[str, Plain]],
 ) -> dict[str, Plain]:
-    """Convert a request to a model to plain values.
-
-    Args:
-        model: The model's name.
-        messages: The messages.
-        tools: The definitions of the tools.
-        found_tools: Those that the provider adds itself.
-    """
+    """Convert a request to a model to plain values; `found_tools` are those that the provider adds itself."""
     request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
     if added := [*found_tools]:
         request["found"] = added
@@ -148,11 +138,7 @@ def model_response(response: ModelResponse) -> dict[str, Plain]:
 
 
 def checked_event(event: Plain) -> Plain:
-    """Check that an event is one that a cassette can have.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Check that an event is one that a cassette can have, or raise a ValueError."""
     if isinstance(event, int | str) and not isinstance(event, bool):
         return event
     if not isinstance(event, Mapping):
@@ -291,11 +277,7 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
 
 
 def checked_message(plain: Any) -> dict[str, Plain]:
-    """Check that a message of a request is one.
-
-    Raises:
-        ValueError, TypeError, KeyError, AttributeError: It is not.
-    """
+    """Check that a message of a request is one, or raise any error."""
     if plain["role"] not in ("system", "user", "assistant", "tool"):
         raise ValueError("Not a message.")
     if plain["role"] != "system":
@@ -304,11 +286,7 @@ def checked_message(plain: Any) -> dict[str, Plain]:
 
 
 def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
-    """Check that a turn's request is one.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Check that a turn's request is one, or raise a ValueError."""
     kinds: dict[str, Any] = {"after": int, "recorded": int, "selection": Mapping, "options": Mapping, "servers": list}
     kinds |= {"model": str, "system": str, "tool_set": str}
     if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):

@@ -41,14 +41,7 @@ def entry_of(server: Any) -> ServerEntry:
 
 
 def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str) -> ServerEntry:
-    """Build a cassette's entry for a server.
-
-    Args:
-        config: Its entry in the config, or None for one that was added without one.
-        status: Its status.
-        tools: Its tools.
-        instructions: Its instructions.
-    """
+    """Build a cassette's entry for a server; one that was added may have no config."""
     way: Way = "in-process"
     if config is not None:
         way = "bundled" if config.bundled else "url" if config.url else "command"
@@ -66,13 +59,7 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
 
 
 class Recording:
-    """An interaction while it is recorded.
-
-    Args:
-        interaction: The interaction. It belongs to the cassette once it has ended.
-        began: When the request was made.
-        ended: Called at its end.
-    """
+    """An interaction while it is recorded. It belongs to the cassette once it has ended."""
 
     def __init__(self, interaction: Interaction, began: float, ended: Callable[[Recording], None]) -> None:
         self.interaction = interaction
@@ -158,16 +145,7 @@ class Recorder:
         options: Mapping[str, Plain],
         servers: Iterable[str],
     ) -> None:
-        """Record the person's request, and the settings that differ from the session when the recording began.
-
-        Args:
-            started: How the turn started.
-            system: Its system prompt, without the servers' instructions.
-            after: How many messages of the conversation came before.
-            selection: The selection for it.
-            options: The options of its requests and its limits.
-            servers: The servers that there are now.
-        """
+        """Record the person's request, and the settings that differ from the session when the recording began."""
         if self._session.system is None:
             self._session.system = system
         request = turn_request(started, system if system != self._session.system else None)

@@ -34,14 +34,10 @@ class Replayer:
     last one again, so that a cell can be run twice.
 
     Args:
-        cassette: The cassette.
-        name: Its name in errors.
         pace: How long pauses are, in relation to the recorded ones, or 0 for none.
-        match_on: The parts of a model request to compare.
         secrets: Returns values that a request may have and the cassette does not.
 
     Attributes:
-        strict: Whether a turn with a request that was not recorded raises the error, as a test wants it.
         mismatches: The errors about such requests, apart from those that a session makes without the person.
     """
 
@@ -104,15 +100,7 @@ class Replayer:
         return self._last.get(key)
 
     async def play(self, kind: Kind, request: Mapping[str, Plain], on_event: Callable[[Plain], None] = lambda _: None) -> Any:
-        """Answer a request, at the pace of the recording.
-
-        Returns:
-            The answer, see `Interaction.answer`.
-
-        Raises:
-            CassetteMismatchError: It was not recorded.
-            CasualMcpError: The recorded error.
-        """
+        """Answer a request, at the pace of the recording; a CassetteMismatchError if it was not recorded."""
         interaction = self.find(kind, request)
         if interaction is None:
             mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))

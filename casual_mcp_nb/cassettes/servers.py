@@ -165,16 +165,8 @@ def _completion_request(
 class ReplayedServer:
     """A server of a cassette. It is used as a connection to a server is. See `connections.Connection` for the methods.
 
-    Args:
-        name: Its name.
-        entry: What the cassette has of it, or None if it has nothing.
-        replayer: Answers its calls.
-        config: Its config in the session that replays, or None for the settings that were recorded.
-
-    Attributes:
-        on_log: Called with server, level and text of each line that it logs.
-        on_change: Called when its tools change.
-        resources: Its resources and prompts.
+    The cassette may have no entry of it. Without a config in the session that replays, the recorded settings count. `on_log` is
+    called with server, level and text of each line that it logs.
     """
 
     settled = True
@@ -226,12 +218,7 @@ class ReplayedServer:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Play the recorded result of a call.
-
-        Raises:
-            CassetteMismatchError: It was not recorded.
-            ServerError: The recorded error.
-        """
+        """Play the recorded result of a call."""
 
         def happened(event: Plain) -> None:
             if "progress" in event:
@@ -334,11 +321,7 @@ class ReplayedResources:
         return completions
 
     async def subscribe(self, uri: str) -> None:
-        """Play the recorded subscription. No change is reported.
-
-        Raises:
-            ResourceError: It was not recorded, or the server refused it.
-        """
+        """Play the recorded subscription. No change is reported."""
         await self._follow(uri, on=True)
 
     async def unsubscribe(self, uri: str) -> None:

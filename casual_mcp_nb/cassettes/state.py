@@ -19,15 +19,9 @@ MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 
 @dataclass(frozen=True)
 class CassetteState:
-    """The state of a session's cassette: recording, replaying or none.
+    """The state of a session's cassette: recording or replaying, and how many requests to models and servers it has.
 
-    Args:
-        path: The file.
-        doing: `recording` or `replaying`.
-        mode: Its mode.
-        interactions: How many requests to models and servers it has.
-        unplayed: How many of them were not made yet, when replaying.
-        problem: Why it cannot be saved, or empty if it can.
+    When replaying, `unplayed` of them were not made yet. `problem` is why it cannot be saved.
     """
 
     path: Path
@@ -43,10 +37,6 @@ class CassetteState:
 
 @dataclass(frozen=True)
 class CassetteOverview(Displayable):
-    """The cassette of a session, if one is in use.
-
-    Args:
-        state: Its state, or None if none is in use.
-    """
+    """The cassette of a session, if one is in use."""
 
     state: CassetteState | None = None

@@ -62,14 +62,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line.
-
-    Args:
-        arguments: The words after the program's name, or None for those of this process.
-
-    Returns:
-        The exit code: 0, or one of those in `casual_mcp_nb.cli`.
-    """
+    """Run a command line, by default that of this process, and return an exit code of `casual_mcp_nb.cli`."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     code = _run(words)
     if arguments is None and words[:1] == ["serve"]:

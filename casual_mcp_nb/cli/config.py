@@ -365,13 +365,9 @@ async def _pasted() -> str:
 
 
 class _Listener:
-    """Takes the request of the browser that Google sends back.
+    """Takes the request of the browser that Google sends back: `redirected` becomes its address.
 
-    Args:
-        redirected: Becomes the address that the browser was sent to.
-
-    Attributes:
-        flow: The sign-in, which knows its own state; requests without it are turned away.
+    The flow of the sign-in knows its own state; requests without it are turned away.
     """
 
     def __init__(self, redirected: asyncio.Future[str]) -> None:

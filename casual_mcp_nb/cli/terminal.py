@@ -66,11 +66,7 @@ def write_json(value: Any) -> None:
 
 
 def ask(question: str) -> str:
-    """Prompt the person on stderr, which leaves a redirected stdout alone, and read the line that they type.
-
-    Raises:
-        UsageError: They ended the input (Ctrl-D).
-    """
+    """Prompt the person on stderr, which leaves a redirected stdout alone, and read the line that they type."""
     from casual_mcp_nb.display.words import clean
 
     sys.stderr.write(encodable(clean(question), sys.stderr))
@@ -102,12 +98,7 @@ def waiting(text: str) -> Iterator[None]:
 
 
 def show(value: Any, *, whole: bool = False) -> None:
-    """Write a value to stdout.
-
-    Args:
-        value: A value that has a display, or a view.
-        whole: Whether it has also what other text forms only name.
-    """
+    """Write a value or a view to stdout; `whole` with what other text forms only name."""
     from casual_mcp_nb.display.render import to_text
     from casual_mcp_nb.display.view import DisplayLimits, Section, View, complete, fit
     from casual_mcp_nb.views import view_of
@@ -240,11 +231,7 @@ class Source:
             raise UsageError("--demo and --config exclude each other.")
 
     def load(self) -> Config:
-        """Load the config. Nothing is started.
-
-        Raises:
-            ConfigError: There is none, or it is wrong.
-        """
+        """Load the config. Nothing is started."""
         from casual_mcp_nb.config.loader import load_config
 
         if self.demo:
@@ -263,15 +250,6 @@ class Source:
         """Open a session, and close it at the end, whatever ends it.
 
         It connects on first use. Before that, the person is asked about a config that they have not accepted.
-
-        Args:
-            config: The config if it is loaded already.
-            starts: Whether anything will be started.
-            approval: See `Session`.
-
-        Raises:
-            ConfigError: There is none, or it is wrong.
-            TrustRequiredError: The person has not accepted it.
         """
         from casual_mcp_nb.session import Session
 
@@ -295,11 +273,7 @@ class Source:
 
 
 def demo_config_of(model: str | None) -> Config:
-    """Build the config of the demo.
-
-    Args:
-        model: See `Session.quick`, or None for the offline planner.
-    """
+    """Build the config of the demo."""
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.config.quick import model_sections
     from casual_mcp_nb.notebook.starting import demo_config

@@ -23,17 +23,7 @@ _RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
 
 
 def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-    """Change the rules of a toolset.
-
-    Args:
-        rules: The rules by server.
-        include: Servers, or tools as `server:tool`, to add.
-        exclude: Tools to leave out.
-        remove: Servers to leave out.
-
-    Raises:
-        UsageError: A server to leave out is not in it, or an excluded name is not a tool.
-    """
+    """Change the rules of a toolset; a UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
     for server in remove:
         if server not in rules:
             raise UnknownNameError("server of this toolset", server, rules)
@@ -65,15 +55,7 @@ def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] 
 
 
 def chosen(text: str, names: Sequence[str]) -> list[str]:
-    """Parse the names that a person has typed, by number, by range or by name.
-
-    Args:
-        text: Such as `1, 3-5, add`.
-        names: All names. The first one has number 1.
-
-    Raises:
-        UsageError: A number or a name does not exist.
-    """
+    """Parse the names that a person has typed, by number from 1, by range or by name, such as `1, 3-5, add`."""
     result: dict[str, None] = {}
     for word in filter(None, re.split(r"[,\s]+", re.sub(r"\s*-\s*(?=\d)", "-", text))):
         if (match := _RANGE.fullmatch(word)) and word not in names:
@@ -298,11 +280,7 @@ def _words(rule: Any) -> str:
 
 
 def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
-    """Check that tools exist; their servers are started for that.
-
-    Raises:
-        UnknownNameError: A tool does not exist.
-    """
+    """Check that tools exist; their servers are started for that."""
     wanted: dict[str, list[str]] = {}
     for server, _, tool in (name.partition(":") for name in names):
         # Whether its server exists is checked when it is saved.

@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
 
 def plain_end(turn: Turn) -> dict[str, Any]:
-    """Describe the end of a turn: its last event, its answer and its statistics.
-
-    Args:
-        turn: The turn, which has ended.
-    """
+    """Describe the end of a turn: its last event, its answer and its statistics."""
     # A turn whose clean-up takes longer than a person waits has not ended.
     end = next(iter(turn.trace.all_of(TurnFinished)), TurnFinished("running"))
     kind = end.failure.kind if end.failure is not None else None
@@ -56,14 +52,7 @@ _MAX_RESULT = 300
 
 
 class TurnWriter(ABC):
-    """Writes the events of a turn while it runs, and its end.
-
-    Args:
-        session: The session, whose turn is stopped when no one reads the output.
-
-    Attributes:
-        turn: The turn, or None before it began.
-    """
+    """Writes the events of a turn while it runs, and its end."""
 
     ends_stopped_turns = False
     """Whether the end of a turn that the person or a signal stopped is written too."""
@@ -85,11 +74,7 @@ class TurnWriter(ABC):
             self._session.stop()
 
     def finish(self, turn: Turn) -> None:
-        """Write how the turn ended.
-
-        Raises:
-            OSError: Something could not be written, perhaps earlier.
-        """
+        """Write how the turn ended."""
         if self._broken is not None:
             raise self._broken
         self.write_end(turn)

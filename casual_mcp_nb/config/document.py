@@ -54,15 +54,9 @@ def raise_problems(
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
 ) -> None:
-    """Raise one error listing all problems, one per line, in file order; do nothing if there are none.
+    """Raise one ConfigError listing all problems, one per line, in file order; do nothing if there are none.
 
-    Args:
-        problems: The problems; duplicates count once.
-        path: The file.
-        locate: Return the line and column of a key.
-
-    Raises:
-        ConfigError: There are problems. Its path, line, column and key are those of the first.
+    Its path, line, column and key are those of the first. `locate` returns the line and column of a key.
     """
     located = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
     if not located:
@@ -137,12 +131,7 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
 
 
 def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
-    """Find problems between fields, even if single fields are invalid too.
-
-    Args:
-        data: The config as plain objects.
-        field_problems: The problems of single fields; servers that have one are skipped.
-    """
+    """Find problems between fields, even if single fields are invalid too; servers with `field_problems` are skipped."""
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
@@ -171,11 +160,7 @@ _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """Replace comments and trailing commas in `text` by spaces. Every other character keeps its position.
-
-    Args:
-        text: JSON with comments. Errors in it are left for the parser to report.
-    """
+    """Replace comments and trailing commas in JSON by spaces. Every other character keeps its position."""
     blanks: list[tuple[int, int]] = []
     comma, last = -1, ""
     for match in _TOKEN_OR_COMMENT.finditer(text):
@@ -207,14 +192,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed config file.
-
-    Args:
-        data: The config as plain objects.
-        path: The file, or None when it did not come from one.
-        positions: Line and column of each key and list item.
-        problems: Duplicate keys within one object.
-    """
+    """A parsed config file: plain objects, the line and column of each key and list item, and duplicate keys as problems."""
 
     data: dict[str, Any] = field(repr=False)
     path: Path | None = None
@@ -236,22 +214,13 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a file in UTF-8, with or without a byte order mark: TOML if its name ends so, otherwise JSON.
 
-    Raises:
-        ConfigError: It cannot be read or is not an object. With line and column if known.
+    A ConfigError if it cannot be read or is not an object, with line and column if known.
     """
     return _or_raised(_parsed(read_text(path), path))
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """Parse the text of a file into objects.
-
-    Args:
-        text: The content of the file.
-        path: The file that errors name. Its suffix determines the format.
-
-    Raises:
-        ConfigError: It is not an object. With line and column if known.
-    """
+    """Parse the text of a file into objects; the suffix of the path that errors name determines the format."""
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.
     del text
@@ -281,11 +250,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
-    """Read a UTF-8 file, without its byte order mark.
-
-    Raises:
-        ConfigError: It is missing, not a regular file, not readable or not UTF-8. The error contains none of its content.
-    """
+    """Read a UTF-8 file, without its byte order mark; a ConfigError, which contains none of it, if it cannot be read."""
     try:
         if not path.is_file():
             raise _not_a_file(path, error)

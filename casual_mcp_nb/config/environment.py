@@ -38,8 +38,6 @@ class Input:
     """One value to prompt for.
 
     Args:
-        id: The ID in `${input:ID}`.
-        description: The question.
         secret: Whether the answer is hidden while typing.
         default: The value of an empty answer, if any.
         options: The valid answers, or empty for any.
@@ -79,10 +77,7 @@ class Input:
 class Inputs:
     """The answers to the inputs of one config. An environment variable answers without a prompt.
 
-    Args:
-        defined: The entries of `inputs`.
-        environ: Where variables are looked up.
-        ask: Whether to prompt. If not, inputs without a variable get a placeholder.
+    Without `ask`, inputs without a variable get a placeholder.
     """
 
     def __init__(self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True) -> None:
@@ -166,9 +161,7 @@ class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
 
     Args:
-        environ: Values by name.
         folder: The config file's folder, or None for a config made in Python.
-        inputs: The answers to inputs, or None to prompt nobody.
         problems: Unset variables, invalid variables, and strings that cannot be encoded.
         sensitive: Values inserted into fields whose type is not secret.
         left: How many more characters may be inserted.
@@ -186,12 +179,7 @@ class Substitution:
     written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
-        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`; `$${` becomes `${`.
-
-        Args:
-            value: A string, an object or a list; anything else is returned unchanged. Keys are not expanded.
-            at: Its key path.
-        """
+        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys; `$${` becomes `${`."""
         if isinstance(value, dict):
             for key in value:
                 self._check(key, (*at, key))
@@ -306,10 +294,8 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
 
-    An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
-
-    Returns:
-        The entries, and for each the names of the variables that it refers to, even through other entries.
+    An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed. Also returns
+    the names of the variables that each entry refers to, even through other entries.
     """
     variables: dict[str, str] = {}
     references: dict[str, tuple[str, ...]] = {}
@@ -374,15 +360,8 @@ class Environment(Mapping[str, str]):
 def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Environment:
     """Read the environment and the `.env` files in `folder` and the working directory.
 
-    Variables that are already set override the files, and the first file overrides the second. The process's environment is
-    not changed.
-
-    Args:
-        folder: The config file's folder, if there is one.
-        environ: The environment, or None for the process's own.
-
-    Raises:
-        ConfigError: A `.env` file cannot be read.
+    Variables that are already set override the files, and the first file overrides the second. The process's environment is not
+    changed.
     """
     if not isinstance(environ, Mapping | None):
         raise ConfigError("environ must map names to strings.")
@@ -395,11 +374,7 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
 
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
-    """Read the variables in an env file, replacing each `${NAME}` from the environment and the entries above it.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Read the variables in an env file, replacing each `${NAME}` from the environment and the entries above it."""
     from dotenv import dotenv_values
 
     # dotenv would look variables up in the process's environment instead of the one passed in.
@@ -430,13 +405,7 @@ class Settings:
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`, `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
 
-        A variable that is empty counts as not set.
-
-        Args:
-            environ: Variables by name, or None for `read_environment()`.
-
-        Raises:
-            ConfigError: A value is not valid. The error names the variable and the valid values.
+        A variable that is empty counts as not set. A ConfigError names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
         formats, levels = get_args(ResultFormat), get_args(LogLevel)

@@ -37,8 +37,6 @@ class AdaptedConfig:
     Args:
         data: The config as plain objects, copied from the caller's.
         written: For key paths that moved, the original path.
-        inputs: The inputs that a person is prompted for.
-        of_host: Whether the file is another host's.
         notes: The parts that were ignored or left out.
         remarks: The ignored parts, by server name.
         problems: The parts that could not be converted.
@@ -69,7 +67,6 @@ class Switches:
     """The servers and tools that a file disables.
 
     Args:
-        off: Names of disabled servers.
         only: Names of the only enabled servers, or None for all.
         denied: Patterns that match the combined name of a server and a tool.
         tools: Disabled tools by server.
@@ -194,13 +191,7 @@ _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
 def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Convert one server to our format. A server that only its host can start is left out.
-
-    Args:
-        adapted: The config, which records parts that moved, were ignored or are wrong.
-        name: The server's name.
-        server: Its entry in `adapted.data`.
-    """
+    """Convert one server to our format. A server that only its host can start is left out."""
     at: KeyPath = ("servers", name)
     for key in [key for key, value in server.items() if value is None]:
         del server[key]

@@ -47,11 +47,8 @@ def is_registry_entry(data: Mapping[str, Any]) -> bool:
 class RegistryEntry:
     """The first supported way to reach the server: a package to start, or a remote URL.
 
-    Attributes:
-        name: The server's name, without the namespace before it.
-        server: The equivalent entry in `mcpServers`, or None if no package or remote is supported.
-        inputs: The inputs that its placeholders need.
-        notes: The parts that were left out.
+    The name is without the namespace before it. `server` is the equivalent entry in `mcpServers`, if a way is supported,
+    `inputs` what its placeholders need, and `notes` what was left out.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -189,11 +186,7 @@ def is_legacy(data: Mapping[str, Any]) -> bool:
 
 
 def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one.
-
-    Args:
-        data: The config as plain objects. It is not modified.
-    """
+    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one."""
     if not is_legacy(data):
         return None
     clients: dict[str, dict[str, Any]] = {}
@@ -219,12 +212,7 @@ def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
 
 
 def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
-    """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use.
-
-    Args:
-        source: The config as plain objects. It is not modified.
-        file: The file that it was read from, if any.
-    """
+    """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use."""
     if is_too_deep(dict(source), MAX_DEPTH):
         return AdaptedConfig({}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")])
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}

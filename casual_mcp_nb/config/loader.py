@@ -52,14 +52,10 @@ _OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
 
 
 def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
-    """Read a price table.
+    """Read a price table from a JSON file, or as plain objects.
 
-    Args:
-        source: A JSON file, or the same as plain objects: for each model, by its name in the config or the provider's name for
-            it, `input`, `output`, `cached_input` and `cache_write` (both optional) per million tokens, and `currency` (USD).
-
-    Raises:
-        ConfigError: The table is not valid. With the file, line, column and key.
+    For each model, by its name in the config or the provider's name for it: `input`, `output`, `cached_input` and `cache_write`
+    (both optional) per million tokens, and `currency` (USD). A ConfigError has the file, line, column and key.
     """
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
@@ -77,12 +73,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
 
 
 def file_of(named: Any, folder: Path | None) -> Path | None:
-    """Locate the file that holds the prices of a config, if there is one.
-
-    Args:
-        named: The config's `prices`: a path, the table itself, or None.
-        folder: The config file's folder, or None for a config made in Python.
-    """
+    """Locate the file that holds the prices of a config, if its `prices` is a path."""
     if isinstance(named, str):
         return (folder or Path()) / os.path.expanduser(named)
     beside = folder / FILE if folder else None
@@ -128,18 +119,7 @@ def load_config(
 
 
 def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
-    """Load a config file as `load_config` does, but without the servers whose entries cannot be used.
-
-    Args:
-        path: The file.
-        environ: Variables by name, or None for the process's environment.
-
-    Returns:
-        The config, and why servers are left out, by name.
-
-    Raises:
-        ConfigError: The file cannot be read, or something else in it is wrong.
-    """
+    """Load a config file as `load_config` does, but without the servers whose entries cannot be used; with why, by name."""
     document = read_document(_path(path))
     variables = read_environment(document.folder, environ)
     adapted = adapt(document.data, document.path)
@@ -172,14 +152,7 @@ def check_config(
 ) -> Config:
     """Validate the text of a config file before it is written. Nobody is prompted: each input gets a placeholder.
 
-    Args:
-        text: The new content of the file.
-        path: The file; relative paths are resolved against its folder.
-        environ: Variables by name, or None for the process's environment.
-        source: The file that the text was made from, which errors name, or None for the new one.
-
-    Raises:
-        ConfigError: The config is not valid, as for `load_config`.
+    A ConfigError, as for `load_config`, names the file that the text was made from: `source`, or the new one.
     """
     file = _path(path)
     document = parse_document(text, file)
@@ -361,12 +334,7 @@ def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[Ke
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
-    """Fill in missing API keys of clients.
-
-    Args:
-        config: A config.
-        variables: Where to look: `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
-    """
+    """Fill in missing API keys of clients: from `{CLIENT_NAME}_API_KEY`, then the provider's own variable."""
     clients = {name: _with_key(name, client, variables) for name, client in config.clients.items()}
     resolved = config.model_copy(update={"clients": clients})
     # A `.env` file beside the config can put another variable's value into that of the key.
@@ -401,22 +369,9 @@ _DECODER = json.JSONDecoder()
 def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Collection[str], *, overwrite: bool = False) -> Path:
     """Write a toolset to the config file, which is read again first so that changes by others are kept.
 
-    The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions.
-
-    Args:
-        path: The config file. A symbolic link is followed.
-        name: The toolset's name.
-        tool_set: The toolset.
-        servers: The servers that it may name, besides `notebook`: those of the file, and those that the process adds.
-        overwrite: Replace an existing toolset of that name.
-
-    Returns:
-        The path of the file, which is changed completely or not at all.
-
-    Raises:
-        UsageError: The name is empty or already used.
-        ToolSetError: It names a server that does not exist.
-        ConfigError: The file cannot be read or written, has changed in the meantime, or would become invalid.
+    The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions. It is changed
+    completely or not at all. The toolset may name `servers`: those of the file, those that the process adds, and `notebook`. A
+    ConfigError if the file cannot be read or written, has changed meanwhile, or would become invalid.
     """
     if not name.strip():
         raise UsageError("A toolset needs a name.")
@@ -439,19 +394,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Colle
 
 
 def delete_tool_set(path: Path, name: str) -> Path:
-    """Delete a toolset in the config file; comments outside it stay.
-
-    Args:
-        path: The config file. A symbolic link is followed.
-        name: The toolset's name.
-
-    Returns:
-        The path of the file, which is changed completely or not at all.
-
-    Raises:
-        UnknownNameError: It has no toolset of that name.
-        ConfigError: The file cannot be read or written, or has changed in the meantime.
-    """
+    """Delete a toolset in the config file, completely or not at all; comments outside it stay."""
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
         raise ConfigError("a toolset of a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")
@@ -466,11 +409,7 @@ def delete_tool_set(path: Path, name: str) -> Path:
 
 
 def saved_names(path: Path) -> frozenset[str]:
-    """Read the names of the toolsets in a config file from disk.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Read the names of the toolsets in a config file from disk."""
     return frozenset(_tool_sets(_FileText(read_text(path)), path))
 
 
@@ -583,8 +522,7 @@ class _FileText:
 def replace_text(path: Path, before: str, text: str) -> None:
     """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
 
-    Raises:
-        ConfigError: It cannot be written, or its text is no longer `before`. The file is unchanged.
+    A ConfigError if it cannot be written, or its text is no longer `before`.
     """
     old, new = _FileText(before), _FileText(text)
     del before, text

@@ -30,13 +30,9 @@ class MigratedConfig:
     """A config in our own format.
 
     Args:
-        data: The config as plain objects, without secrets.
         notes: The parts that were ignored, left out or lost.
         variables: For each environment variable that takes the place of a secret, the key where the secret was.
         secrets: The secrets of the old file.
-        source: The old file; problems are reported at its lines.
-        of_host: Whether the old file is another host's.
-        indent: How its text is indented.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -59,20 +55,12 @@ class MigratedConfig:
 
 
 def is_legacy_file(path: Path) -> bool:
-    """Check whether a file is a config of casual-mcp before 1.0, see `is_legacy`.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Check whether a file is a config of casual-mcp before 1.0, see `is_legacy`."""
     return is_legacy(_read(path.resolve()).data)
 
 
 def migrated_in_place(path: Path) -> MigratedConfig:
-    """Convert a config of casual-mcp before 1.0 for the same file: only `clients` and `models` change, and secrets stay.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Convert a config of casual-mcp before 1.0 for the same file: only `clients` and `models` change, and secrets stay."""
     path = path.resolve()
     document, text = _read(path), read_text(path)
     indent = _INDENT.search(text)
@@ -86,17 +74,9 @@ def migrated_in_place(path: Path) -> MigratedConfig:
 
 
 def migrated(path: Path, folder: Path) -> MigratedConfig:
-    """Convert a config file. Nothing is looked up in the environment, and nobody is asked.
+    """Convert a config file of casual-mcp, of another host, or our own. Nothing is looked up, and nobody is asked.
 
-    Args:
-        path: The file: of casual-mcp, of another host, or our own; JSON or TOML.
-        folder: Where the new file will be: relative paths are changed to mean the same there.
-
-    Returns:
-        The config, not validated yet, see `check_config`.
-
-    Raises:
-        ConfigError: It cannot be read or converted.
+    In the new file, which will be in `folder`, relative paths mean the same. It is not validated yet, see `check_config`.
     """
     path = path.resolve()
     document = _read(path)

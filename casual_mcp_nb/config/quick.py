@@ -55,17 +55,10 @@ def read_server(
     taken: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> tuple[str, ServerConfig]:
-    """Parse a server into its name and config.
+    """Parse a server into its name and config, from a text, see `server_fields`, or an entry of a config.
 
-    Args:
-        spec: A text, see `server_fields`; or an entry of a config, as plain objects or read.
-        name: Its name, or None for one made from the text, other than those that are taken.
-        taken: The names of other servers.
-        environ: Where `${NAME}` is looked up, or None for the process's environment.
-
-    Raises:
-        UsageError: The meaning of the text is unclear, or an entry has no name.
-        ConfigError: The entry is wrong.
+    Without a name, one is made from the text, other than those that are taken. A UsageError if the meaning of the text is
+    unclear, or an entry has no name.
     """
     if isinstance(spec, ServerConfig):
         return checked_name(name), spec
@@ -84,17 +77,10 @@ def read_server(
 
 
 def server_fields(text: str) -> tuple[str, dict[str, Any]]:
-    """Read a server as a person types it.
+    """Read a server as a person types it: a name for it, and its fields as in a config.
 
-    Args:
-        text: An address (`https://…`), the name of a bundled server (`time`, or `bundled:files --root .`), or a command line
-            (`npx -y …`), before which variables can be set (`TOKEN=… npx …`).
-
-    Returns:
-        A name for it, and its fields as in a config.
-
-    Raises:
-        UsageError: It is none of them. The message never has the text, which can hold a secret.
+    It is an address (`https://…`), the name of a bundled server (`time`, or `bundled:files --root .`), or a command line (`npx
+    -y …`), before which variables can be set (`TOKEN=… npx …`). A UsageError never has the text, which can hold a secret.
     """
     text = text.strip()
     if text.startswith(_ADDRESSES):
@@ -122,14 +108,7 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def check_command(text: str) -> None:
-    """Check that the command of a server as a person types it exists, before anything is closed to make room for it.
-
-    Args:
-        text: As for `server_fields`.
-
-    Raises:
-        UsageError: It does not, or the text cannot be understood.
-    """
+    """Check that the command of a server as a person types it exists, before anything is closed to make room for it."""
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
     # Where to look is known only when variables are filled in.
@@ -148,11 +127,7 @@ def _words(text: str) -> list[str]:
 
 
 def checked_name(name: str | None) -> str:
-    """Validate the name of a server.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Validate the name of a server."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError("The server needs a name.", hint="For example: session.servers.add('docs', …).")
     return name.strip()
@@ -209,16 +184,8 @@ def quick_config(
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
     """Build the config of a model and servers, and collect the servers that live in this process.
 
-    Args:
-        model: As for `model_sections`, or None for the offline planner.
-        servers: Servers by name, as for `read_server` or of this process; or texts, whose servers get their names from them.
-        base_url: As for `model_sections`.
-        environ: Variables by name, or None for the process's environment and `.env`.
-
-    Raises:
-        UsageError: The model or a server cannot be understood.
-        ConfigError: An entry of a server is wrong.
-        ProviderError: The key of the model's provider, or its SDK, is missing.
+    For the model see `model_sections`. Servers are by name, as for `read_server` or of this process; or texts, whose servers
+    get their names from them.
     """
     variables = read_environment(environ=environ)
     config = load_config(model_sections(model, base_url=base_url, environ=variables), environ=variables)
@@ -237,19 +204,12 @@ def quick_config(
 def model_sections(
     model: str | None, *, base_url: str | None = None, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Build the sections `clients` and `models` of a config for one model.
+    """Build the sections `clients` and `models` of a config for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
 
-    Args:
-        model: Provider and model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`, or a model server on this computer, such as
-            `lmstudio:qwen3-4b`; or a name that one provider is known by, such as `claude-sonnet-4-5`. With `openai:`, a model
-            that reasons is asked through the Responses API, unless it is written `openai-chat:`. None for the offline planner.
-        base_url: Another address than the provider's own.
-        environ: Variables by name, or None for the process's environment and `.env`.
-
-    Raises:
-        UsageError: There is no such provider. The message has the closest names.
-        AuthenticationError: Its key is not set. The message names the variable.
-        MissingDependencyError: Its SDK is not installed. The message has the command that installs it.
+    Also a model server on this computer, such as `lmstudio:qwen3-4b`; or a name that one provider is known by, such as
+    `claude-sonnet-4-5`. With `openai:`, a model that reasons is asked through the Responses API, unless it is written
+    `openai-chat:`. None is the offline planner. Errors name the closest provider, the variable of a missing key, or the command
+    that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
     local = {server.name: server for server in local_servers.LOCAL_SERVERS}
@@ -275,11 +235,7 @@ def model_sections(
 
 
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
-    """Parse a model into its provider, its own name, and whether to use chat completions in any case.
-
-    Raises:
-        UsageError: There is no such provider; or none is written, and none or several are known by the name of the model.
-    """
+    """Parse a model into its provider, its own name, and whether to use chat completions in any case."""
     provider, _, name = model.partition(":")
     # Asked first: the list of all providers reads the metadata of every installed package.
     if spec_of(provider).name or provider in local:

@@ -27,14 +27,10 @@ MAX_TEMPLATES = 50
 
 
 class TemplateLibrary:
-    """The templates in a list of folders. A name in two folders refers to the first one.
+    """The templates in a list of folders, which need not exist. A name in two folders refers to the first one.
 
-    Templates run in a sandbox because one can come with somebody else's config. Tools' descriptions are data and are
-    never evaluated.
-
-    Args:
-        folders: Where to look, in this order. Folders need not exist.
-        worker: The process that renders templates, or None to start one.
+    Templates run in a sandbox because one can come with somebody else's config. Tools' descriptions are data and are never
+    evaluated.
     """
 
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
@@ -45,12 +41,7 @@ class TemplateLibrary:
 
     @classmethod
     def for_config(cls, folder: Path | None, worker: Worker | None = None) -> TemplateLibrary:
-        """Look in `prompt-templates/` beside the config file, in the working directory, and in the package.
-
-        Args:
-            folder: The config file's folder, if there is one.
-            worker: The process that renders templates, or None to start one.
-        """
+        """Look in `prompt-templates/` beside the config file, in the working directory, and in the package."""
         own = [folder / FOLDER] if folder else []
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
@@ -64,14 +55,7 @@ class TemplateLibrary:
         return sorted(names)
 
     def path(self, name: str) -> Path:
-        """Find the path of a template.
-
-        Args:
-            name: Its name, with or without `.j2`.
-
-        Raises:
-            TemplateError: It does not exist, or its name leads outside its folder.
-        """
+        """Find the path of a template, with or without `.j2`; a TemplateError if there is none in its folder."""
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
@@ -87,33 +71,20 @@ class TemplateLibrary:
         raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
 
     def source(self, name: str) -> str:
-        """Read the source of a template.
-
-        Args:
-            name: Its name, with or without `.j2`.
-
-        Raises:
-            TemplateError: It does not exist, leads outside its folder, or is not UTF-8.
-        """
+        """Read the source of a template, see `path`."""
         return read_text(self.path(name), TemplateError)
 
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
-        """Render a template into a system prompt.
+        """Render a template into a system prompt; a TemplateError has file and line.
 
         The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. The user's
         templates are rendered in another process, limited to two seconds, half a gigabyte and a million characters: one can
         come with somebody else's config, and nothing in this process can stop an endless loop.
 
-        Args:
-            name: Its name, with or without `.j2`.
-            tools: The tools offered to the model. The template sees `tools`, a list in which each tool has `name` (as the
-                model calls it), `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema, also as
-                `inputSchema`), `read_only`, `destructive` and `badges`.
-            variables: Further variables. The template sees them as JSON: models and dataclasses as objects, and values without
-                a JSON form, such as dates, as strings.
-
-        Raises:
-            TemplateError: The template does not exist, fails, or exceeds its limits. With file and line.
+        The template sees `tools`, a list in which each tool has `name` (as the model calls it), `server`, `tool` (its name
+        there), `title`, `description`, `parameters` (a JSON schema, also as `inputSchema`), `read_only`, `destructive` and
+        `badges`; and the variables as JSON: models and dataclasses as objects, and values without a JSON form, such as dates,
+        as strings.
         """
         cached = None if variables else self._cached_text(name, tools)
         if cached is not None:

@@ -39,10 +39,8 @@ class TrustEntry(Displayable):
     """A server or a client of a config, or the config's own settings.
 
     Args:
-        kind: Which of them.
         name: Its name in the config. For the config itself, that of its file.
         facts: What it would start, or where it would send what, as labels with texts: complete, with secrets masked.
-        state: Whether it was accepted.
         changed: The labels of the changes since it was accepted.
     """
 
@@ -55,14 +53,10 @@ class TrustEntry(Displayable):
 
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
-    """The programs that a config would start and the hosts its keys would go to.
+    """The programs that a config would start and the hosts its keys would go to; the settings of the config come first.
 
-    Args:
-        source: The config's file, or empty for a config made in Python.
-        entries: The servers and clients, after the settings of the config itself.
-        required: Whether the person must accept it before anything starts.
-        why: Why they need not, or empty if they must.
-        on_accept: Remembers that they have.
+    If it is not `required` that the person accepts it before anything starts, `why` says why not. `on_accept` remembers that
+    they have.
     """
 
     source: str
@@ -77,11 +71,7 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
         return "\n".join(f"{title_of(entry)}\n{lines_of(entry)}" for entry in self.entries)
 
     def accept(self) -> None:
-        """Accept it as it is now. That is remembered for this file, on this computer, until something of it changes.
-
-        Raises:
-            UsageError: It cannot be remembered, because the user's config folder cannot be written.
-        """
+        """Accept it as it is now. That is remembered for this file, on this computer, until something of it changes."""
         self.on_accept()
 
 
@@ -116,11 +106,7 @@ _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDE
 
 
 def store_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Locate the folder of the store: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`.
-
-    Args:
-        environ: The environment, or None for the process's own.
-    """
+    """Locate the folder of the store: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`."""
     variables = os.environ if environ is None else environ
     base = variables.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
@@ -128,11 +114,7 @@ def store_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """The record of accepted settings, servers and clients.
-
-    Args:
-        folder: Where it is remembered, or None for the user's config folder.
-    """
+    """The record of accepted settings, servers and clients."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -149,11 +131,7 @@ class TrustStore:
         return tuple(entry for entry in compared if entry.facts)
 
     def accept(self, config: Config) -> None:
-        """Remember a config file as it would start now.
-
-        Raises:
-            UsageError: It cannot be written.
-        """
+        """Remember a config file as it would start now."""
         if config.path is None:
             return
         salt = secrets.token_hex(32)
@@ -161,11 +139,7 @@ class TrustStore:
         self._write(config.path, {"config": str(config.path.resolve()), "salt": salt, "accepted": accepted})
 
     def accept_folder(self, folder: Path) -> None:
-        """Remember that every config in a folder, and in those below it, is the person's own.
-
-        Raises:
-            UsageError: It cannot be written.
-        """
+        """Remember that every config in a folder, and in those below it, is the person's own."""
         self._write(folder, {"folder": str(folder.resolve())})
 
     def accepted_folder(self, path: Path) -> Path | None:

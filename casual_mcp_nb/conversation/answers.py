@@ -29,9 +29,6 @@ class ModelResponse:
     """The response to one request.
 
     Args:
-        message: The answer: text, tool calls, or both.
-        usage: Tokens as reported by the provider with this response, or None if it did not.
-        finish_reason: The provider's reason for the end of the answer.
         hosted_calls: Calls of tools that the provider ran itself.
         response_id: The provider's id of the response, with which the next request can be compared.
         request_id: The provider's id of the request, from the headers of the response.
@@ -76,13 +73,7 @@ def without_cards(content: str, names: Collection[str]) -> str:
 
 
 class NamedCall(NamedTuple):
-    """The call that a model meant.
-
-    Args:
-        name: The tool's name as the model wrote it.
-        arguments: The arguments, or the model's text where that is not a JSON object.
-        bridged: Whether it came through `call_tool`.
-    """
+    """The call that a model meant, perhaps through `call_tool`; arguments that are not a JSON object are its text."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -96,12 +87,7 @@ def read_call(name: str, text: str | None) -> NamedCall:
 
 
 def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
-    """Parse the call that was meant, as `read_call` does.
-
-    Args:
-        name: The name.
-        arguments: The arguments, or the model's text where that is not a JSON object.
-    """
+    """Parse the call that was meant, as `read_call` does."""
     if name != CALL_TOOL or not isinstance(arguments, dict):
         return NamedCall(name, arguments)
     inner, given = arguments.get("name"), arguments.get("arguments", {})

@@ -42,10 +42,8 @@ class AuditRecord(Displayable):
     Args:
         at: When it started, in seconds since 1970.
         tool: Which tool. Its server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's.
-        caller: Who made the call.
         permission: Who decided whether it may run, or None for a call that did not get that far, such as one of an unknown
             tool.
-        status: How it ended.
         seconds: How long it took, without the time that it waited for approval, or None if that is not known.
         arguments_size: Length of the arguments as JSON, in characters.
         result_size: Length of the result, in characters and bytes.
@@ -83,12 +81,7 @@ class AuditRecord(Displayable):
 
 @dataclass(frozen=True)
 class Audit(DisplayableList[AuditRecord], items="records"):
-    """The calls of a session, oldest first: by the model, by the person, and by other programs.
-
-    Args:
-        records: The calls.
-        dropped: How many earlier calls are no longer listed.
-    """
+    """The calls of a session, oldest first: by the model, by the person, and by other programs."""
 
     records: tuple[AuditRecord, ...] = field(default=(), repr=False)
     dropped: int = 0
@@ -98,18 +91,7 @@ class Audit(DisplayableList[AuditRecord], items="records"):
         return "".join(f"{json.dumps(record.as_dict())}\n" for record in self.records)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the list to a file as JSON, one call per line.
-
-        Args:
-            path: The file, such as `audit.jsonl`.
-            overwrite: Replace a file that exists.
-
-        Returns:
-            The file. It is written whole or not at all.
-
-        Raises:
-            UsageError: The file exists, or it cannot be written.
-        """
+        """Write the list to a file as JSON, one call per line, whole or not at all, and return the file."""
         file = Path(path).expanduser()
         write_text(file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True.")
         return file
@@ -120,11 +102,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class AuditTrail:
-    """The last calls, bounded in number. For any thread.
-
-    Args:
-        secrets: Returns the values to mask in people's messages.
-    """
+    """The last calls, bounded in number. For any thread. `secrets` returns the values to mask in people's messages."""
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
         self._secrets = secrets
@@ -221,13 +199,7 @@ def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
 
 @dataclass(frozen=True)
 class DirectCall(Displayable):
-    """One call made by the user.
-
-    Args:
-        id: Its number, from 1, as a string.
-        at: When it started, in seconds since 1970.
-        call: The call with its result. If the server failed, the result shows how.
-    """
+    """One call made by the user, with a number from 1 as its id. If the server failed, the result shows how."""
 
     id: str
     at: float
@@ -236,11 +208,7 @@ class DirectCall(Displayable):
 
 @dataclass(frozen=True)
 class DirectCalls(DisplayableList[DirectCall], items="calls"):
-    """The most recent of these calls, newest first.
-
-    Args:
-        calls: The calls.
-    """
+    """The most recent of these calls, newest first."""
 
     calls: tuple[DirectCall, ...] = field(default=(), repr=False)
 
@@ -270,19 +238,11 @@ class RecordedCalls:
         return added
 
     def list(self, tool: ToolName | None = None) -> DirectCalls:
-        """List the calls, the newest first.
-
-        Args:
-            tool: Only those of this tool, or None for all.
-        """
+        """List the calls, the newest first."""
         return DirectCalls(tuple(each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool))
 
     def by_id(self, id: str) -> DirectCall:
-        """Find the call with this id.
-
-        Raises:
-            UnknownNameError: It is not recorded, or not any more.
-        """
+        """Find the call with this id."""
         calls = {each.id: each for each, _ in self._calls}
         if id not in calls:
             raise UnknownNameError("call", id, calls)

@@ -42,11 +42,7 @@ Span = list[int]
 
 
 class NumberedValues:
-    """Numbers values; equal values get the same number.
-
-    Attributes:
-        rows: The values as JSON objects, by number.
-    """
+    """Numbers values; equal values get the same number."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self.rows: list[Mapping[str, Any]] = list(rows)
@@ -89,11 +85,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows that spans refer to; inline rows, as in older files, are yielded unchanged.
-
-    Raises:
-        ValueError: A span refers to missing rows.
-    """
+    """Yield the rows that spans refer to, or raise a ValueError; inline rows, as in older files, are yielded unchanged."""
     for span in spans:
         if isinstance(span, Mapping):
             yield span
@@ -105,11 +97,7 @@ def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
 
 
 def read_message(row: Any) -> ChatMessage:
-    """Parse a message from a JSON object; unknown fields are kept on it.
-
-    Raises:
-        ValueError: It is not a message.
-    """
+    """Parse a message from a JSON object, or raise a ValueError; unknown fields are kept on it."""
     kinds = _kinds().get(row["role"], ())
     kind = next((kind for kind in kinds if _required(kind) <= row.keys()), None)
     if kind is None:
@@ -164,10 +152,6 @@ class Format:
 
     Their versions differ, because a change of one leaves the others as they are. The events in all of them are written by this
     module. A new field of an event needs no new version.
-
-    Args:
-        name: Its `format`.
-        version: Its `version`.
     """
 
     name: str
@@ -208,14 +192,7 @@ _SHARED: Mapping[type[Any], Any] = {
 
 @dataclass(frozen=True)
 class PlainLimits:
-    """How much of a value is converted to plain values.
-
-    Args:
-        text: Characters of a text.
-        items: Items of a list or an object.
-        depth: Nesting of lists and objects.
-        number: Size of an integer.
-    """
+    """How much of a value is converted: characters of a text, items and nesting of lists and objects, size of an integer."""
 
     text: float = math.inf
     items: int | None = None
@@ -227,12 +204,9 @@ UNLIMITED = PlainLimits()
 
 
 def plain(value: Any, limits: PlainLimits = UNLIMITED, secrets: Iterable[str] = ()) -> Any:
-    """Reduce a value to strict JSON in UTF-8. A tool becomes its name `server:tool`.
+    """Reduce a value to strict JSON in UTF-8, with secrets masked. A tool becomes its name `server:tool`.
 
-    Args:
-        value: The value.
-        limits: Its limits; larger parts are cut or replaced by a note.
-        secrets: The values to mask, in texts, keys and numbers.
+    Parts beyond the limits are cut or replaced by a note.
     """
     return _plain(value, limits, mask_of(secrets), limits.depth)
 
@@ -307,10 +281,8 @@ _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
 class Unread:
     """Parts of a saved turn that this version of the package does not know, preserved on saving.
 
-    Args:
-        events: Events of unknown kinds, by the index of the event that they precede.
-        event_fields: Unknown fields of events, by index of the event.
-        fields: Unknown fields of the turn.
+    Events of unknown kinds by the index of the event that they precede, unknown fields of events by index, and those of the
+    turn.
     """
 
     events: dict[int, list[Any]] = field(default_factory=dict)
@@ -370,8 +342,7 @@ def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[t
 def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
     """Load the traces written by `dump_traces`, and the document's other fields.
 
-    Raises:
-        UsageError: It is not a saved conversation, or is damaged or from a later version.
+    A UsageError if it is not a saved conversation, or is damaged or from a later version.
     """
     try:
         document = json.loads(text)
@@ -512,11 +483,7 @@ def dump_value(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 def load_value(kind: type[V], fields: Any) -> V:
-    """Build a value of a kind from its fields; unknown ones are left out.
-
-    Raises:
-        ValueError: They are not those of such a value.
-    """
+    """Build a value of a kind from its fields, or raise a ValueError; unknown ones are left out."""
     if not isinstance(fields, Mapping):
         raise ValueError("Not an object.")
     any_kind: Any = kind

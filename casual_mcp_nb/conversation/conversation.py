@@ -115,13 +115,7 @@ StoredStatus = Literal["active", "archived"]
 
 @dataclass(frozen=True)
 class ForkedFrom:
-    """Where a conversation was forked from.
-
-    Args:
-        id: The other conversation.
-        turn: The index of its last turn that was taken over.
-        step: The index of that turn's step from which it continued, or None for the whole turn.
-    """
+    """Where a conversation was forked: its id, the index of its last turn, and of that turn's step if not the last."""
 
     id: str
     turn: int
@@ -130,14 +124,7 @@ class ForkedFrom:
 
 @dataclass(frozen=True)
 class ConversationHead:
-    """The settings of a conversation. Its events are in its turns.
-
-    Args:
-        model: Name of the model in the config.
-        system: The system prompt, or None for the model's template.
-        selection: The selection, as plain values.
-        forked_from: Where it was forked from, or None for one that was not.
-    """
+    """The settings of a conversation. Its events are in its turns."""
 
     model: str | None = None
     system: str | None = field(default=None, repr=False)
@@ -150,13 +137,9 @@ class StoredConversation(Displayable):
     """A saved conversation.
 
     Args:
-        id: Its id, for `session.conversations.resume`.
         title: Its title: the first words of the first message, unless it was renamed.
-        status: `active` or `archived`.
         created: When it was begun, with the time zone of that place.
         changed: When it last changed, likewise.
-        head: Its set-up.
-        turns: How many turns it has.
         tokens: The size of all its requests, or None if there were none.
         origin: Who counted them.
         cost: Their cost by the price table of that time, or None if it is not known.
@@ -178,14 +161,8 @@ class StoredConversation(Displayable):
 class StoredConversations(DisplayableList[StoredConversation]):
     """Saved conversations, the last changed one first.
 
-    Those with `find` are read from their file when they are first counted, gone through or displayed.
-
-    Args:
-        conversations: The conversations.
-        place: Where they are saved, or empty if nothing is saved.
-        problem: Why they cannot be read or written, or empty if they can.
-        total: How many there are, with those that a limit leaves out.
-        find: Reads them, or None if these are they.
+    Those with `find` are read from their file when they are first counted, gone through or displayed. `place` is where they are
+    saved, `total` how many there are with those that a limit leaves out.
     """
 
     conversations: tuple[StoredConversation, ...] = ()

@@ -38,17 +38,11 @@ NEW_ID = "Gave a new id to {} with an empty or duplicate one."
 
 
 def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
-    """Repair messages so that every provider accepts them as a history.
+    """Repair messages so that every provider accepts them as a history, with a sentence and a count for each kind of repair.
 
     A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
-    placeholder, and a result without a call is dropped.
-
-    Args:
-        messages: Any messages, from a file or the user.
-        taken: Call ids used in the conversation before these messages. Those of the messages are added.
-
-    Returns:
-        The messages, with valid ones unchanged, and one sentence with a count for each kind of repair.
+    placeholder, and a result without a call is dropped. `taken` has the call ids of the conversation before these messages;
+    theirs are added.
     """
     if not messages:
         return [], ()
@@ -184,10 +178,7 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
     """Give the traces of a conversation unique call ids, including in the events of each call.
 
     Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
-    anyway.
-
-    Returns:
-        The traces, and one sentence for each kind of repair; none if everything was valid.
+    anyway. Also returns one sentence for each kind of repair.
     """
     taken: set[str] = set()
     repairs = [_TraceRepair(trace, taken) for trace in traces]
@@ -198,10 +189,6 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
 
 class _TraceRepair:
     """A repaired trace.
-
-    Args:
-        trace: The trace.
-        taken: The ids used in the conversation so far; grows.
 
     Attributes:
         trace: The trace itself if it was valid, or a new one.
@@ -261,12 +248,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def added_turns(messages: Sequence[ChatMessage], before: Iterable[ChatMessage] = ()) -> list[Turn]:
     """Convert messages to turns: each begins with a person's message, and no model is asked in any.
 
-    Args:
-        messages: The messages.
-        before: The conversation so far. A call gets another id where one in it has the same.
-
-    Raises:
-        UsageError: They are not messages of a person, a model and tools that a provider would accept after each other.
+    A call gets another id where one in the conversation `before` has the same. A UsageError if they are not messages of a
+    person, a model and tools that a provider would accept after each other.
     """
     whole = [_checked_message(message) for message in messages]
     if not whole:
@@ -343,16 +326,9 @@ def _calls(message: ChatMessage | AssistantMessage) -> Sequence[Any]:
 def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
     """Cut a turn to the part that is to be repeated.
 
-    Args:
-        turn: The turn.
-        step: Index of the step from which it continues; negative ones count from the end. Without `result` and `text`, that
-            step is the first one that is left out.
-        result: The replacement for the result of that step's call. A mapping by tool or call id for several.
-        text: The replacement for the model's text in that step. Its calls and their results stay.
-
-    Raises:
-        UsageError: There is no such step, or it has nothing that is replaced by that.
-        UnknownNameError: `result` names a call that the step did not make.
+    It continues from a step, by its index; negative ones count from the end. `result` replaces that of its call (a mapping by
+    tool or call id for several), `text` the model's text in that step. Without both, that step is the first one that is left
+    out. A UsageError if there is no such step, or nothing in it to replace.
     """
     steps = turn.steps
     if not -len(steps) <= step < len(steps):

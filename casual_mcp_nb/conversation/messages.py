@@ -15,8 +15,6 @@ class ProviderState(BaseModel):
     """State that only one model can read: signed or encrypted reasoning, and its position in the answer.
 
     Args:
-        wire: The wire format.
-        model: The provider's name of the model.
         parts: The parts of the answer, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call
             (with the provider's `fields`, and its `id` if not every provider would accept it), `{"type":
             "fields", "fields": ...}` for fields of the whole answer, and the provider's own.
@@ -30,11 +28,7 @@ class ProviderState(BaseModel):
 
 
 class StatefulAssistantMessage(AssistantMessage):
-    """An assistant message whose provider needs more back than its text and its calls.
-
-    Args:
-        kept: The state sent back to the same model. All others get only text and calls.
-    """
+    """An assistant message whose provider needs more back than its text and its calls; other models get only these."""
 
     kept: ProviderState = Field(repr=False)
 
@@ -42,9 +36,8 @@ class StatefulAssistantMessage(AssistantMessage):
 class ToolOutcomeMessage(ToolResultMessage):
     """A tool's result with more than text.
 
-    Args:
-        failed: Whether the call failed, was denied or was stopped; sent to Anthropic in addition to the text.
-        images: Images that the tool returned, for models with vision; counted and limited as in `base.content`.
+    Whether the call failed is sent to Anthropic in addition to the text. Images, for models with vision, are counted and
+    limited as in `base.content`.
     """
 
     failed: bool

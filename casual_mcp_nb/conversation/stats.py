@@ -130,18 +130,9 @@ class StepStats:
     """Statistics of one model call.
 
     Args:
-        turn: Its turn in the conversation, from 0.
-        step: Its number in that turn, from 0.
-        parts: The request's tokens by part.
         undeferred_tokens: Tokens of the request if every tool had been loaded, or 0 for a step that only searched, which
             would not have been needed. Equal to the request's tokens if discovery was off.
-        completion_tokens: Tokens of the answer, or None if unknown.
-        answer_origin: Who counted the answer.
-        seconds: Time that the model took, or None if it did not answer.
-        tool_calls: Number of tool calls in the answer.
         reused: The part of the request that is the same as in the request before, estimated, or None for the first one.
-        cached_tokens: The part of the request that the provider had cached, or None if unknown.
-        cache_write_tokens: The part that it wrote to its cache, or None if unknown.
         cost: Estimated cost by the user's price table, or None if price or tokens are unknown.
         cache_miss: Why the provider could not reuse its cache, or None if it could, or gave no reason.
     """

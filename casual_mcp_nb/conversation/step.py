@@ -45,8 +45,6 @@ class PersonWaits:
     Args:
         spans: From when to when neither the model nor a tool was running. The last one is endless if the turn still waits.
         calls: For each call that waited, how long, up to the last event.
-        waiting: The calls that wait now, by id.
-        open_questions: The questions that wait for an answer now.
     """
 
     spans: tuple[tuple[float, float], ...] = ()
@@ -247,16 +245,9 @@ def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
 
 @dataclass(frozen=True)
 class StepDiff(Displayable):
-    """The changes in a request since the previous one.
+    """The changes in a request since the previous one: new messages at the end, tools, and tokens by part.
 
-    Args:
-        index: The step's number in its turn, from 0.
-        messages_added: New messages at the end.
-        tools_added: Names of tools that are now offered.
-        tools_removed: Names of tools that are no longer offered.
-        tokens_before: Tokens by part of the previous request, or None for the first step.
-        tokens: Tokens by part of this one.
-        messages_left_out: How many messages at the beginning are no longer sent.
+    `messages_left_out` is how many messages at the beginning are no longer sent.
     """
 
     index: int
@@ -432,11 +423,8 @@ def messages_of(
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to messages of the conversation.
 
-    Args:
-        answer: The answer.
-        ended: How its calls ended, by their ids.
-        edited: The texts that the person has put in place of results.
-        sent: The messages with results that were made already.
+    `ended` is how its calls ended, `edited` the texts that the person has put in place of results, both by call id, and `sent`
+    the messages with results that were made already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):

@@ -71,10 +71,7 @@ _MIGRATIONS: dict[int, str] = {0: _SCHEMA}
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file, create it where it does not exist, and bring it to this version.
 
-    Raises:
-        UsageError: It is not a file of saved conversations, or one of a later version.
-        sqlite3.Error: It cannot be opened or written.
-        OSError: Its folder cannot be created.
+    A UsageError if it is not a file of saved conversations, or one of a later version.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Created first, because SQLite would let others read it.
@@ -157,16 +154,7 @@ class _WrittenTurn:
 
 @dataclass(eq=False)
 class SavedTurns:
-    """Saves the turns of one conversation, event by event, while they run.
-
-    Args:
-        store: Where they are saved.
-        head: Returns the present set-up of the conversation.
-        forked_from: Where it was forked from.
-
-    Attributes:
-        id: The id of the conversation, or None until there is something to save.
-    """
+    """Saves the turns of one conversation, event by event, while they run."""
 
     store: ConversationStore
     head: Callable[[], ConversationHead]
@@ -181,11 +169,7 @@ class SavedTurns:
     _deleted: bool = False
 
     def save(self, turns: Sequence[Turn]) -> None:
-        """Have the turns saved as they are now; does not wait.
-
-        Args:
-            turns: All turns of the conversation. Those that are saved already and are not among them are deleted.
-        """
+        """Have all turns saved as they are now; does not wait. Saved ones that are not among them are deleted."""
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
             # Known before it is written, so that nobody has to wait for that.
@@ -195,8 +179,7 @@ class SavedTurns:
     def write(self, connection: sqlite3.Connection) -> int | None:
         """Write the unsaved part, in the transaction of a connection.
 
-        Returns:
-            The count of writes of the conversation, for `written` after the commit, or None if there was nothing to write.
+        Returns the count of writes, for `written` after the commit, or None if there was nothing to write.
         """
         turns = self._turns
         if self._deleted or (self.id is None and not turns):
@@ -316,13 +299,10 @@ class SavedTurns:
 
 
 class ConversationStore:
-    """Saved conversations in an SQLite file. A separate thread writes them. All else blocks shortly.
+    """Saved conversations in an SQLite file, created with the first. A separate thread writes them. All else blocks shortly.
 
     Use it as a context manager, or call `close`. It opens again where it is used after that. A session closes the one that it
     uses, and the end of the process those that are left.
-
-    Args:
-        path: The file; created with the first conversation.
     """
 
     def __init__(self, path: Path) -> None:
@@ -401,13 +381,7 @@ class ConversationStore:
             await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
-        """Find saved conversations, the last changed ones first.
-
-        Args:
-            words: A text in the title, the messages or the results, or empty for all.
-            status: `active`, `archived`, or None for both.
-            limit: How many.
-        """
+        """Find saved conversations, the last changed ones first, by words in the title, the messages or the results."""
         self.flush()
         if not self.path.exists():
             return StoredConversations((), str(self.path), self.problem)
@@ -432,14 +406,7 @@ class ConversationStore:
         return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
 
     def get(self, id: str) -> StoredConversation:
-        """Look up the summary of a saved conversation.
-
-        Args:
-            id: Its id, or the beginning of it.
-
-        Raises:
-            UnknownNameError: There is none, or there are several.
-        """
+        """Look up the summary of a saved conversation by its id, or the beginning of it."""
         self.flush()
         with self._reading() as connection:
             query = f"SELECT {_COLUMNS} FROM conversations WHERE id LIKE ? ESCAPE '\\' ORDER BY changed_at DESC LIMIT 2"
@@ -450,21 +417,11 @@ class ConversationStore:
         return _stored(rows[0])
 
     def load(self, id: str) -> Conversation:
-        """Load a saved conversation, repaired where that is needed. See `Conversation.from_json`.
-
-        Raises:
-            UnknownNameError: There is none of that id.
-            UsageError: It is damaged.
-        """
+        """Load a saved conversation, repaired where that is needed. See `Conversation.from_json`."""
         return self._read(self.get(id).id)[0]
 
     def open(self, id: str, saved: SavedTurns) -> Conversation:
-        """Load a saved conversation as `load` does, and have its next turns saved with it.
-
-        Args:
-            id: Its id, or the beginning of it.
-            saved: Saves the next turns.
-        """
+        """Load a saved conversation as `load` does, and have its next turns saved with it."""
         whole = self.get(id).id
         conversation, writes, numbers, writer = self._read(whole)
         turns = [(turn, count, number) for turn, (count, number) in zip(conversation, numbers, strict=True)]
@@ -472,11 +429,7 @@ class ConversationStore:
         return conversation
 
     def add(self, conversation: Conversation, head: ConversationHead | None = None) -> StoredConversation:
-        """Save a conversation, such as one loaded from a file, under a new id.
-
-        Raises:
-            UsageError: It has no turns, or cannot be written.
-        """
+        """Save a conversation, such as one loaded from a file, under a new id."""
         if not conversation:
             raise UsageError("This conversation has no turns.")
         saved = SavedTurns(self, lambda: head or ConversationHead(conversation[-1].started.model or None))
@@ -486,41 +439,21 @@ class ConversationStore:
         return self.get(saved.id)
 
     def rename(self, id: str, title: str) -> StoredConversation:
-        """Give a saved conversation another title.
-
-        Raises:
-            UnknownNameError: There is none of that id.
-            UsageError: The title is empty.
-        """
+        """Give a saved conversation another title."""
         if not (title := _title(title)):
             raise UsageError("A title cannot be empty.")
         return self._change(id, "title", title)
 
     def archive(self, id: str) -> StoredConversation:
-        """Leave a conversation out of lists; `restore` ends it, and so does continuing it.
-
-        Raises:
-            UnknownNameError: There is none of that id.
-        """
+        """Leave a conversation out of lists; `restore` ends it, and so does continuing it."""
         return self._change(id, "status", "archived")
 
     def restore(self, id: str) -> StoredConversation:
-        """End `archive`.
-
-        Raises:
-            UnknownNameError: There is none of that id.
-        """
+        """End `archive`."""
         return self._change(id, "status", "active")
 
     def delete(self, id: str) -> StoredConversation:
-        """Delete a saved conversation. A session that has it open keeps its turns, and does not save it again.
-
-        Returns:
-            The deleted conversation.
-
-        Raises:
-            UnknownNameError: There is none of that id.
-        """
+        """Delete a saved conversation, and return it. A session that has it open keeps its turns, and saves none."""
         stored = self.get(id)
         with self._writing() as connection:
             connection.execute("DELETE FROM conversations WHERE id = ?", (stored.id,))

@@ -80,13 +80,7 @@ def _cell(value: object) -> str:
 
 
 def payload_sections(title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]) -> tuple[Section, ...]:
-    """Show the payloads of a call, as far as they can be shown.
-
-    Args:
-        title: The tool.
-        previews: Their previews.
-        spend: Returns whether an image of a size may be shown.
-    """
+    """Show the payloads of a call, as far as they can be shown; `spend` returns whether an image of a size may be."""
     shown = (preview for preview in previews if preview.is_shown)
     return tuple(Section(title, (_block(preview, spend),), note=preview.what, look="payload") for preview in shown)
 
@@ -201,15 +195,8 @@ def call_section(
 ) -> Section:
     """Show a call with its complete arguments and its result, and the calls nested in it.
 
-    Args:
-        call: The call.
-        running: Whether its turn still runs.
-        limit: How many characters of a text are shown.
-        images: The bytes left for images.
-        now: Seconds since the turn began, for a running call.
-        key: Its key among the calls of its turn.
-        fold: Whether it is folded at first. One that did not succeed is always open.
-        nested_in: Whether another call made it.
+    `now` is in seconds since the turn began, for a running call, and `key` that of the call in its turn. One that did not
+    succeed is always open, whatever `fold` says.
     """
     blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)
     nested = call.nested[:_NESTED]

@@ -261,12 +261,9 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
 def message_blocks(
     messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
 ) -> tuple[Block, ...]:
-    """Show messages as a model reads them.
+    """Show messages as a model reads them; of many the first ones and the last ones.
 
-    Args:
-        messages: The messages; of many the first ones and the last ones are shown.
-        limits: How much is shown.
-        reuse: After how many of them a line comes, and the line.
+    `reuse` is after how many of them a line comes, and the line.
     """
     if not messages:
         return (TextBlock("None."),)

@@ -60,10 +60,7 @@ _NO_TEXT = Status("○ The model returned no text.", "quiet")
 def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
     """Show the answer, the line of figures, the steps, and the details: prompt, model, tools and tokens.
 
-    Args:
-        turn: The turn.
-        limits: How much is shown.
-        now: Seconds since it began, for one that runs.
+    `now` is in seconds since it began, for one that runs.
     """
     requests = limits.requests and not turn.running
     return View("turn", "", turn_blocks(turn, limits, TurnDetail("new" if requests else None, now)))
@@ -172,12 +169,7 @@ def doing(turn: Turn, step: Step | None) -> Status:
 
 
 def figures_line(turn: Turn, now: float | None = None) -> Line:
-    """Summarize the whole turn in one line: its status and its usage; unknown and zero figures are left out.
-
-    Args:
-        turn: The turn.
-        now: Seconds since it began, for one that runs.
-    """
+    """Summarize the whole turn in one line: its status and its usage; unknown and zero figures are left out."""
     stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)

@@ -47,14 +47,10 @@ def embedded_text(tool: ToolSpec) -> str:
 
 
 class EmbeddingScorer:
-    """Scores how close tools are to a query in an embedding space.
+    """Scores how close tools are to a query in an embedding space; tools are embedded once, in batches.
 
     The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
     embedding still finds somewhat alike, add nothing.
-
-    Args:
-        embed: Return an array with one row for each text.
-        tools: The tools; embedded once, in batches.
     """
 
     def __init__(self, embed: Callable[[list[str]], Any], tools: Sequence[ToolSpec]) -> None:
@@ -113,12 +109,6 @@ class ExactNames:
 
     A bare name that is an ordinary word (`search`, `time`) counts only if it is the whole query or is quoted: in a sentence it
     is usually just that word.
-
-    Args:
-        tools: The tools; results are indices into this list.
-
-    Attributes:
-        plain: The names that are ordinary words.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -190,11 +180,7 @@ _MAX_KINDS = 8
 
 
 class Ranker:
-    """Ranks the documents of a corpus.
-
-    Attributes:
-        copies: For each document that duplicates others, the first of them.
-    """
+    """Ranks the documents of a corpus."""
 
     def __init__(self, bm25: FieldedBM25) -> None:
         self.copies = _copies(bm25)
@@ -204,12 +190,9 @@ class Ranker:
         return document == other or self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Rank the best documents with their final scores, best first.
+        """Rank the best documents with their final scores, best first; those with 0 are left out.
 
-        Args:
-            scores: The score of each document; documents with 0 are left out.
-            count: The maximum number of documents.
-            called: Documents that the query mentions by name: they are never demoted.
+        Documents that the query mentions by name (`called`) are never demoted.
         """
         hits = int(np.count_nonzero(scores > 0))
         taken = min(hits, 4 * count + 16)
@@ -275,18 +258,11 @@ def _same(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
-    """Convert an index to plain values.
+    """Convert an index to plain values; tools are in the order in which equal scores are ranked.
 
-    Args:
-        tools: Its tools, in the order in which equal scores are ranked.
-        bm25: Its corpus.
-        ranker: Its ranker.
-        names: The names in it.
-
-    Returns:
-        `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of
-        its terms; `copies`: for each near-duplicate the first of its kind; `plain`: the names that are ordinary words;
-        `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
+    `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of its
+    terms; `copies`: for each near-duplicate the first of its kind; `plain`: the names that are ordinary words; `synonyms` and
+    `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
     """
     vocabulary = bm25.vocabulary
     return {

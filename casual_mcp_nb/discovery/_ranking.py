@@ -205,11 +205,7 @@ def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
 
 
 class TermCache:
-    """Cache of lookups by term, cleared when it grows too large.
-
-    Args:
-        limit: Maximum number of entries. Each term counts as one more.
-    """
+    """Cache of lookups by term, cleared when it grows beyond a limit; each term counts as one more entry."""
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
@@ -353,14 +349,9 @@ class Scored:
     """The scores of a query for each document.
 
     Args:
-        scores: The scores, or 0 for a document that does not match.
-        weights: The terms of the query.
         best: The best score from terms and names.
-        clauses: The parts of the request, if there are several.
         servers: The bonus of each document's server, as a fraction of the above.
         called: Documents that the query mentions by name.
-        bonus: The bonus of a mentioned name.
-        meaning: The bonus of the embedding, if there is one.
     """
 
     scores: Floats
@@ -374,12 +365,7 @@ class Scored:
 
 
 class Scorer:
-    """Scores queries against a corpus.
-
-    Args:
-        bm25: The corpus, documents in the order in which equal scores are ranked.
-        server_of: The number of each document's server.
-    """
+    """Scores queries against a corpus, whose documents are in the order in which equal scores are ranked."""
 
     def __init__(self, bm25: FieldedBM25, server_of: Ints) -> None:
         self.bm25 = bm25
@@ -392,11 +378,8 @@ class Scorer:
     ) -> Scored:
         """Score all documents.
 
-        Args:
-            query: The request.
-            allowed: 1 for each document that may be returned and 0 for the others, or None for all.
-            called: Documents that the query mentions by name.
-            meaning: How close each document is in meaning, from 0 to 1.
+        `allowed` is 1 for each that may be returned, `called` are those that the query mentions by name, and `meaning` is how
+        close each is in meaning, from 0 to 1.
         """
         text = readable(query)
         weights = self._weights(text)

@@ -61,14 +61,8 @@ _BROWSED = {
 class ActiveTools:
     """State shared by the tools of one turn: the available and the active tools.
 
-    Args:
-        deferred: The tools that can be loaded.
-        max_active: Maximum number of active tools.
-        max_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
-        loaded: Tools that are active from earlier in the conversation.
-        always: Tools that are always loaded. They do not count.
-        delivery: How the model receives loaded tools.
-        index: Return the index of the deferred tools, called at the first query; built if not given.
+    `always` are always loaded, and do not count against the limits. One tool can always be loaded. `index` is called at the
+    first query.
     """
 
     def __init__(
@@ -119,11 +113,7 @@ class ActiveTools:
         return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """Find tools by name, and report names that do not exist.
-
-        Raises:
-            UsageError: There are no names, or they are invalid.
-        """
+        """Find tools by name, and report names that do not exist; a UsageError if there are none, or invalid ones."""
         names, dropped = read_names(args)
         result = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
         return list(result.tools), result.notes
@@ -150,14 +140,7 @@ class BrowseToolkitTool:
         )
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """List categories or tools.
-
-        Args:
-            args: `category`, `query` and `page`, all optional, as the model sent them.
-
-        Returns:
-            At most fifty lines, and the number of the next page. Nothing is loaded.
-        """
+        """List categories or tools for `category`, `query` and `page`, all optional: at most fifty lines. Nothing is loaded."""
         try:
             category, query, page = read_browsing(args)
             if query:
@@ -188,11 +171,7 @@ class BrowseToolkitTool:
         return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
-        """Find the name and the tools of a category.
-
-        Raises:
-            UsageError: There is no server and no tag of that name.
-        """
+        """Find the name and the tools of a category."""
         for tag, tools in self._shelf.tagged.items():
             if tag.casefold() == category.casefold():
                 return tag, tools
@@ -235,14 +214,7 @@ class LoadToolsTool:
         return definition_of(self.name, text, {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Load tools.
-
-        Args:
-            args: `names`, as the model sent them.
-
-        Returns:
-            A card for each tool that is now active. Tools beyond the limit are not loaded, and the text mentions it.
-        """
+        """Load the tools in `names`, with a card for each. Those beyond the limit are not loaded, and the text mentions it."""
         shelf = self._shelf
         try:
             tools, notes = shelf.by_names(args)
@@ -289,14 +261,7 @@ class UnloadToolsTool:
         return definition_of(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Unload tools.
-
-        Args:
-            args: `names`, as the model sent them.
-
-        Returns:
-            The names of the unloaded tools. Tools that are always loaded stay, and the text mentions it.
-        """
+        """Unload the tools in `names`. Those that are always loaded stay, and the text mentions it."""
         shelf = self._shelf
         try:
             tools, notes = shelf.by_names(args)
@@ -324,21 +289,10 @@ def browse_tools(
     delivery: Delivery = "definitions",
     instructions: Mapping[str, str] | None = None,
 ) -> dict[str, SyntheticTool]:
-    """Create the browsing tools for one turn. They know only the tools they are given.
+    """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
 
-    Args:
-        deferred: The tools that can be loaded.
-        categories: The categories in one line, as from `list_servers`; generated if not given.
-        index: Return the index of the deferred tools, called at the first query; built if not given.
-        max_active_tools: Maximum number of tools loaded at a time.
-        max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
-        loaded: Deferred tools that this conversation has already loaded.
-        always: Tools that are always loaded.
-        delivery: How the model receives loaded tools.
-        instructions: Each server's instructions.
-
-    Returns:
-        `browse_toolkit`, `load_tools` and `unload_tools` by name.
+    `categories` is a line as from `list_servers`, and `index` returns the index of the deferred tools; both are made when
+    needed if not given. For the others see `ActiveTools`.
     """
     shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
@@ -351,13 +305,7 @@ def browse_tools(
 
 
 class BrowseLine(NamedTuple):
-    """One line in the answer of `browse_toolkit`: a category or a tool.
-
-    Args:
-        name: The name of the category or tool.
-        summary: The text after the name.
-        loaded: Whether the model can already call it.
-    """
+    """One line in the answer of `browse_toolkit`: a category, or a tool that the model may already have loaded."""
 
     name: str
     summary: str

@@ -72,46 +72,23 @@ class ToolSearchIndex:
     def to_plain(self) -> dict[str, Any]:
         """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
 
-        Returns:
-            See `discovery/_engine.py`. An embedding is not part of it, and so neither is what that adds to a score. Empty
-            without tools.
+        See `discovery/_engine.py`. An embedding is not part of it. Empty without tools.
         """
         return self._engine.portable() if self._engine else {}
 
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
 
-        Args:
-            query: The query.
-
-        Returns:
-            True if tools have at most half of its words, and its script or its common words are those of another language.
+        Tools have at most half of its words then, and its script or its common words are those of another language.
         """
         return self._engine is not None and self._engine.known_share(query) <= _MAX_SHARE and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Find the tools that a query mentions by name.
-
-        Args:
-            query: The query.
-
-        Returns:
-            The tools that come first in its results, in order of wire name.
-        """
+        """Find the tools that a query mentions by name, and that come first in its results, in order of wire name."""
         return self._engine.called(query) if self._engine else []
 
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
-        """Find the tools of a server that are closest to a query, by the scores of a search.
-
-        Args:
-            query: The query of the search.
-            server: The server.
-            count: Maximum number of tools.
-            searched: The server that the search was limited to.
-
-        Returns:
-            Those that match, best first.
-        """
+        """Find the tools of a server that are closest to a query, by the scores of a search that may be limited to one."""
         if self._engine is None:
             return []
         return [tool for tool, _ in self._engine.ranked(query, searched, count, only=server)]
@@ -138,8 +115,7 @@ class ToolSearchIndex:
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
         """Find the best tools for a query as a displayable value; takes the same arguments as `search`.
 
-        Returns:
-            The hits. Their `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.
+        Its `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.
         """
         hits = tuple(self.search(query, max_results, server))
         searched = len(self) if server is None else sum(tool.server == server for tool in self.tools)

@@ -258,21 +258,12 @@ def compose(
     presented: Set[ToolName] | None = None,
     max_tokens: int | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Format the answer that presents tools.
+    """Format the answer that presents tools: a text of at most 12,000 characters, and the tools in it that are loaded.
 
-    Args:
-        tools: The tools found, best first.
-        loaded: Tools that the model can already call.
-        notes: Other lines for the model.
-        filled: Tools that did not match and are included because of their server.
-        siblings: By server, tools that are named at the end but not loaded.
-        delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names. With
-            `bridge` nothing else has their schemas.
-        presented: Loaded tools of which the model has read all, or None for all that are loaded.
-        max_tokens: Maximum size of the definitions that are not loaded yet. One fits always. None for no limit.
-
-    Returns:
-        The text, of at most 12,000 characters, and the tools in it that are loaded. Others are named or counted in it.
+    The best one comes first. Others are named or counted: `siblings` at the end, by server, and tools whose definitions exceed
+    `max_tokens`, under which one fits always. `filled` tools did not match and are included because of their server. With
+    `native` delivery the provider adds the definitions, so cards are only names; with `bridge` nothing else has their schemas.
+    Of `presented` tools the model has read all; by default of all that are loaded.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})

@@ -50,11 +50,7 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """Parse the arguments of a search, whatever the model sent.
-
-    Raises:
-        UsageError: An argument is invalid, or none is given. The message is for the model.
-    """
+    """Parse the arguments of a search, whatever the model sent; a UsageError tells it what is wrong, or that none is given."""
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
     arguments = SearchArguments(
@@ -71,11 +67,7 @@ def read_arguments(args: object) -> SearchArguments:
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
-    """Parse the names for a tool that takes only names, and count those beyond the limit.
-
-    Raises:
-        UsageError: They are invalid, or there are none. The message is for the model.
-    """
+    """Parse the names for a tool that takes only names, and count those beyond the limit; a UsageError tells the model."""
     names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
     if not names:
         raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
@@ -83,11 +75,7 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
 
 def read_browsing(args: object) -> tuple[str, str, int]:
-    """Parse the category, the query and the page to show. They default to empty strings and 1.
-
-    Raises:
-        UsageError: An argument is invalid. The message is for the model.
-    """
+    """Parse the category, the query and the page to show; a UsageError tells the model. They default to empty strings and 1."""
     category = _server(_first_given(args, ("category", "server_name", "server")), "category")
     page = _text("page", _first_given(args, ("page",))) or "1"
     if not page.isdecimal():
@@ -158,8 +146,6 @@ class FoundTools:
     """The result of a search.
 
     Args:
-        tools: The tools, with a score if ranked.
-        notes: Remarks to show with them.
         filled: Those that did not match and are included because they belong to the best match's server.
         siblings: By server, the other tools of the matches' servers that are not loaded.
         stepped_back: Matches, with scores, that were shown before and not used: others are shown instead.
@@ -175,11 +161,7 @@ class FoundTools:
 class Finder:
     """Looks up tools. It knows only the tools it is given, and builds nothing until needed.
 
-    Args:
-        deferred: The tools that can be found.
-        always: Tools that are loaded from the start: found by name and by server, not by query.
-        index: Return the index of the deferred tools, called at the first query; built if not given.
-        limit: Maximum number of tools that one query, or one name, can return.
+    Those that are `always` loaded are found by name and by server, not by query. `limit` is for one query, and for one name.
     """
 
     def __init__(
@@ -199,13 +181,8 @@ class Finder:
     ) -> FoundTools:
         """Find the tools for a model's request, and report names that do not exist.
 
-        Args:
-            request: The request.
-            loaded: Tools that are already loaded: they can be found, but are not suggested.
-            unused: Those of them that the model has not called: they step back behind others, unless the query has their name.
-
-        Raises:
-            UsageError: The server does not exist.
+        Those already `loaded` can be found, but are not suggested. `unused` ones, which the model has not called, step back
+        behind others, unless the query has their name.
         """
         server = self.server(request.server) if request.server else None
         result = self.by_names(request, server) if request.names else FoundTools()
@@ -330,11 +307,7 @@ class Finder:
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
     def server(self, name: str) -> str:
-        """Resolve the server that the model named.
-
-        Raises:
-            UsageError: There is no server of that name. The message lists the valid ones.
-        """
+        """Resolve the server that the model named; a UsageError lists the valid ones."""
         servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in servers:
             return name
@@ -420,15 +393,10 @@ class SearchToolsTool:
     """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
 
     Args:
-        deferred: The tools that can be found.
         index: Return their index, called at the first query; built if not given.
-        manifest: Their manifest; generated on first use if not given.
         max_search_results: Maximum number of tools returned by one query.
         max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
-        loaded: Deferred tools that this conversation has already loaded.
         used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
-        always: Tools that are always loaded.
-        delivery: How the model receives search results.
     """
 
     name = SEARCH_TOOLS
@@ -465,14 +433,9 @@ class SearchToolsTool:
         return definition_of(self.name, _DESCRIPTION.format(manifest=self._manifest, through=through), _PROPERTIES)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Search the deferred tools.
+        """Search the deferred tools by `query`, `server_name` and `tool_names`, as the model sent them.
 
-        Args:
-            args: `query`, `server_name` and `tool_names`, at least one of them, as the model sent them.
-
-        Returns:
-            A text of at most 12,000 characters, the tools that it loaded, and the hits with their scores. Invalid arguments are
-            answered with a text that explains the mistake.
+        The text has at most 12,000 characters. Invalid arguments are answered with one that explains the mistake.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
         always = {tool.tool_name for tool in self._always}

@@ -89,16 +89,7 @@ class SyntheticTool(Protocol):
 def with_loaded(
     content: str, tools: Sequence[ToolSpec], delivery: Delivery = "definitions"
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Mark the text of a result that loads tools so that `discovered_in` finds them, and no others.
-
-    Args:
-        content: The tool's text, which cannot mark any itself.
-        tools: The tools that it loads.
-        delivery: How the model gets them.
-
-    Returns:
-        The text, and the tools in it: those for which there is room.
-    """
+    """Mark the text of a result that loads tools: `discovered_in` finds those for which there is room, and no others."""
     content = unmarked(content)
     if not tools:
         return content, ()
@@ -107,15 +98,9 @@ def with_loaded(
 
 
 def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()) -> list[ToolSpec]:
-    """Find the tools that a conversation has loaded and not unloaded since, according to its messages.
+    """Find the tools that a conversation has loaded and not unloaded since, in that order, each once.
 
-    Args:
-        messages: The conversation.
-        catalog: The tools available now. Others are left out.
-        own: Names of a person's own synthetic tools, which load tools too.
-
-    Returns:
-        Each tool once, in the order in which they were loaded.
+    `own` are the names of a person's own synthetic tools, which load tools too. Tools that are not available now are left out.
     """
     names: dict[str, None] = {}
     for message in messages:
@@ -132,12 +117,8 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
 def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
     """Find where a conversation first presents each tool that it has loaded, even if it unloaded it since.
 
-    Args:
-        messages: The conversation.
-        own: Names of a person's own synthetic tools, which load tools too.
-
-    Returns:
-        By wire name the index of the message, and whether it is the result of one of this package's tools.
+    By wire name the index of the message, and whether it is the result of one of this package's tools rather than the person's
+    `own`.
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
@@ -148,12 +129,7 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
-    """Find the tools that a conversation has called.
-
-    Args:
-        messages: The conversation.
-        catalog: The tools available now. Others are left out.
-    """
+    """Find the tools that a conversation has called, of those available now."""
     used: set[ToolName] = set()
     for message in messages:
         for call in (message.role == "assistant" and message.tool_calls) or ():

@@ -59,13 +59,9 @@ _IRREGULAR = {"news": "news", "apis": "api"}
 
 
 def terms(text: str) -> list[str]:
-    """Split a text into its terms, in order, with repetitions.
+    """Split a text into its terms, folded and stemmed words without stop words, in order, with repetitions.
 
-    Args:
-        text: Any text; control characters and lone surrogates separate words.
-
-    Returns:
-        Folded and stemmed words without stop words.
+    Control characters and lone surrogates separate words.
     """
     return [term for chunk in text.split() for term in chunk_terms(chunk)]
 
@@ -225,9 +221,6 @@ def readable(query: str) -> str:
 
     Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf` reads `file pdf`,
     `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
-
-    Args:
-        query: The request. Only its first `MAX_QUERY` characters are used.
     """
     return _CHUNK.sub(_literal, query[:MAX_QUERY])
 
@@ -263,11 +256,7 @@ _BREAK = re.compile(r"[.,;:!?\n()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+|\b
 
 
 def clauses(query: str) -> list[str]:
-    """Split a request at punctuation, "and" and "then", into at most `MAX_CLAUSES` parts.
-
-    Args:
-        query: The request, as returned by `readable`.
-    """
+    """Split a request at punctuation, "and" and "then", into at most `MAX_CLAUSES` parts."""
     parts = (part.strip() for part in _BREAK.split(query, maxsplit=4 * MAX_CLAUSES))
     return [part for part in parts if part][:MAX_CLAUSES]
 

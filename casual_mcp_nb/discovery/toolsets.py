@@ -18,15 +18,10 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 
 
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
-    """Filter the tools to those that a toolset includes.
+    """Filter the tools to those that a toolset includes; None includes all.
 
-    Args:
-        tools: All tools.
-        tool_set: The toolset; None includes all tools. It can name a tool by its bare name, its wire name, `server:tool` or
-            `server_tool`. The tool must belong to the server it is listed under.
-
-    Returns:
-        Those tools, in their order.
+    It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool must belong to the server it is
+    listed under.
     """
     tools = tuple(tools)
     if tool_set is None:
@@ -42,16 +37,9 @@ def check_tool_set(
     tools: Iterable[ToolSpec],
     name: str | None = None,
 ) -> None:
-    """Check that everything a toolset names exists.
+    """Check that everything a toolset names exists, except tools of servers that could not be listed: see `missing_servers`.
 
-    Args:
-        tool_set: The toolset. None is always valid.
-        servers: All servers. The tools of one that could not be listed are not checked. See `missing_servers`.
-        tools: All tools.
-        name: The toolset's name, for the message.
-
-    Raises:
-        ToolSetError: It names unknown servers or tools. The message lists all of them, each with the closest names.
+    A ToolSetError lists all unknown servers and tools, each with the closest names.
     """
     if tool_set is None:
         return
@@ -71,12 +59,7 @@ def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[s
 
 
 def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:
-    """Build a notice for each server whose tools are missing because it is not connected, with the reason.
-
-    Args:
-        tool_set: The toolset whose servers count, or None for all.
-        servers: All servers.
-    """
+    """Build a notice for each server whose tools are missing because it is not connected, with the reason."""
     wanted = servers if tool_set is None else [server for server, spec in tool_set.servers.items() if spec is not False]
     return tuple(_missing(servers[server]) for server in wanted if server in servers and not _listed(servers[server]))
 
@@ -84,15 +67,9 @@ def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, Server
 def resolve_tool_set(
     value: str | ToolSetConfig | Mapping[str, Any] | None, tool_sets: Mapping[str, ToolSetConfig]
 ) -> ToolSetConfig | None:
-    """Resolve the toolset for a value.
+    """Resolve the toolset for its name, a toolset, a mapping with `servers`, or None for all tools.
 
-    Args:
-        value: A toolset's name, a toolset, a mapping with `servers`, or None for all tools.
-        tool_sets: The named toolsets.
-
-    Raises:
-        UnknownNameError: No toolset has that name.
-        ToolSetError: The value is not a toolset.
+    An UnknownNameError if no toolset has that name, a ToolSetError if the value is not a toolset.
     """
     if value is None or isinstance(value, ToolSetConfig):
         return value

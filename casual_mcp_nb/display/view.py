@@ -23,15 +23,10 @@ Data = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DisplayLimits:
-    """How much a display shows.
+    """How much a display shows: rows of a table and parts such as steps, characters of a cell, of a text, and of a document.
 
-    Args:
-        rows: Rows of a table, and parts such as the steps of a turn.
-        cell: Characters of a cell, a name or a title.
-        text: Characters in a block of text.
-        document: Characters of a text that the display is about, such as the manifest.
-        images: Bytes of all images together.
-        requests: Whether the steps of a turn have their requests.
+    A document is a text that the display is about, such as the manifest. `images` are bytes of all images together. Requests of
+    steps can be left out.
     """
 
     rows: int = 50
@@ -206,9 +201,6 @@ class Section:
     """A titled part. An empty title draws no heading.
 
     Args:
-        title: Its title.
-        blocks: Its contents.
-        mark: Its state, if it has one.
         note: A few words next to the title.
         fold: Makes it one that folds, open or closed at first.
         figures: Numbers at the end of its title's line.
@@ -234,15 +226,7 @@ Block = Table | KeyValues | TextBlock | Line | ImageBlock | Section
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The contents of one value's display.
-
-    Args:
-        name: The kind of display, for its CSS class.
-        title: Its title. An empty one draws no heading.
-        blocks: Its contents.
-        mark: Its state, if it has one.
-        note: A few words next to the title.
-    """
+    """The contents of one value's display: the kind is its CSS class, and an empty title draws no heading."""
 
     figures: ClassVar[tuple[str, ...]] = ()
     name: str

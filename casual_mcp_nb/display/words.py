@@ -162,10 +162,7 @@ def call_code(tool: ToolName | str, arguments: Mapping[str, Any]) -> str:
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
     """Write the reading of a resource as Python: `session.resources.read("demo://1", server="demo")`.
 
-    Args:
-        uri: The URI or the URI template.
-        server: Its server.
-        parameters: The parameters of a template: their values, or only their names, to be filled in.
+    A template has parameters: their values, or only their names, to be filled in.
     """
     return f"session.resources.read({', '.join([literal(uri), f'server={literal(server)}', *_values(parameters)])})"
 

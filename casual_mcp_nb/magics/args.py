@@ -41,14 +41,7 @@ _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
 @dataclass(frozen=True)
 class MagicLine:
-    """A `%mcp` line.
-
-    Args:
-        command: The command.
-        arguments: The text after it.
-        output: The variable to store the result in.
-        quiet: Whether the line ends with a semicolon, so that the result is not shown.
-    """
+    """A `%mcp` line: its command, the text after it, and the variable for the result; `quiet` if it ends with a semicolon."""
 
     command: str
     arguments: str
@@ -60,12 +53,8 @@ class MagicLine:
 class CellArgs:
     """The options of a `%%mcp` cell.
 
-    Args:
-        options: The options of the turn, by the names of `ChatOptions`; `Session.chat` checks the values.
-        echo: The output of the cell, or None for the usual display.
-        variables: Names of the notebook's variables that the text may use as `{{ name }}`.
-        output: The variable to store the turn or the plan in.
-        plan: Whether the calls are only planned.
+    `Session.chat` checks the values of the options. The text may use `variables` of the notebook as `{{ name }}`; the output is
+    the variable to store the turn or the plan in.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -84,14 +73,6 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
     """Split a `%mcp` line. `-o NAME` may be at its beginning or its end. A semicolon comes last.
 
     `?` and `--help`, alone or after a command, are `help`.
-
-    Args:
-        line: The line, without `%mcp`.
-        commands: The names of the commands.
-
-    Raises:
-        UnknownNameError: There is no such command. The error suggests the closest ones.
-        UsageError: The text after `-o` is not a valid variable name.
     """
     whole = line.strip()
     line = whole.removesuffix(";").rstrip()
@@ -113,11 +94,7 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
 
 
 def parse_cell_line(line: str) -> CellArgs:
-    """Parse the options of a `%%mcp` cell.
-
-    Raises:
-        UsageError: An option does not exist or lacks its value.
-    """
+    """Parse the options of a `%%mcp` cell."""
     parser = _MagicParser(prog="%%mcp", add_help=False, allow_abbrev=False)
     for name, (option, flag) in _TURN_OPTIONS.items():
         if flag.takes:
@@ -143,11 +120,7 @@ def parse_cell_line(line: str) -> CellArgs:
 
 
 def variable_name(text: str) -> str:
-    """Check that `text` is a valid variable name.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Check that `text` is a valid variable name."""
     if not text.isidentifier() or keyword.iskeyword(text):
         raise UsageError(f"{shown(text)} is not a valid variable name.")
     return text
@@ -156,14 +129,7 @@ def variable_name(text: str) -> str:
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
     """Replace `{{ name }}` in a text by the variable of that name, for these names only. Other braces stay.
 
-    Args:
-        text: The text of a cell.
-        names: The variables to fill in.
-        namespace: All variables. Their values are inserted verbatim and not processed again.
-
-    Raises:
-        UnknownNameError: There is no such variable.
-        UsageError: The text does not use a variable.
+    Values are inserted verbatim and not processed again. Each name must be a variable that the text uses.
     """
     names = list(dict.fromkeys(names))
     for name in names:
@@ -177,11 +143,7 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
 
 
 def words_of(text: str) -> list[str]:
-    """Split a line into words; quotes keep a word together.
-
-    Raises:
-        UsageError: A quote is not closed.
-    """
+    """Split a line into words; quotes keep a word together."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -192,9 +154,6 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     """Parse the tool and the arguments of `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
 
     A value of the second form is JSON where it can be read as such, and text otherwise.
-
-    Raises:
-        UsageError: The arguments are neither. The error shows where.
     """
     name, _, text = line.partition(" ")
     if not name:
@@ -221,11 +180,7 @@ def _value(text: str) -> Any:
 
 
 def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
-    """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together.
-
-    Raises:
-        UsageError: There is no name, or a word is not an assignment.
-    """
+    """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together."""
     name, *words = words_of(line) or [""]
     hint = f"For example: %mcp {command} {example}"
     if not name:
@@ -277,11 +232,7 @@ class CassetteArgs:
 
 
 def parse_cassette(command: str, line: str) -> CassetteArgs:
-    """Read the file and the options of `%mcp cassette`, `replay` or `test`.
-
-    Raises:
-        UsageError: There are several files, or an option is not valid.
-    """
+    """Read the file and the options of `%mcp cassette`, `replay` or `test`."""
     allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
     words, files, values = words_of(line), list[str](), dict[str, str]()
     while words:
@@ -311,12 +262,7 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`. The options are before or after the message.
 
-    Returns:
-        The message, and keyword arguments of `session.experiments.compare`, which checks the names.
-
-    Raises:
-        UnknownNameError: There is no such option.
-        UsageError: There is no message, or a value cannot be read.
+    Returns the message, and keyword arguments of `session.experiments.compare`, which checks the names.
     """
     line, given = line.strip(), dict[str, Any]()
     while match := _OPTION_FIRST.match(line) or _OPTION_LAST.search(line):
@@ -360,11 +306,7 @@ def is_config_file(text: str) -> bool:
 
 
 def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
-    """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`."""
     match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", line)
     if match is None:
         raise UsageError(f"{shown(line)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
@@ -374,12 +316,9 @@ def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True)
 class ForkArgs:
-    """A `%mcp fork` line.
+    """A `%mcp fork` line: turn and step by number from 1, and the options of `session.conversations.fork_at`.
 
-    Args:
-        turn: The number of the turn, from 1, or None for the last one.
-        step: The number of its step, from 1, or None for the whole turn.
-        options: The options of `session.conversations.fork_at`.
+    Without a turn it is the last one, without a step the whole turn.
     """
 
     turn: int | None = None
@@ -391,11 +330,7 @@ _FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--
 
 
 def parse_fork(line: str) -> ForkArgs:
-    """Parse the place and the options of `%mcp fork`.
-
-    Raises:
-        UsageError: It has no such place, or options without a step.
-    """
+    """Parse the place and the options of `%mcp fork`."""
     words = words_of(line)
     hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
     position = words.pop(0) if words and not words[0].startswith("--") else ""
@@ -417,17 +352,7 @@ def parse_fork(line: str) -> ForkArgs:
 
 
 def one_word(command: str, line: str, kind: str, example: str = "") -> str:
-    """Parse the single word that a command needs.
-
-    Args:
-        command: The command.
-        line: The text after it.
-        kind: The kind of thing that the word names, for the error.
-        example: A valid word, for the error, or empty for none.
-
-    Raises:
-        UsageError: There is none, or more than one.
-    """
+    """Parse the single word that a command needs; the kind of thing that it names and an example are for the error."""
     words = words_of(line)
     if len(words) != 1:
         text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."

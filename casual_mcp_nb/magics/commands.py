@@ -35,14 +35,9 @@ if TYPE_CHECKING:
 class Command:
     """A command of `%mcp`.
 
-    Args:
-        group: Its heading in the help.
-        summary: Its purpose, in one line.
-        usage: Its arguments.
-        example: An example.
-        names: Its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
-            `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools.
-        run: Runs it, and returns the output of the cell. None for a command that opens or closes the session.
+    `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`, `cases`,
+    `resources`, `prompts`, `conversations`, or `doctor` for servers and tools. `run` returns the output of the cell; it is None
+    for a command that opens or closes the session.
     """
 
     group: str

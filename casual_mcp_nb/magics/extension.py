@@ -54,12 +54,7 @@ class WrittenConfigs:
         self._digests: dict[Path, str] = {}
 
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """Write a config file completely or not at all.
-
-        Raises:
-            UsageError: The file exists with other content and was not written here, or it cannot be written.
-            ConfigError: It cannot be replaced. It is unchanged.
-        """
+        """Write a config file completely or not at all; a UsageError if it has other content that was not written here."""
         from casual_mcp_nb.base.files import write_text
         from casual_mcp_nb.config.loader import replace_text
 
@@ -237,10 +232,7 @@ class McpMagics(Magics):
     def _start(self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: "") -> Any:
         """Open and connect a session. The announcement is shown before anything is imported for it.
 
-        Args:
-            announcement: The text to show.
-            make: Opens the session.
-            hint: Returns a note for the status, or empty for none.
+        `hint` returns a note for the status.
         """
         from casual_mcp_nb.notebook.starting import StartDisplay
 
@@ -448,11 +440,7 @@ def _matcher(magics: McpMagics) -> Any:
 
 
 def help_of(command: str = "") -> Help:
-    """Build the whole help, or that of one command.
-
-    Raises:
-        UnknownNameError: There is no such command.
-    """
+    """Build the whole help, or that of one command."""
     from casual_mcp_nb.base.diagnosis import Help, HelpRow
 
     if command:
@@ -524,10 +512,7 @@ class Names:
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
         """Collect the names in a session. Without one only those of commands and variables.
 
-        Args:
-            session: The session.
-            variables: The variables of the notebook.
-            text: The line, see `complete`: for some, servers that are connected are queried for a moment.
+        For some lines, see `complete`, servers that are connected are queried for a moment.
         """
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
@@ -553,12 +538,7 @@ class Names:
 
 
 def complete(text: str, names: Names) -> list[str]:
-    """List the completions for the last word of a line.
-
-    Args:
-        text: The line up to the cursor, from its `%` on.
-        names: The names that can be completed.
-    """
+    """List the completions for the last word of a line, up to the cursor and from its `%` on."""
     prefix = last_word(text)
     words = text.split()[: -1 if prefix else None]
     if not words:

@@ -26,11 +26,7 @@ STOPPED = "The turn was stopped."
 
 
 class CallScope(Protocol):
-    """The scope that a call hands to the function that it runs.
-
-    Attributes:
-        values: The conversation's context.
-    """
+    """The scope that a call hands to the function that it runs; `values` is the conversation's context."""
 
     values: Mapping[str, Any]
 
@@ -53,9 +49,7 @@ class FunctionRunner(Protocol):
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
         """Start a nested call, and block the thread of the function until it has ended.
 
-        Args:
-            start: Starts it.
-            context: The variables of the call that the function runs in; `start` is to see them.
+        `start` is to see the variables of the call that the function runs in: `context`.
         """
         ...
 

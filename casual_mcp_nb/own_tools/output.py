@@ -30,9 +30,7 @@ _MAX_DOTS_PER_INCH = 100
 def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[PayloadPreview, ...]:
     """Build the previews of a payload; several, for a list of tables and figures.
 
-    Args:
-        payload: The payload.
-        drawn: The pictures in the result's content, if they show the payload, or None if the content is something else.
+    `drawn` has the pictures in the result's content, if they show the payload.
     """
     pictures = None if drawn is None else iter(drawn)
     if isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS]):

@@ -48,14 +48,7 @@ class InvalidArgumentsError(ValueError):
 
 @dataclass(frozen=True)
 class Filled:
-    """A parameter that a model fills.
-
-    Args:
-        name: Its name in the function.
-        adapter: Checks its value.
-        default: The default of its signature, or its pydantic `Field` if it has one.
-        description: Its description in the docstring.
-    """
+    """A parameter that a model fills; `default` is that of its signature, or its pydantic `Field` if it has one."""
 
     name: str
     adapter: TypeAdapter[Any]
@@ -70,11 +63,7 @@ class Filled:
         return self.default is inspect.Parameter.empty
 
     def default_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Collect the values to pass where the model leaves them out; none where the function has a default itself.
-
-        Args:
-            values: The values of the parameters before it, for a factory that reads them.
-        """
+        """Collect the values to pass where the model leaves them out; none where the function has a default."""
         if isinstance(self.default, FieldInfo):
             return {self.name: self.default.get_default(call_default_factory=True, validated_data=dict(values))}
         return {}
@@ -91,12 +80,8 @@ class Filled:
 class Parameters:
     """The parameters of a function.
 
-    Args:
-        signature: Its signature.
-        filled: The parameters that a model fills, by the names that it uses.
-        injected: The values of the parameters that are injected when the tool is added.
-        from_context: The parameters that are filled from the conversation's context at each call, each with its key.
-        contexts: The parameters that get a `ToolContext`.
+    A model fills `filled`, by the names that it uses. `injected` are filled when the tool is added, `from_context` at each call
+    by a key of the conversation's context, and `contexts` get a `ToolContext`.
     """
 
     signature: inspect.Signature
@@ -133,15 +118,7 @@ class Parameters:
         return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """Check a call's arguments and convert them to the types of the parameters.
-
-        Returns:
-            The values to pass by position, and those to pass by name.
-
-        Raises:
-            InvalidArgumentsError: An argument is unknown, missing, or not valid.
-            ToolCallError: The conversation's context lacks a value.
-        """
+        """Check a call's arguments, and convert them to the values to pass by position and those to pass by name."""
         hidden = self.named(context.values)
         theirs = {*hidden, *self.injected, *self.from_context, *self.contexts}
         visible = [name for name in self.filled if name not in hidden]
@@ -196,17 +173,9 @@ def read_parameters(
 ) -> Parameters:
     """Read the parameters of a function that is to be a tool.
 
-    Args:
-        function: The function, or a method that is bound.
-        name: The tool's name, for errors.
-        inject: Values by the name of a parameter, or by the key of its `Inject`.
-        descriptions: The description of each parameter.
-        context: The names of the values in the context of the conversation: a parameter of such a name may have any type.
-
-    Raises:
-        UsageError: A parameter takes any number of values, has a type that a model cannot fill, or has two injected values; a
-            value belongs to no parameter; a key is also the name of a parameter that a model fills; or a type hint cannot be
-            resolved.
+    `inject` has values by the name of a parameter, or by the key of its `Inject`. A parameter that is named in `context`, the
+    context of the conversation, may have any type. A UsageError says what no model could fill, and what is injected twice or
+    nowhere.
     """
     signature = inspect.signature(function)
     hints = _hints(function, name)

@@ -47,12 +47,7 @@ class Tool(Protocol):
 class NotebookTool:
     """A tool of the notebook.
 
-    Args:
-        spec: The definition for models.
-        policy: When the person is asked before a call, or None for the default.
-        is_async: Whether `start` returns something to await.
-        start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
-        parameters: Those of the function, or None for an object.
+    `start` takes a call's arguments and its context, and returns a function that does the call, to be awaited if `is_async`.
     """
 
     spec: ToolSpec
@@ -81,19 +76,10 @@ def read_tool(
 ) -> NotebookTool:
     """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
 
-    Args:
-        target: The function or object. Of a class with `execute`, or with `__call__` and no required arguments, an object is
-            made. Any other class is called as a function is, with the parameters of its `__init__`.
-        server: The server that it belongs to.
-        name: Its name, or None for the function's.
-        description: The description for models, or None for the docstring without its list of arguments.
-        inject: Values for parameters that no model sees, see `read_parameters`.
-        annotations: Its effects.
-        policy: When the person is asked before a call.
-        context: The names of the values that the context of the conversation has.
-
-    Raises:
-        UsageError: It cannot be a tool. The message has the reason.
+    A UsageError has the reason why it cannot be one. Of a class with `execute`, or with `__call__` and no required arguments,
+    an object is made. Any other class is called as a function is, with the parameters of its `__init__`. The description is the
+    docstring without its list of arguments, unless one is given. `context` names the values that the context of the
+    conversation has.
     """
     from docstring_parser import parse
 
@@ -144,11 +130,7 @@ def _is_made_first(kind: type) -> bool:
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """Check the input schema of a person's own tool.
-
-    Raises:
-        UsageError: It cannot be sent to a model.
-    """
+    """Check the input schema of a person's own tool: a UsageError says why it cannot be sent to a model."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         problem: str | None = "its input schema is not an object schema"
     else:
@@ -176,14 +158,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 class Toolbox:
     """The tools of the notebook. It is used as a connection to a server is. See `connections.Connection` for the methods.
 
-    Args:
-        run: Runs the functions.
-        changed: Called after each change of the tools.
-        on_log: Called with level and text of each line that a function logs, and with the traceback of one that failed.
-
-    Attributes:
-        tools: The definitions for models, in the order in which they were added.
-        tools_version: Differs after each change of the tools.
+    `on_log` gets the level and text of each line that a function logs, and the traceback of one that failed.
     """
 
     name = NOTEBOOK
@@ -249,11 +224,7 @@ class Toolbox:
         self._changed()
 
     def remove(self, name: str) -> None:
-        """Remove a tool.
-
-        Raises:
-            UnknownNameError: There is no such tool.
-        """
+        """Remove a tool, or raise an UnknownNameError if there is none."""
         if name not in self._tools:
             raise UnknownNameError("tool of the notebook", name, self._tools)
         self._tools = {other: tool for other, tool in self._tools.items() if other != name}
@@ -276,11 +247,7 @@ class Toolbox:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool. An exception becomes a result that is an error, and its traceback goes to the log.
-
-        Raises:
-            ToolCallError: It was removed, or the arguments are not valid.
-        """
+        """Call a tool. An exception becomes a result that is an error, and its traceback goes to the log."""
         tool = self._tools.get(name)
         if tool is None:
             raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
@@ -382,12 +349,7 @@ _MAX_LENGTH = 1_000
 
 
 class Mock:
-    """Stubs that are in use until `stop` is called. A context manager.
-
-    Args:
-        stubs: The stubs, by `server:tool`, by another name of a tool, by `server:*`, or by `*` for all tools.
-        stop: Called when they are no longer to be used.
-    """
+    """Stubs that are in use until `stop` is called. A context manager."""
 
     def __init__(self, stubs: Mapping[str, Stub], stop: Callable[[Mock], None]) -> None:
         self.stubs = dict(stubs)
@@ -466,11 +428,7 @@ _BY_FORMAT = {
 
 
 def example(schema: Any) -> Any:
-    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties tell.
-
-    Args:
-        schema: The schema; references in it are resolved.
-    """
+    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties tell."""
     return _example(SchemaReader(schema), _MAX_DEPTH, [_MAX_PARTS])
 
 

@@ -340,11 +340,7 @@ class ChatRequest(ModelFields):
         return value
 
     def options(self) -> TurnOptions:
-        """Build the options of the turn.
-
-        Raises:
-            UsageError: A value is not valid.
-        """
+        """Build the options of the turn."""
         given = self.model_dump(exclude={"messages", "include_stats", "system_prompt"}, exclude_none=True)
         return TurnOptions(system=self.system_prompt, **given)
 
@@ -375,13 +371,7 @@ def api(
     *,
     needs_token: bool,
 ) -> FastAPI:
-    """Build the API as an ASGI application, without the checks of `Guard`.
-
-    Args:
-        turns: Runs the turns.
-        models: Returns the names of the models.
-        needs_token: Whether clients must send a token, for the description.
-    """
+    """Build the API as an ASGI application, without the checks of `Guard`."""
     app = FastAPI(
         title="casual-mcp-nb",
         version=version("casual-mcp-nb"),

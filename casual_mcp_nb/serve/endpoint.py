@@ -15,14 +15,7 @@ from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 class Endpoint(Displayable, ABC):
     """An address at which a session is served: a context manager, or call `close`. It ends with the session, too.
 
-    Args:
-        engine: The thread on which it runs.
-        host: The address to listen at.
-        port: The port.
-        path: The path for clients, or empty for the root.
-
-    Attributes:
-        url: The address for clients on this computer.
+    `url` is for clients on this computer.
     """
 
     def __init__(self, engine: EngineThread, host: str, port: int, path: str = "") -> None:

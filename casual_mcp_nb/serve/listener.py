@@ -39,12 +39,7 @@ OPEN_PATHS = ("/health", "/docs")
 def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
     """Check the token that clients must send, or None for none, which only an address of this computer may have.
 
-    Args:
-        token: The token, if there is one.
-        host: The address to listen at, or None where another server listens.
-
-    Raises:
-        UsageError: It is missing or too short.
+    The host is None where another server listens. A UsageError if the token is missing or too short.
     """
     secret = SecretStr(token) if isinstance(token, str) else token
     del token
@@ -71,14 +66,10 @@ class Guard:
     `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body.
 
     Args:
-        app: The application. It gets the body as one message.
-        token: The token that clients send as `Authorization: Bearer`, or None for none.
         hosts: The names under which clients may address the service, or None for any.
         bound: Whether all clients connect to an address for which `token` and `hosts` are right. Otherwise each is judged by
             the address that it connected to: without a token, only those of this computer are served, by local names or hosts.
         origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
-        max_bytes: Maximum size of a body.
-        max_values: Maximum number of JSON values in it.
     """
 
     def __init__(
@@ -149,11 +140,7 @@ class Guard:
                 )
 
     def _hosts_at(self, scope: Scope) -> frozenset[str] | None:
-        """Find the names for the address that a client connected to.
-
-        Raises:
-            ProblemError: Other computers can reach it, and there is no token.
-        """
+        """Find the names for the address that a client connected to."""
         address, port = scope.get("server") or ("", None)
         # A Unix socket has no port.
         if port is None or is_this_computer(address):
@@ -205,17 +192,10 @@ def guarded(
     max_bytes: int,
     max_values: int = MAX_VALUES,
 ) -> ASGIApp:
-    """Wrap an application in the checks that fit the address at which it is served.
+    """Wrap an application in the checks of `Guard` that fit the address at which it is served.
 
-    Args:
-        app: The application.
-        host: The address to listen at. One of this computer only is addressed by its local names. Any other by any name, as it
-            needs the token. None where another server listens, see `bound` of `Guard`.
-        token: The token that clients send.
-        hosts: Further names under which clients may address it. With another address than a local one, the only names.
-        origins: The sites whose pages may send requests and read the answers.
-        max_bytes: Maximum size of a body.
-        max_values: Maximum number of JSON values in it.
+    An address of this computer only is addressed by its local names. Any other by any name, as it needs the token; with `hosts`
+    by these only. None where another server listens.
     """
     names = (LOCAL_HOSTS | {host, *hosts}) if host is not None and is_this_computer(host) else set(hosts) or None
     bound = host is not None
@@ -333,11 +313,7 @@ END_SECONDS = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket to an address; port 0 is any free one.
-
-    Raises:
-        UsageError: The address does not exist, or is in use.
-    """
+    """Bind a socket to an address; port 0 is any free one. A UsageError if the address does not exist, or is in use."""
     # The resolver would take what is left of a larger number.
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
         raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.")
@@ -360,12 +336,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Listener(uvicorn.Server):
-    """Serves an application at a socket. Its coroutines run on the engine's loop.
+    """Serves an application at a socket, which it closes in the end; keeps an owner alive meanwhile.
 
-    Args:
-        app: The application.
-        bound: The socket. It is closed in the end.
-        owner: The object to keep alive while it serves.
+    Its coroutines run on the engine's loop.
     """
 
     def __init__(self, app: ASGIApp, bound: socket.socket, owner: object = None) -> None:

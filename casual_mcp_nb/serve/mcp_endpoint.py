@@ -40,16 +40,7 @@ async def serve_stdio(
     *,
     plain_names: bool = False,
 ) -> None:
-    """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output.
-
-    Args:
-        starter: See `ToolServer`, like the others.
-        observers: Tell of changes.
-        engine: The thread of the loop.
-        options: Which tools are offered.
-        approval: The action if a policy requires approval.
-        plain_names: See `ToolServer`.
-    """
+    """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output."""
     from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
 
@@ -88,24 +79,7 @@ async def open_endpoint(
 ) -> McpEndpoint:
     """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
 
-    Args:
-        starter: See `ToolServer`, like the next four.
-        observers: Tell of changes.
-        engine: The thread on which it runs.
-        options: Which tools are offered.
-        approval: The action if a policy requires approval.
-        host: See `McpEndpoint`, like the next.
-        port: The port.
-        plain_names: See `ToolServer`.
-        token: The token that clients send.
-        hosts: Further names under which clients may address it.
-        origins: The sites whose pages may use it.
-        owner: The session, which is kept as long as it is served.
-        begin: Called with the endpoint before the first request.
-
-    Raises:
-        UsageError: The address, the token or `approval` cannot be used.
-        TrustRequiredError: The person has not accepted the config.
+    The arguments are those of `ToolServer` and `McpEndpoint`; `begin` is called with the endpoint before the first request.
     """
     if approval not in get_args(HostApproval):
         raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")

@@ -51,12 +51,9 @@ class HostCall:
     """A request that a host makes. An `Asker`.
 
     Args:
-        client: The host's connection; what makes the request, where there is no connection.
         context: The request, or the one by which the host has answered the last question.
-        approval: The action if a policy requires approval.
         level: The least severe log messages that the host wants, or None for none.
         remembers: Whether "from now on" can be answered.
-        forwarded: As in `Asker`.
         log: Sends a log message with the answer to the request.
     """
 
@@ -157,12 +154,7 @@ class HostCall:
             await asyncio.sleep(0)
 
     def answer(self, context: ServerRequestContext[Any, Any], responses: Mapping[str, Any]) -> None:
-        """Continue the call where the host has answered.
-
-        Args:
-            context: The request that has the answers.
-            responses: The answers. Those to nothing that was asked are ignored.
-        """
+        """Continue the call where the host has answered. Answers to nothing that was asked are ignored."""
         self.context = context
         for key, response in responses.items():
             if key in self._questions and not (answer := self._questions.pop(key)[1]).done():
@@ -237,11 +229,7 @@ class Rounds:
         return state is not None and state.startswith(_STATE)
 
     async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
-        """Continue a request that waits.
-
-        Raises:
-            MCPError: None waits with this state.
-        """
+        """Continue a request that waits."""
         waiting = self._waiting.get(params.request_state)
         if waiting is None or waiting.request != request:
             text = "This request state is not known, or no longer. Make the request again without it."

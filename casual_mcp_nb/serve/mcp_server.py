@@ -85,16 +85,9 @@ class ToolServer:
     """Serves a session's tools, resources and prompts to MCP clients; belongs to the engine's loop.
 
     Args:
-        starter: Connects the servers, and has their tools.
-        observers: Tell of changes.
-        engine: The thread of the loop.
-        options: Which tools are offered, where they differ from the selection.
         approval: The action if a policy requires approval of a call.
         plain_names: Whether tools and prompts that only one server has keep their names.
         single: Whether there is only one client, even if it makes requests without a connection.
-
-    Attributes:
-        server: The SDK's server, for its transports.
     """
 
     def __init__(
@@ -546,15 +539,10 @@ class _Host:
     """A client that is connected.
 
     Args:
-        client: Lists and calls tools for it.
         connection: Its connection, or None where it has none, and listens to changes in another way.
 
     Attributes:
-        listed: Its last list, or None before.
         announced: The list it knows from a notification or a listing.
-        lists: Its other lists.
-        calls: How many of its calls run now.
-        level: The least severe log messages that it gets.
     """
 
     def __init__(self, client: ToolClient, connection: Connection | None) -> None:

@@ -30,13 +30,7 @@ _NOWHERE = "casual-mcp-nb:resource"
 
 
 def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
-    """Convert a tool to its form in a listing, with the whole definition of its server.
-
-    Args:
-        tool: The tool.
-        name: Its name here.
-        modern: Whether it is for the version in which results are not only objects.
-    """
+    """Convert a tool to its form in a listing, with the whole definition of its server."""
     definition = tool.definition
     hints = tool.annotations
     if hints is None and tool.server == SYNTHETIC:
@@ -193,8 +187,6 @@ class Offers:
     tool is, `server__prompt`.
 
     Args:
-        servers: Returns the servers that are offered, in the order of the config.
-        plain_names: Whether a prompt that only one server has keeps its name.
         late: Called when a listing came after nobody waited for it any more.
     """
 
@@ -236,11 +228,7 @@ class Offers:
         return fitting
 
     async def owner(self, uri: str) -> ServerResources:
-        """Find the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme.
-
-        Raises:
-            MCPError: There is none.
-        """
+        """Find the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme."""
         # What is known is looked at first, so that a read does not wait for the listing of a slow server.
         name = self._listing_server(uri, self.listed("resources"))
         if name is None:
@@ -255,11 +243,7 @@ class Offers:
         return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
-        """Find a prompt and its server by its name, or by its name at the server if only one has it.
-
-        Raises:
-            MCPError: There is none.
-        """
+        """Find a prompt and its server by its name, or by its name at the server if only one has it."""
         prompt = self._named(self.listed("prompts")).get(name)
         if prompt is None:
             prompts = await self.prompts()
@@ -271,12 +255,7 @@ class Offers:
         return prompt, servers[prompt.server]
 
     async def complete(self, params: mcp.CompleteRequestParams) -> Completions:
-        """Ask a server to suggest values for an argument of a prompt or a template.
-
-        Raises:
-            MCPError: There is no such prompt or template.
-            CasualMcpError: The server did not answer.
-        """
+        """Ask a server to suggest values for an argument of a prompt or a template."""
         offer: Resource | ServerPrompt | None
         if isinstance(params.ref, mcp.PromptReference):
             offer, server = await self.prompt(params.ref.name)
@@ -294,12 +273,7 @@ class Offers:
         return tuple(item for server in self._servers().values() for item in server.last_listed[kind == "prompts"])
 
     async def follow(self, uri: str, follower: object) -> None:
-        """Have the owner of a resource report its changes, for as long as somebody follows it.
-
-        Raises:
-            MCPError: No server has it, or too many are followed.
-            CasualMcpError: The server does not report its changes.
-        """
+        """Have the owner of a resource report its changes, for as long as somebody follows it."""
         followers = self._followers.get(uri)
         if followers is None:
             if len(self._followers) >= MAX_FOLLOWED:
@@ -375,12 +349,7 @@ class Offers:
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:
-    """Choose a unique name for each tool or prompt.
-
-    Args:
-        names: Server and name of each.
-        plain: Whether what only one server has keeps its name.
-    """
+    """Choose a unique name for each tool or prompt; if `plain`, what only one server has keeps its name."""
     counts = Counter(name.tool for name in names)
     wired = [wire_name(name) for name in names]
     collisions = Counter(wired)

@@ -123,11 +123,7 @@ T = TypeVar("T")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do some work as long as the client is connected. Then it is cancelled.
-
-    Raises:
-        ProblemError: The client has gone. Nobody will read it.
-    """
+    """Do some work as long as the client is connected. Then it is cancelled, with a problem that nobody will read."""
     task = asyncio.current_task()
     assert task is not None
     has_gone = False

@@ -76,19 +76,7 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `SessionServe.http`. A coroutine of the caller's side, see `on_engine`.
-
-    Args:
-        parts: Those of the session.
-        host: The address to listen at.
-        port: The port, or 0 for a free one.
-        token: The token that clients send.
-        approval: Policies by server that replace those of the config for clients.
-        limits: How many turns, how long.
-        hosts: Further names under which clients may address it.
-        origins: The sites whose pages may use it.
-        begin: Called with the service before the first request.
-    """
+    """Serve a session, see `SessionServe.http`. A coroutine of the caller's side, see `on_engine`."""
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.listener import Listener, bound_socket
@@ -125,20 +113,7 @@ def served_api(
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
-    """Build the API with the checks that fit its address.
-
-    Args:
-        turns: Runs the turns.
-        models: Returns the names of the models.
-        host: The address to listen at, or None where another server listens.
-        token: The token that clients send.
-        hosts: Further names under which clients may address it.
-        origins: The sites whose pages may use it.
-
-    Raises:
-        UsageError: The token cannot be used.
-        MissingDependencyError: The extra `serve` is not installed.
-    """
+    """Build the API with the checks that fit its address; the host is None where another server listens."""
     with _installed():
         from casual_mcp_nb.serve.api import api
     from casual_mcp_nb.serve.listener import checked_token, guarded
@@ -181,11 +156,7 @@ def _installed() -> Iterator[None]:
 
 
 class SessionServe(Namespace):
-    """The services of a session for other programs: `session.serve`.
-
-    Args:
-        parts: Those of the session.
-    """
+    """The services of a session for other programs: `session.serve`."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._engine = parts.engine

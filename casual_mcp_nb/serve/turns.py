@@ -31,13 +31,8 @@ STOP_SECONDS = 5.0
 class ServedTurns:
     """The turns of clients on the engine's loop. Clients' messages are never part of the session's conversation.
 
-    Args:
-        chat: The session's. It has the servers, the models, the selection and the system prompt.
-        limits: How many, how long.
-        approval: Policies by server that replace those of the config for clients.
-        secrets: Values to mask in errors.
-        admit: Awaited before each turn. It raises if the servers may not be started.
-        notify: Called with each turn and event.
+    `approval` replaces policies of the config by server. `admit` is awaited before each turn, and raises if the servers may not
+    be started. `notify` is called with each turn and event.
     """
 
     def __init__(
@@ -83,14 +78,7 @@ class ServedTurns:
     ) -> list[ChatMessage]:
         """Run a turn in a separate task, and return the messages that it adds to the client's.
 
-        Args:
-            turn: The turn whose trace takes the events.
-            messages: The client's conversation. The turn answers the last message.
-            options: The options of the turn.
-            on_event: Called with each event.
-
-        Raises:
-            ProblemError: It could not begin, failed, took too long, or was stopped because the service ends.
+        A ProblemError if it could not begin, failed, took too long, or was stopped because the service ends.
         """
         if self._closed:
             raise _ended()
