@@ -519,10 +519,12 @@ def read_expectation(value: Any, functions: Functions | None = None) -> Any:
     content = value[key]
     if kind is Satisfies:
         if not isinstance(content, str) or content not in (functions or {}):
-            known = list(functions or {})
+            available = list(functions or {})
             raise UsageError(
                 f"There is no function {brief(content)}.",
-                hint=did_you_mean(closest(str(content), known), known) if known else "Give it in functions={name: function}.",
+                hint=did_you_mean(closest(str(content), available), available)
+                if available
+                else "Give it in functions={name: function}.",
             )
         content = (functions or {})[content]
     elif kind is OneOf:

@@ -160,8 +160,8 @@ def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
         calls = []
         for number, last in zip(range(1, len(users) + 1), [*users[1:], len(messages)], strict=True):
             for message in messages[users[number - 1] : last]:
-                for made in message.get("calls", ()):
-                    called = named_call(str(made["tool"]), made.get("arguments", ""))
+                for written in message.get("calls", ()):
+                    called = named_call(str(written["tool"]), written.get("arguments", ""))
                     if called.name in names and isinstance(called.arguments, dict):
                         turn = number if len(users) > 1 else None
                         calls.append(ExpectedCall(names[called.name], called.arguments, turn=turn))

@@ -83,7 +83,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Call:
     """A call of the model, with the number of its turn, from 1."""
 
     tool: ToolName
@@ -112,7 +112,7 @@ def judge_turns(
         against_schema: Checks whether a tool's schema refuses arguments.
     """
     calls = [
-        _Made(call.tool, call.arguments, call.status == "ok", number)
+        _Call(call.tool, call.arguments, call.status == "ok", number)
         for number, turn in enumerate(turns, 1)
         for call in turn.tool_calls
         if _counts(call)
@@ -151,7 +151,7 @@ def _counts(call: ToolCall) -> bool:
     return call.tool.server != SYNTHETIC
 
 
-def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[_Made]) -> _Matched:
+def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[_Call]) -> _Matched:
     """Pair as many of the expected calls as possible with calls that were made."""
     matched = _Matched(expected)
     fitting = [[number for number, call in enumerate(calls) if _fits(case, each, call)] for each in expected]
@@ -184,12 +184,12 @@ def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[
     return matched
 
 
-def _fits(case: ToolUseCase, expected: ExpectedCall, call: _Made) -> bool:
+def _fits(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> bool:
     right = expected.names(call.tool) and (call.ok or expected.may_fail) and expected.turn in (None, call.turn)
     return right and not _wrong(case, expected, call)
 
 
-def _wrong(case: ToolUseCase, expected: ExpectedCall, call: _Made) -> tuple[str, ...]:
+def _wrong(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> tuple[str, ...]:
     """List the parameters of a call that are not as expected."""
     mode = expected.match or case.arguments
     if mode == "ignore":
@@ -202,7 +202,7 @@ def _why_missing(
     case: ToolUseCase,
     matched: _Matched,
     expected: ExpectedCall,
-    calls: Sequence[_Made],
+    calls: Sequence[_Call],
     turns: Sequence[Turn],
     against_schema: AgainstSchema,
 ) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:

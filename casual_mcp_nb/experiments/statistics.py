@@ -159,7 +159,7 @@ def share_interval(
         clusters: The cluster of each case.
         level: The confidence level.
     """
-    shares = [right / made for right, made in zip(successes, runs, strict=True)]
+    shares = [right / total for right, total in zip(successes, runs, strict=True)]
     mean = math.fsum(shares) / len(shares)
     error, count = clustered_error(shares, clusters)
     spread, total = mean * (1 - mean), sum(runs)
@@ -180,7 +180,9 @@ def pass_hat_k(successes: Sequence[int], runs: Sequence[int], k: int) -> float |
     """Estimate the share of cases in which k runs are all right: the mean of C(c, k) / C(n, k), or None with fewer runs."""
     if k < 1 or not runs or min(runs) < k:
         return None
-    return math.fsum(math.comb(right, k) / math.comb(made, k) for right, made in zip(successes, runs, strict=True)) / len(runs)
+    return math.fsum(math.comb(right, k) / math.comb(total, k) for right, total in zip(successes, runs, strict=True)) / len(
+        runs
+    )
 
 
 def paired_difference(
