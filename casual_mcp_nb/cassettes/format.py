@@ -352,7 +352,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
     tools: list[Plain] = []
     found_tools: list[Plain] = []
     expanded = 0
-    named = {key: {"name": _name_of(key), **fields} for key, fields in definitions.items()}
+    named = {key: {"name": key.partition(" (")[0], **fields} for key, fields in definitions.items()}
     for row in rows:
         if row["kind"] not in get_args(Kind):
             # Of a later version.
@@ -406,10 +406,6 @@ def _has_handles(interactions: Iterable[Interaction]) -> bool:
     messages = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
     texts = (message.get("content") for message in messages if message.get("role") == "tool")
     return any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
-
-
-def _name_of(key: str) -> str:
-    return key.partition(" (")[0]
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:

@@ -69,14 +69,10 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
-    reused, output = any(step.reused is not None for step in last), _has_output(last)
+    reused, output = any(step.reused is not None for step in last), any(step.completion_tokens is not None for step in last)
     more = (*(("Reused #",) if reused else ()), *(("Output",) if output else ()))
     titles = columns(*(("Turn",) if turns else ()), "Step", *_SHORT, "Input", *more)
     return Table(titles, tuple(_step_row(step, most, turns, reused, output) for step in last), len(steps) - len(last))
-
-
-def _has_output(steps: Sequence[StepStats]) -> bool:
-    return any(step.completion_tokens is not None for step in steps)
 
 
 def _step_row(step: StepStats, most: int, turns: bool, reused: bool, output: bool) -> tuple[Cell, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.prices import Cost
@@ -462,7 +461,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
         (
             Name(each.id),
             each.title if each.status == "active" else f"{each.title} (archived)",
-            _when(each.changed),
+            each.changed.strftime("%Y-%m-%d %H:%M"),
             words.number(each.turns),
             words.about(each.tokens, each.origin),
             str(each.cost or ""),
@@ -484,7 +483,3 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
         return view
     position = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
     return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
-
-
-def _when(at: datetime) -> str:
-    return at.strftime("%Y-%m-%d %H:%M")

@@ -177,11 +177,6 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
     return terms[first], documents[first], total
 
 
-def query_weight(count: int) -> float:
-    """Compute the weight of a term that occurs in the query so many times."""
-    return 1 + math.log(count)
-
-
 RELATED = 0.45
 """Weight of a synonym, or of a look-alike for a word that no tool contains."""
 SAME_TOPIC = 0.3
@@ -417,7 +412,7 @@ class Scorer:
         scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
-        weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
+        weights = {term: emphasis(term) * (1 + math.log(count)) for term, count in Counter(terms(text)).items()}
         return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 
     def _names(self, weights: Mapping[str, float]) -> Floats:

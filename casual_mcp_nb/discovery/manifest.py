@@ -149,7 +149,7 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
     """Join the distinct first sentences of the tools, as many as fit in one line of `limit` characters."""
     sentences: dict[str, None] = {}
     for tool in tools:
-        sentences[_first_sentence(tool.description)] = None
+        sentences[" ".join(_SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0].split())] = None
         if sum(map(len, sentences)) > limit:
             break
     return plain(" ".join(filter(None, sentences)), limit)
@@ -217,10 +217,6 @@ def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) 
 
     fitting = bisect_right(range(1, len(servers) + 1), max_tokens, key=lambda shown: estimate_tokens(text(shown)))
     return text(fitting)
-
-
-def _first_sentence(description: str) -> str:
-    return " ".join(_SENTENCE_END.split(description.strip()[:400], maxsplit=1)[0].split())
 
 
 MAX_ANSWER = 12_000

@@ -111,7 +111,7 @@ def _environment() -> Environment:
 @cache
 def style() -> str:
     """Load the style sheet of all displays."""
-    return _compact((_FOLDER / "style.css").read_text(encoding="utf-8"))
+    return "\n".join(line.strip() for line in (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines() if line.strip())
 
 
 def to_html(view: View, styled: bool = True) -> str:
@@ -127,10 +127,6 @@ def to_page(view: View, title: str) -> str:
 
 def _data_uri(image: ImageBlock) -> str:
     return f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode('ascii')}"
-
-
-def _compact(css: str) -> str:
-    return "\n".join(line.strip() for line in css.splitlines() if line.strip())
 
 
 # Jupyter typesets formulas also where a dollar or a backslash is escaped, but never inside code.

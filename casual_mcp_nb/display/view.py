@@ -316,16 +316,12 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
         case Section():
             return replace(
                 block,
-                title=_fit_title(block.title, limits),
+                title=(_line(block.title, limits) if isinstance(block.title, str) else _fit_phrase(block.title, limits)),
                 blocks=_fit_blocks(block.blocks, limits),
                 mark=block.mark and Status(_line(block.mark.text, limits), block.mark.tone),
                 note=_line(block.note, limits),
                 figures=tuple(_line(figure, limits) for figure in block.figures),
             )
-
-
-def _fit_title(title: str | Phrase, limits: DisplayLimits) -> str | Phrase:
-    return _line(title, limits) if isinstance(title, str) else _fit_phrase(title, limits)
 
 
 def _fit_phrase(phrase: Phrase, limits: DisplayLimits) -> Phrase:
