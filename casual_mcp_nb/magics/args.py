@@ -7,7 +7,7 @@ import json
 import keyword
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast, get_args
@@ -231,21 +231,27 @@ class CassetteArgs:
     pace: float | None = None
 
 
-def parse_cassette(command: str, line: str) -> CassetteArgs:
-    """Read the file and the options of `%mcp cassette`, `replay` or `test`."""
-    allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
-    words, files, values = words_of(line), list[str](), dict[str, str]()
+def _split_options(command: str, line: str, allowed: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Split the rest of a line into plain words, and values of options: `--name value` or `--name=value`."""
+    words, plain, values = words_of(line), list[str](), dict[str, str]()
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not name.startswith("--"):
-            files.append(word)
+            plain.append(word)
         elif name not in allowed:
             raise UnknownNameError(f"option of %mcp {command}", name, allowed)
         elif equals or words:
             values[name] = value if equals else words.pop(0)
         else:
             raise UsageError(f"{name} needs a value.", hint=f"See %mcp help {command}.")
+    return plain, values
+
+
+def parse_cassette(command: str, line: str) -> CassetteArgs:
+    """Read the file and the options of `%mcp cassette`, `replay` or `test`."""
+    allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
+    files, values = _split_options(command, line, allowed)
     if len(files) > 1 or (not files and (values or command != "cassette")):
         text = f"%mcp {command} takes one file, but this line has {len(files)}."
         raise UsageError(text, hint=f"For example: %mcp {command} lesson.json")
@@ -331,23 +337,16 @@ _FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--
 
 def parse_fork(line: str) -> ForkArgs:
     """Parse the place and the options of `%mcp fork`."""
-    words = words_of(line)
     hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
-    position = words.pop(0) if words and not words[0].startswith("--") else ""
+    positions, values = _split_options("fork", line, _FORK_OPTIONS)
+    position = " ".join(positions)
     match = re.fullmatch(r"(?P<turn>[0-9]{1,9})(?:\.(?P<step>[0-9]{1,9}))?|", position)
     if match is None:
         raise UsageError(f"{shown(position)} is not a turn or a step.", hint=hint)
-    options: dict[str, str] = {}
-    while words:
-        name, joined, value = words.pop(0).partition("=")
-        if name not in _FORK_OPTIONS:
-            raise UnknownNameError("option of %mcp fork", name, _FORK_OPTIONS)
-        if not joined and not words:
-            raise UsageError(f"{name} needs a value.", hint=hint)
-        options[_FORK_OPTIONS[name]] = value if joined else words.pop(0)
     turn, step = match["turn"], match["step"]
-    if options and step is None:
+    if values and step is None:
         raise UsageError("Which step?", hint=hint)
+    options = {_FORK_OPTIONS[name]: value for name, value in values.items()}
     return ForkArgs(int(turn) if turn else None, int(step) if step else None, options)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
@@ -22,11 +22,7 @@ from casual_mcp_nb.magics.args import (
 )
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.config import Strategy
-    from casual_mcp_nb.base.mcp import Prompts, Resources
-    from casual_mcp_nb.base.model_options import DeliverySetting
     from casual_mcp_nb.base.selection import Mode
-    from casual_mcp_nb.base.status import SessionStatus, Tools
     from casual_mcp_nb.conversation.step import Step
     from casual_mcp_nb.session import Session
 
@@ -48,8 +44,7 @@ class Command:
     run: Callable[[Session, str], Any] | None = None
 
 
-def search(session: Session, line: str) -> Any:
-    """Search the tools."""
+def _search(session: Session, line: str) -> Any:
     words = line.split()
     all_tools = "--all" in (words[:1] + words[-1:])
     if all_tools:
@@ -59,25 +54,13 @@ def search(session: Session, line: str) -> Any:
     return session.search(" ".join(words), all_tools=all_tools)
 
 
-def connected(session: Session) -> Session:
+def _connected(session: Session) -> Session:
     """Connect the session's servers: properties show only connected ones."""
     session.connect()
     return session
 
 
-def _tools(session: Session) -> Tools:
-    return connected(session).tools.now
-
-
-def _resources(session: Session) -> Resources:
-    return session.resources.list()
-
-
-def _prompts(session: Session) -> Prompts:
-    return session.prompts.list()
-
-
-def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
+def _listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
     """Create the command that lists the items of all servers, or of one."""
 
     def show(session: Session, line: str) -> Any:
@@ -91,23 +74,20 @@ def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, s
     return show
 
 
-def call(session: Session, line: str) -> Any:
-    """Call a tool."""
+def _call(session: Session, line: str) -> Any:
     name, arguments = parse_call(line)
     return session.tools.call(name, **arguments)
 
 
-def toolset(session: Session, line: str) -> Any:
-    """Choose a toolset, or all tools."""
+def _toolset(session: Session, line: str) -> Any:
     if line:
         name = one_word("toolset", line, "toolset", "all")
-        _check("toolset", name, [*connected(session).tools.sets, "all"])
+        _check("toolset", name, [*_connected(session).tools.sets, "all"])
         session.selection.tool_set = None if name == "all" else name
-    return connected(session).tools.sets
+    return _connected(session).tools.sets
 
 
-def model(session: Session, line: str) -> Any:
-    """Choose a model."""
+def _model(session: Session, line: str) -> Any:
     if line:
         session.model = one_word("model", line, "model")
     return session.models
@@ -117,7 +97,9 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
     """Create the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
 
     def run(session: Session, line: str) -> Any:
-        words = words_of(line) or _no_server()
+        words = words_of(line)
+        if not words:
+            raise UsageError("Which server?", hint="%mcp servers lists them.")
         names = [word for word in words if ":" not in word or mode != "loaded"]
         for name in names:
             _check("server", name, session.servers)
@@ -130,38 +112,23 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
         if mode == "deferred":
             session.selection.discovery = True
         session.connect()
-        return _compared(before, session.status, names)
+        after = session.status
+        # The tokens are only known if the servers were connected before.
+        modes = [f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names]
+        tokens = [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"] if before.tokens else []
+        return replace(after, notes=("; ".join([*modes, *tokens]), *after.notes))
 
     return run
 
 
-def _compared(before: SessionStatus, after: SessionStatus, names: Iterable[str]) -> SessionStatus:
-    """Note the changed modes of servers on a status, and the change in tokens if they were known before."""
-    modes = [f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names]
-    tokens = [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"] if before.tokens else []
-    return replace(after, notes=("; ".join([*modes, *tokens]), *after.notes))
-
-
-def new(session: Session, line: str) -> Any:
-    """Start a new conversation, with `--private` one that is not saved."""
+def _new(session: Session, line: str) -> Any:
     if line not in ("", "--private"):
         raise UsageError("%mcp new takes only --private.", hint="%mcp new --private starts one that is not saved.")
     session.conversations.new(private=bool(line))
     return session.status
 
 
-def conversations(session: Session, line: str) -> Any:
-    """Show the saved conversations, or those with a text in them."""
-    return session.conversations.find(line)
-
-
-def resume(session: Session, line: str) -> Any:
-    """Continue a saved conversation."""
-    return session.conversations.resume(one_word("resume", line, "conversation", "k7m2p9xa"))
-
-
-def fork(session: Session, line: str) -> Any:
-    """Continue in a new conversation, from a turn or a step of this one."""
+def _fork(session: Session, line: str) -> Any:
     fork = parse_fork(line)
     turn = _index("turn", fork.turn, len(session.turns))
     if fork.step is None:
@@ -172,18 +139,17 @@ def fork(session: Session, line: str) -> Any:
     return forked
 
 
-def rename(session: Session, line: str) -> Any:
-    """Change the title of a saved conversation."""
+def _rename(session: Session, line: str) -> Any:
     id, _, title = line.partition(" ")
     return session.conversations.rename(id, title)
 
 
-def keep(change: str) -> Callable[[Session, str], Any]:
-    """Create the command that archives, restores or deletes a saved conversation."""
+def _on_conversation(change: str) -> Callable[[Session, str], Any]:
+    """Create the command that resumes, archives, restores or deletes a saved conversation."""
     return lambda session, line: getattr(session.conversations, change)(one_word(change, line, "conversation", "k7m2p9xa"))
 
 
-def rerun(session: Session, line: str) -> Any:
+def _rerun(session: Session, line: str) -> Any:
     """Run a turn again: the last one, or the one whose number comes first, with another text if there is one."""
     number, _, text = line.strip().partition(" ")
     if not re.fullmatch(r"-?[0-9]{1,9}", number):
@@ -198,21 +164,18 @@ def rerun(session: Session, line: str) -> Any:
     return turn
 
 
-def plan(session: Session, line: str) -> Any:
-    """Plan the model's calls."""
+def _plan(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What is your message?", hint="For example: %mcp plan What is 17 * 24?")
     return session.plan(line)
 
 
-def compare(session: Session, line: str) -> Any:
-    """Answer a message in several ways, and compare them."""
+def _compare(session: Session, line: str) -> Any:
     message, options = parse_compare(line)
     return session.experiments.compare(message, **options)
 
 
-def ask(session: Session, line: str) -> Any:
-    """Ask the model on one line."""
+def _ask(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What is your message?", hint="For example: %mcp ask What is 17 * 24?")
     turn = session.chat(line)
@@ -220,8 +183,7 @@ def ask(session: Session, line: str) -> Any:
     return turn
 
 
-def undo(session: Session, line: str) -> Any:
-    """Undo the last turn."""
+def _undo(session: Session, _line: str) -> Any:
     if session.undo() is None:
         raise UsageError("There is no turn to undo.")
     return session.status
@@ -233,19 +195,16 @@ def unload(session: Session, line: str) -> Any:
     return session.status
 
 
-def stop(session: Session, line: str) -> Any:
-    """Stop the turn that runs in a panel."""
+def _stop(session: Session, _line: str) -> Any:
     session.stop()
     return session.status
 
 
-def preview(session: Session, line: str) -> Any:
-    """Show the system prompt."""
+def _preview(session: Session, line: str) -> Any:
     return session.models.preview(one_word("preview", line, "template") if line else None)
 
 
-def export(session: Session, line: str) -> Any:
-    """Write the conversation, or a saved one, to a file."""
+def _export(session: Session, line: str) -> Any:
     words = words_of(line)
     named = [word for word in words if word not in ("--overwrite", "--player")]
     if not 1 <= len(named) <= 2:
@@ -254,15 +213,13 @@ def export(session: Session, line: str) -> Any:
     return session.export(*named, overwrite="--overwrite" in words, player="--player" in words)
 
 
-def import_file(session: Session, line: str) -> Any:
-    """Save a conversation from a file."""
+def _import_file(session: Session, line: str) -> Any:
     from casual_mcp_nb.conversation.conversation import Conversation
 
     return session.conversations.save(Conversation.load(one_word("import", line, "file", "lesson.json")))
 
 
-def cassette(session: Session, line: str) -> Any:
-    """Record or replay a cassette, end it, or show its state."""
+def _cassette(session: Session, line: str) -> Any:
     args = parse_cassette("cassette", line)
     current = session.cassettes.current
     if args.path == "off":
@@ -275,7 +232,7 @@ def cassette(session: Session, line: str) -> Any:
     return str(session.cassettes.state or "No cassette is in use.")
 
 
-def step_of(command: str) -> Callable[[Session, str], Step]:
+def _step_of(command: str) -> Callable[[Session, str], Step]:
     """Create the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
     def find(session: Session, line: str) -> Step:
@@ -303,26 +260,17 @@ def _check(kind: str, name: str, valid: Iterable[str]) -> None:
         raise UnknownNameError(kind, name, valid)
 
 
-def _no_server() -> list[str]:
-    raise UsageError("Which server?", hint="%mcp servers lists them.")
+def _choice(option: str, valid: Sequence[str], example: str) -> Callable[[Session, str], Any]:
+    """Create the command that sets an option of the selection to one of a few words."""
 
+    def run(session: Session, line: str) -> Any:
+        if line:
+            name = one_word(option, line, option, example)
+            _check(option, name, valid)
+            session.selection.set_option(option, name)
+        return session.selection
 
-def strategy(session: Session, line: str) -> Any:
-    """Choose how deferred tools are found."""
-    if line:
-        name = one_word("strategy", line, "strategy", "browse")
-        _check("strategy", name, STRATEGIES)
-        session.selection.strategy = cast("Strategy", name)
-    return session.selection
-
-
-def delivery(session: Session, line: str) -> Any:
-    """Choose how a model gets the tools that a search found."""
-    if line:
-        name = one_word("delivery", line, "delivery", "bridge")
-        _check("delivery", name, DELIVERY_SETTINGS)
-        session.selection.delivery = cast("DeliverySetting", name)
-    return session.selection
+    return run
 
 
 def evaluate(session: Session, line: str) -> Any:
@@ -340,18 +288,6 @@ def evaluate(session: Session, line: str) -> Any:
     return session.experiments.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
-def _servers(session: Session, _line: str) -> Any:
-    return session.connect()
-
-
-def _lint(session: Session, _line: str) -> Any:
-    return session.experiments.lint()
-
-
-def _panel(session: Session, _line: str) -> Any:
-    return session.panel()
-
-
 def _option(session: Session, line: str) -> Any:
     if line:
         name, *values = words_of(line)
@@ -362,77 +298,51 @@ def _option(session: Session, line: str) -> Any:
     return session.selection
 
 
-def _reconnect(session: Session, line: str) -> Any:
-    return session.servers.reconnect(one_word("reconnect", line, "server", "time"))
-
-
-def _tool(session: Session, line: str) -> Any:
-    return connected(session).tools[one_word("tool", line, "tool", "math:add")]
-
-
 def _server(session: Session, line: str) -> Any:
     name = one_word("server", line, "server", "time")
     _check("server", name, session.servers)
     return session.servers[name]
 
 
-def add(session: Session, line: str) -> Any:
-    """Add a server: a command line, an address, or the name of a bundled one."""
+def _add(session: Session, line: str) -> Any:
     name: str | None = None
     if match := re.match(r"--name\s+(?P<name>\S+)\s+", line):
         name, line = match["name"], line[match.end() :]
     return session.servers.add(name, line)
 
 
-def remove(session: Session, line: str) -> Any:
-    """End a server and forget it."""
+def _remove(session: Session, line: str) -> Any:
     session.servers.remove(one_word("remove", line, "server", "docs"))
     return session.servers
 
 
-def read(session: Session, line: str) -> Any:
-    """Read a resource."""
+def _read(session: Session, line: str) -> Any:
     name, values = parse_assignments("read", line, "resource", "docs:readme")
     return session.resources.read(name, **values)
 
 
-def subscribe(session: Session, line: str) -> Any:
-    """Have a server report the changes of a resource; or list the reports."""
-    return (
-        session.resources.subscribe(one_word("subscribe", line, "resource", "docs://readme"))
-        if line
-        else session.resources.subscriptions
-    )
+def _subscribe(session: Session, line: str) -> Any:
+    if not line:
+        return session.resources.subscriptions
+    return session.resources.subscribe(one_word("subscribe", line, "resource", "docs://readme"))
 
 
-def unsubscribe(session: Session, line: str) -> Any:
-    """End the reports about a resource."""
-    return session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme"))
-
-
-def prompt(session: Session, line: str) -> Any:
-    """Fill in a prompt."""
+def _prompt(session: Session, line: str) -> Any:
     name, values = parse_assignments("prompt", line, "prompt", "docs:summarize topic=harbours")
     return session.prompts.get(name, **values)
 
 
-def _log(session: Session, line: str) -> Any:
-    return session.servers.log(one_word("log", line, "server", "time"))
-
-
-def doctor(session: Session, line: str) -> Any:
-    """Check the session, or how far a tool or each tool of a server gets."""
+def _doctor(session: Session, line: str) -> Any:
     name, given, query = (part.strip() for part in f" {line} ".partition(" --query "))
     if given and not (name and query):
         problem = "What are you looking for?" if name else "Which tool should the query find?"
         raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
     if not name:
         return session.servers.doctor()
-    return connected(session).servers.doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
+    return _connected(session).servers.doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
 
 
-def trust(session: Session, line: str) -> Any:
-    """Show the servers and keys of the config, or accept them."""
+def _trust(session: Session, line: str) -> Any:
     if line:
         if line != "--accept":
             raise UsageError("%mcp trust takes only --accept.")
@@ -468,9 +378,9 @@ COMMANDS: dict[str, Command] = {
         "add a server: a command, an address, or the name of a bundled one",
         "[--name NAME] COMMAND | ADDRESS | NAME",
         "%mcp add npx -y @modelcontextprotocol/server-memory",
-        run=add,
+        run=_add,
     ),
-    "remove": Command(_START, "stop a server and forget it", "SERVER", "%mcp remove memory", "servers", remove),
+    "remove": Command(_START, "stop a server and forget it", "SERVER", "%mcp remove memory", "servers", _remove),
     "replay": Command(
         _START,
         "open a session in which a cassette answers: no key, no network, no server",
@@ -483,21 +393,33 @@ COMMANDS: dict[str, Command] = {
         "the commands of the config, and the addresses that get keys. --accept accepts them",
         "[--accept]",
         "%mcp trust --accept",
-        run=trust,
+        run=_trust,
     ),
     "status": Command(_OVERVIEW, "the session at a glance (like %mcp alone)", run=lambda session, _: session.status),
-    "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=_servers),
+    "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
     "server": Command(_OVERVIEW, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(
-        _OVERVIEW, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools", _tools)
+        _OVERVIEW,
+        "all tools and their cost in tokens",
+        "[SERVER]",
+        "%mcp tools math",
+        "servers",
+        _listed("tools", lambda session: _connected(session).tools.now),
     ),
-    "tool": Command(_OVERVIEW, "one tool: parameters, schema", "TOOL", "%mcp tool math:add", "tools", _tool),
+    "tool": Command(
+        _OVERVIEW,
+        "one tool: parameters, schema",
+        "TOOL",
+        "%mcp tool math:add",
+        "tools",
+        lambda session, line: _connected(session).tools[one_word("tool", line, "tool", "math:add")],
+    ),
     "manifest": Command(
         _OVERVIEW,
         "the text about deferred tools that the model reads",
-        run=lambda session, _: connected(session).tools.manifest,
+        run=lambda session, _: _connected(session).tools.manifest,
     ),
-    "preview": Command(_OVERVIEW, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
+    "preview": Command(_OVERVIEW, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", _preview),
     "models": Command(_OVERVIEW, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_OVERVIEW, "the providers behind the models", run=lambda session, _: session.models.clients),
     "budget": Command(_OVERVIEW, "the estimated cost of one turn and ten turns", run=lambda session, _: session.tools.budget),
@@ -515,11 +437,16 @@ COMMANDS: dict[str, Command] = {
         _CHOOSE, "let the model find them by search", "SERVER …", "%mcp defer files time", "servers", set_mode("deferred")
     ),
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
-    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: connected(session).tools.sets),
-    "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
+    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: _connected(session).tools.sets),
+    "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", _toolset),
     "option": Command(_CHOOSE, "how deferred tools are found", "[NAME VALUE]", "%mcp option max_active_tools 30", run=_option),
     "strategy": Command(
-        _CHOOSE, "how the model finds deferred tools", "search | browse", "%mcp strategy browse", "strategies", strategy
+        _CHOOSE,
+        "how the model finds deferred tools",
+        "search | browse",
+        "%mcp strategy browse",
+        "strategies",
+        _choice("strategy", STRATEGIES, "browse"),
     ),
     "delivery": Command(
         _CHOOSE,
@@ -527,15 +454,15 @@ COMMANDS: dict[str, Command] = {
         "auto | definitions | native | bridge",
         "%mcp delivery bridge",
         "deliveries",
-        delivery,
+        _choice("delivery", DELIVERY_SETTINGS, "bridge"),
     ),
-    "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
+    "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", _model),
     "search": Command(
         _TRY,
         "search deferred tools as the model would, with scores. --all includes the loaded ones",
         "WORDS [--all]",
         "%mcp search convert a time zone",
-        run=search,
+        run=_search,
     ),
     "call": Command(
         _TRY,
@@ -543,7 +470,7 @@ COMMANDS: dict[str, Command] = {
         'TOOL {"argument": value} | TOOL argument=value …',
         '%mcp call math:add {"a": 1, "b": 2}',
         "tools",
-        call,
+        _call,
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
     "audit": Command(
@@ -553,19 +480,34 @@ COMMANDS: dict[str, Command] = {
         "%mcp audit ~/.cursor/mcp.json",
     ),
     "resources": Command(
-        _TRY, "the resources that servers offer", "[SERVER]", "%mcp resources files", "servers", listed("resources", _resources)
+        _TRY,
+        "the resources that servers offer",
+        "[SERVER]",
+        "%mcp resources files",
+        "servers",
+        _listed("resources", lambda session: session.resources.list()),
     ),
     "read": Command(
-        _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
+        _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", _read
     ),
     "subscribe": Command(
-        _TRY, "follow the changes of a resource", "[URI]", "%mcp subscribe docs://readme", "resources", subscribe
+        _TRY, "follow the changes of a resource", "[URI]", "%mcp subscribe docs://readme", "resources", _subscribe
     ),
     "unsubscribe": Command(
-        _TRY, "stop following a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
+        _TRY,
+        "stop following a resource",
+        "URI",
+        "%mcp unsubscribe docs://readme",
+        "resources",
+        lambda session, line: session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme")),
     ),
     "prompts": Command(
-        _TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts", _prompts)
+        _TRY,
+        "the prompts that servers offer",
+        "[SERVER]",
+        "%mcp prompts files",
+        "servers",
+        _listed("prompts", lambda session: session.prompts.list()),
     ),
     "prompt": Command(
         _TRY,
@@ -573,81 +515,95 @@ COMMANDS: dict[str, Command] = {
         "SERVER:NAME [argument=value …]",
         "%mcp prompt docs:summarize topic=harbours",
         "prompts",
-        prompt,
+        _prompt,
     ),
     "evaluate": Command(
         _TRY, "measure how well test cases find tools", "FILE [K] [--new]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
     ),
-    "lint": Command(_TRY, "check tools for descriptions that are hard to find or expensive", run=_lint),
-    "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
+    "lint": Command(
+        _TRY,
+        "check tools for descriptions that are hard to find or expensive",
+        run=lambda session, _: session.experiments.lint(),
+    ),
+    "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "%mcp ask What is 17 * 24?", run=_ask),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversations.current),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
-    "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
+    "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=_step_of("step")),
     "request": Command(
         _TALK,
         "the exact request of a step",
         "[[TURN.]STEP]",
         "%mcp request 1.2",
-        run=lambda session, line: step_of("request")(session, line).request,
+        run=lambda session, line: _step_of("request")(session, line).request,
     ),
     "diff": Command(
         _TALK,
         "the new parts of a request",
         "[[TURN.]STEP]",
         "%mcp diff 2",
-        run=lambda session, line: step_of("diff")(session, line).diff(),
+        run=lambda session, line: _step_of("diff")(session, line).diff(),
     ),
     "export": Command(
         _TALK,
         "save it, or a saved conversation, as .html, .md or .json",
         "FILE [ID] [--player] [--overwrite]",
         "%mcp export lesson.html --player",
-        run=export,
+        run=_export,
     ),
     "import": Command(
-        _TALK, "add a conversation from a .json file to the saved ones", "FILE", "%mcp import lesson.json", run=import_file
+        _TALK, "add a conversation from a .json file to the saved ones", "FILE", "%mcp import lesson.json", run=_import_file
     ),
     "cassette": Command(
         _TALK,
         "record the answers of models and servers, or replay them. off ends it",
         "[FILE [--mode once|none|all] [--pace FACTOR] | off]",
         "%mcp cassette lesson.json",
-        run=cassette,
+        run=_cassette,
     ),
-    "plan": Command(_TALK, "the model's calls, without running them", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
+    "plan": Command(_TALK, "the model's calls, without running them", "MESSAGE", "%mcp plan What is 17 * 24?", run=_plan),
     "compare": Command(
         _TALK,
         "answer a message with several set-ups: tokens, time and cost of each",
         "[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
         "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
         "%mcp compare --discovery on,off What is 17 * 24?",
-        run=compare,
+        run=_compare,
     ),
-    "new": Command(_TALK, "start a new conversation. --private does not save it", "[--private]", run=new),
+    "new": Command(_TALK, "start a new conversation. --private does not save it", "[--private]", run=_new),
     "conversations": Command(
-        _TALK, "the saved conversations, or those with a text in them", "[TEXT]", "%mcp conversations tides", run=conversations
+        _TALK,
+        "the saved conversations, or those with a text in them",
+        "[TEXT]",
+        "%mcp conversations tides",
+        run=lambda session, line: session.conversations.find(line),
     ),
-    "resume": Command(_TALK, "continue a saved conversation", "ID", "%mcp resume k7m2", "conversations", resume),
+    "resume": Command(
+        _TALK, "continue a saved conversation", "ID", "%mcp resume k7m2", "conversations", _on_conversation("resume")
+    ),
     "fork": Command(
         _TALK,
         "continue in a new conversation, from a turn of this one, or from a step with something changed",
         "[TURN[.STEP]] [--result TEXT] [--text TEXT] [--model NAME] [--toolset NAME]",
         '%mcp fork 2.1 --result "No berth is free."',
-        run=fork,
+        run=_fork,
     ),
     "rename": Command(
-        _TALK, "give a saved conversation a title", "ID TITLE", "%mcp rename k7m2 Tides of Bergen", "conversations", rename
+        _TALK, "give a saved conversation a title", "ID TITLE", "%mcp rename k7m2 Tides of Bergen", "conversations", _rename
     ),
-    "archive": Command(_TALK, "hide one from the list", "ID", "%mcp archive k7m2", "conversations", keep("archive")),
-    "restore": Command(_TALK, "list it again", "ID", "%mcp restore k7m2", "conversations", keep("restore")),
-    "delete": Command(_TALK, "delete a saved conversation", "ID", "%mcp delete k7m2", "conversations", keep("delete")),
-    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
-    "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
-    "undo": Command(_TALK, "undo the last turn", run=undo),
+    "archive": Command(
+        _TALK, "hide one from the list", "ID", "%mcp archive k7m2", "conversations", _on_conversation("archive")
+    ),
+    "restore": Command(_TALK, "list it again", "ID", "%mcp restore k7m2", "conversations", _on_conversation("restore")),
+    "delete": Command(
+        _TALK, "delete a saved conversation", "ID", "%mcp delete k7m2", "conversations", _on_conversation("delete")
+    ),
+    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=lambda session, _: session.panel()),
+    "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=_rerun),
+    "undo": Command(_TALK, "undo the last turn", run=_undo),
     "unload": Command(
         _TALK, "unload a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
     ),
-    "stop": Command(_TALK, "stop the running turn of a panel", run=stop),
+    "stop": Command(_TALK, "stop the running turn of a panel", run=_stop),
     "test": Command(_TROUBLE, "replay all turns of a cassette, and show the differences", "FILE", "%mcp test lesson.json"),
     "doctor": Command(
         _TROUBLE,
@@ -655,10 +611,24 @@ COMMANDS: dict[str, Command] = {
         "[SERVER:TOOL | SERVER] [--query WORDS]",
         "%mcp doctor math:power --query raise a number",
         "doctor",
-        doctor,
+        _doctor,
     ),
-    "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
-    "log": Command(_TROUBLE, "a server's log: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
+    "reconnect": Command(
+        _TROUBLE,
+        "connect to a server again",
+        "SERVER",
+        "%mcp reconnect files",
+        "servers",
+        lambda session, line: session.servers.reconnect(one_word("reconnect", line, "server", "time")),
+    ),
+    "log": Command(
+        _TROUBLE,
+        "a server's log: stderr and log messages",
+        "SERVER",
+        "%mcp log files",
+        "servers",
+        lambda session, line: session.servers.log(one_word("log", line, "server", "time")),
+    ),
     "messages": Command(
         _TROUBLE, "the JSON-RPC messages to and from a server", "SERVER [TOOL]", "%mcp messages files", "servers", _messages
     ),

@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from casual_mcp_nb.base.diagnosis import Help, HelpRow
-    from casual_mcp_nb.base.status import SessionStatus
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
-    from casual_mcp_nb.notebook.starting import StartDisplay
     from casual_mcp_nb.session import Session
 
 
@@ -251,14 +249,11 @@ class McpMagics(Magics):
                 status = replace(status, notes=(*status.notes, note))
         finally:
             display.finish(session.servers.now if session else None, None if self._quiet else status)
-        return self._shown(status, display)
+        if display.in_notebook:
+            from casual_mcp_nb.notebook.live import ShownStatus
 
-    def _shown(self, status: SessionStatus, display: StartDisplay) -> SessionStatus:
-        if not display.in_notebook:
-            return status
-        from casual_mcp_nb.notebook.live import ShownStatus
-
-        return ShownStatus.of(status, self.shell)
+            return ShownStatus.of(status, self.shell)
+        return status
 
     def _demo(self, line: str) -> Any:
         more, model = split_model(line)
