@@ -39,13 +39,7 @@ Strategy = Literal["search", "browse"]
 
 @dataclass(frozen=True)
 class Limit:
-    """How a limit is presented to people.
-
-    Args:
-        label: Its name in displays and next to its control.
-        unit: Its unit.
-        help: Its meaning.
-    """
+    """How a limit is presented to people: its name in displays and next to its control, its unit and its meaning."""
 
     label: str
     unit: str
@@ -115,11 +109,7 @@ OTHER_TOOLS = "*"
 
 
 def checked_approval(value: Any) -> Any:
-    """Check a policy, or a mapping of tool names to policies.
-
-    Raises:
-        ValueError: It is neither. The message names the valid words and, in a mapping, the tool.
-    """
+    """Check a policy, or a mapping of tool names to policies; a ValueError names the valid words, and the tool."""
     words = ", ".join(get_args(Approval))
     if value is None or (isinstance(value, str) and value in get_args(Approval)):
         return value
@@ -499,11 +489,8 @@ class Config(BaseConfig):
 def unknown_clients(clients: Collection[str], models: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the key paths of models that name a client which does not exist, each with the reason.
 
-    The servers that toolsets name are checked when these are used: some exist only in the process.
-
-    Args:
-        clients: Names of the clients.
-        models: `ModelConfig`s by name, or plain objects as in a file; malformed ones are skipped.
+    The servers that toolsets name are checked when these are used: some exist only in the process. Models are `ModelConfig`s,
+    or plain objects as in a file; malformed ones are skipped.
     """
     for name, model in models.items():
         client = model.get("client") if isinstance(model, Mapping) else getattr(model, "client", None)

@@ -57,12 +57,9 @@ def held(value: Any) -> Any:
 class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
-    Args:
-        sensitive: Values of variables inserted into fields whose type is not secret.
-        key_variable: The variable that a client's key came from, if the key is not in the config.
-        variables: The names of the variables that were inserted, by section and name of the entry.
-        at: Where this section is in the config.
-        written: How values of this section were written in the file, where that differs from the values.
+    `sensitive` are values of variables inserted into fields whose type is not secret, `variables` the names of those inserted,
+    by section and name of the entry, `at` is where this section is in the config, and `written` how values of it were written
+    in the file, where that differs from the values.
     """
 
     # Configs with the same content are equal, wherever they came from.

@@ -45,14 +45,10 @@ def says_failed(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PayloadPreview:
-    """A preview of a payload. The payload itself stays in the kernel. Files have only its description.
+    """A preview of a payload, which stays in the kernel: its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
 
-    Args:
-        what: Its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
-        rows: The first rows of a table, each with a text for each of these columns.
-        more_rows: How many rows of it are not shown.
-        picture: A PNG of a figure or an image that is small enough to be shown.
-        text: Of anything else, the beginning of its repr.
+    Of a table, the first columns and rows; of a figure or an image that is small enough, a PNG; of anything else, the beginning
+    of its repr. Files have only the kind and size.
     """
 
     what: str
@@ -80,10 +76,8 @@ ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 class ContentPart:
     """One part of a tool's result.
 
-    Args:
-        text: The text of a text part or text resource. For other kinds, a short note such as `image/png, 2,048 bytes`.
-        data: The bytes of an image, audio or a binary resource.
-        uri: The URI of a resource or a link. Never fetched.
+    Other kinds than a text or a text resource have a short note as their text, such as `image/png, 2,048 bytes`. A URI is never
+    fetched.
     """
 
     kind: ContentKind
@@ -103,14 +97,10 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call.
+    """The result of a tool call, its parts in the server's order; `mocked` if a stub answered in place of the tool.
 
-    Args:
-        content: The parts, in the server's order.
-        payload: The value that a function of the notebook returned for the person. No model and no file gets it.
-        mocked: Whether a stub answered in place of the tool.
-        rows: The whole of a table that a function of the notebook returned, for questions about it. In no file.
-        returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools. In no file.
+    What a function of the notebook returned is in no file: the `payload` for the person, which no model gets, the whole of a
+    table for questions about it (`rows`), and the very object, in a tuple (`returned`).
     """
 
     content: tuple[ContentPart, ...] = ()

@@ -22,9 +22,7 @@ MAX_NAMES = 1_000
 class Resource(Displayable):
     """A resource that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
 
-    Args:
-        uri: Its URI; of a template, the URI template (RFC 6570).
-        parameters: The parameters of a template, in order, or None for a resource that can be read as it is.
+    A template has parameters, and a URI template (RFC 6570) as its URI.
     """
 
     server: str
@@ -316,11 +314,9 @@ class ServerLog(DisplayableList[LogLine], items="lines"):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A JSON-RPC message. See https://www.jsonrpc.org/specification.
+    """A JSON-RPC message, cut, with secrets masked and image data left out. See https://www.jsonrpc.org/specification.
 
-    Args:
-        method: Its method. For a response, that of the request.
-        text: The message as JSON, cut, with secrets masked and image data left out.
+    A response has the method of its request.
     """
 
     at: float

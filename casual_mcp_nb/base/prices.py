@@ -47,6 +47,7 @@ class Price(BaseModel):
         cached_input: Price of input tokens read from the provider's cache. None means the same as `input`.
         cache_write: Price of input tokens written to the cache. None means 1.25 times `input`, which Anthropic and OpenAI ask.
         hosted_tools: Price of a thousand calls to each tool that the provider runs itself, by name.
+        currency: The currency of all prices.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -37,12 +37,8 @@ class TermScore:
 class Explanation(Displayable):
     """Explains a tool's rank in a search: the shares of all parts add up to the score.
 
-    Args:
-        cut: The maximum number of results.
-        missing: Terms of the query that the tool does not contain.
-        server: The server that the search was limited to, if any.
-        skipped: Why the search skipped it, if it did.
-        spelling: The whole word of each term, as the query or the tool has it.
+    `cut` is the maximum number of results, and `missing` has the terms of the query that the tool does not contain. `spelling`
+    has the whole word of each term, as the query or the tool has it.
     """
 
     tool: ToolSpec

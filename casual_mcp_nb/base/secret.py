@@ -320,12 +320,8 @@ MAX_CAUSE = 300
 class Failure:
     """The fields of an error, for programs, or None for those that do not concern it.
 
-    Args:
-        kind: The kind of the error, such as `rate_limit`: see `CasualMcpError.kind`.
-        retryable: Whether the same request can succeed if repeated.
-        request_id: The provider's id of the request, which its support asks for.
-        retry_after: Seconds to wait before the next request, as the provider reported.
-        headers: The headers of the response about limits, delays and ids.
+    For `kind` see `CasualMcpError.kind`. `retryable` is whether the same request can succeed if repeated, in `retry_after`
+    seconds. Support asks for the `request_id`. The headers are those about limits, delays and ids.
     """
 
     kind: str

@@ -301,14 +301,11 @@ class ConsentStatus(Displayable):
 
 @dataclass(frozen=True)
 class SessionStatus(Displayable):
-    """An overview of a session.
+    """An overview of a session, before the first message.
 
-    Args:
-        provider: Its provider; `offline` means a deterministic planner, not a language model.
-        discovery: Whether deferred tools are hidden behind the search tool.
-        auto: The share of the model's context window, in percent, above which that is so, or None if it does not depend on it.
-        tokens: Tokens of the offered tools and the manifest, before the first message.
-        notes: Remarks on how the config was read, and names in the selection that no longer exist.
+    The provider `offline` is a deterministic planner, not a language model. `auto` is the share of the model's context window,
+    in percent, above which deferred tools are hidden, or None if that does not depend on it. `notes` are remarks on how the
+    config was read, and names in the selection that no longer exist.
     """
 
     servers: Servers

@@ -107,14 +107,9 @@ class CacheMiss:
 class TokenUsage:
     """The tokens of one model call.
 
-    `None` means unknown, which is never written as 0.
-
-    Args:
-        cached_tokens: The part of the request that the provider had cached.
-        reasoning_tokens: The part of the answer that was reasoning.
-        origin: Who counted: the provider (`reported`) or this package (`estimated`).
-        cache_write_tokens: The part of the request that the provider wrote to its cache, which costs more than other input.
-        cache_miss: Why the provider could not reuse the request before, or None if it could, or gave no reason.
+    `None` means unknown, which is never written as 0. The provider had `cached_tokens` of the request in its cache and wrote
+    `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not reuse the request before. `reasoning_tokens`
+    are part of the answer.
     """
 
     prompt_tokens: int | None = None

@@ -362,7 +362,6 @@ class Catalog(Sequence[ToolSpec]):
         )
 
     def _suggestion(self, name: str) -> str:
-        """Suggest the tools with the closest names, one name for each."""
         spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
         nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
@@ -382,11 +381,8 @@ was `remembered` in this conversation; `nobody`, since no one could be asked or 
 class Permission:
     """Whether a call may run, and who decided it.
 
-    Args:
-        policy: The policy of the tool, or empty where none applies.
-        scope: The scope of the answer: the `call`, the `tool`, or the `server`, or empty if no one answered.
-        reason: Why it was denied, in the words of whoever denied it; may be empty.
-        definition: The hash of the tool definition that this was decided for, or empty for a built-in tool.
+    The policy is empty where none applies, the scope of the answer (the `call`, the `tool`, or the `server`) if no one
+    answered. The reason is in the words of whoever denied it. `definition` is the hash of the one that this was decided for.
     """
 
     by: Authority

@@ -125,11 +125,8 @@ Way = Literal["bundled", "command", "url", "in-process"]
 class ServerEntry:
     """A server of a cassette: its tools, resources and prompts, and the settings that decide how it is used.
 
-    Args:
-        way: How it was reached.
-        bundled: Its name, if it ships with the package.
-        options: Its settings that are neither an address nor a secret, such as `defer_loading`.
-        added: Whether it was added after a model had been asked, so that a replay begins without it.
+    `options` are settings that are neither an address nor a secret, such as `defer_loading`. One that was `added` came after a
+    model had been asked, so that a replay begins without it.
     """
 
     way: Way = "in-process"

@@ -29,13 +29,10 @@ Plain = Any
 
 @dataclass(eq=False)
 class Interaction:
-    """A request and its answer.
+    """A request and its answer or error, as plain values.
 
-    Args:
-        kind: Whom it went to, and what it wants.
-        response: The answer, as plain values, or None if there was an error.
-        events: The events before the answer: pieces of its text (their length, or the text itself), progress, log lines.
-        pace: When each event happened, and then the answer, in milliseconds since the request.
+    `events` came before the answer: pieces of its text (their length, or the text itself), progress, log lines. `pace` is when
+    each of them happened, and then the answer, in milliseconds since the request.
     """
 
     kind: Kind

@@ -31,14 +31,9 @@ class Replayer:
     """Answers a session's requests from a cassette.
 
     A request is answered with the first recorded one that is the same and was not played yet. If all of those were, with the
-    last one again, so that a cell can be run twice.
-
-    Args:
-        pace: How long pauses are, in relation to the recorded ones, or 0 for none.
-        secrets: Returns values that a request may have and the cassette does not.
-
-    Attributes:
-        mismatches: The errors about such requests, apart from those that a session makes without the person.
+    last one again, so that a cell can be run twice. `pace` is how long pauses are, in relation to the recorded ones. `secrets`
+    returns values that a request may have and the cassette does not. `mismatches` are errors about other requests, apart from
+    those that a session makes without the person.
     """
 
     replays: Literal[True] = True

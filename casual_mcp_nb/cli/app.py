@@ -107,7 +107,11 @@ def _run(words: Sequence[str]) -> int:
             text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb. Please report it."
             return failed(FAILED, "internal", text)
     except BrokenPipeError:
-        return _silently_ended()
+        # End without a word when the reader of the output has left, as after `| head`.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return BROKEN_PIPE
 
 
 @contextmanager
@@ -131,14 +135,6 @@ def _signals_end_it() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _silently_ended() -> int:
-    """End without a word when the reader of the output has left, as after `| head`."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return BROKEN_PIPE
 
 
 def _place_of(error: Exception) -> str:

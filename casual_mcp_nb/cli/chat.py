@@ -172,7 +172,6 @@ def _run(session: Session, message: str, writer: TurnWriter, options: dict[str, 
 
 
 def _converse(session: Session, options: dict[str, Any]) -> int:
-    """Run turns until the person ends the conversation."""
     from casual_mcp_nb.cli.transcript import TerminalTranscript
 
     with suppress(ImportError):
@@ -202,7 +201,6 @@ def _converse(session: Session, options: dict[str, Any]) -> int:
 
 
 def _command(session: Session, command: str = "", value: str = "") -> None:
-    """Run a slash command."""
     value = value.strip()
     match command:
         case "help":

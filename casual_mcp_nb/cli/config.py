@@ -192,7 +192,6 @@ def migrate_config(
 
 
 def _show(output: Path, before: str, new: MigratedConfig) -> None:
-    """Show the changes in the file, the settings that are dropped, and the variables to set."""
     from casual_mcp_nb.base.secret import redacted
 
     after = redacted(new.text, new.secrets)

@@ -148,14 +148,12 @@ def _show_log() -> None:
 
 
 def _replayed(cassette: Path) -> Session:
-    """Open a session that answers from a recording."""
     from casual_mcp_nb.session import Session
 
     return Session.quick(cassette=cassette, pace=0, quiet=True, store=None)
 
 
 def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:
-    """Open a session, serve it until Ctrl-C, and return the exit code."""
     from casual_mcp_nb.serve.serving import settled_heap
 
     _show_log()

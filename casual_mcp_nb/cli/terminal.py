@@ -299,7 +299,6 @@ def tell_failures(session: Session) -> None:
 
 
 def _allowed_by_option(tool: ToolSpec) -> str:
-    """Format advice on how to allow a tool's calls from the command line."""
     option = f"--allow {tool.server}" if tool.server.replace("-", "").replace("_", "").isalnum() else f"--allow {tool.server!r}"
     return f'To allow it, use {option}, or with "approval" of this server in the config.'
 

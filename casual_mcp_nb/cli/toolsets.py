@@ -219,7 +219,6 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
 
 
 def _prompt_for_rules(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
-    """Prompt for the tools of each server to include, and for a description."""
     from casual_mcp_nb.discovery.toolsets import resolve_tool_set
     from casual_mcp_nb.servers.views import rule_words
 
@@ -280,7 +279,6 @@ def _words(rule: Any) -> str:
 
 
 def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
-    """Check that tools exist; their servers are started for that."""
     wanted: dict[str, list[str]] = {}
     for server, _, tool in (name.partition(":") for name in names):
         # Whether its server exists is checked when it is saved.

@@ -108,7 +108,6 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
 
 
 def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> ConfigProblem:
-    """Report one problem for a toolset value that matches none of the allowed types."""
     if kind == "extra_forbidden":
         return ConfigProblem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
     return ConfigProblem(path, _TOOLS_OF_A_SERVER)

@@ -35,13 +35,10 @@ _MAX_QUESTION = 300
 
 @dataclass(frozen=True)
 class Input:
-    """One value to prompt for.
+    """One value to prompt for; `secret` if the answer is hidden while typing.
 
-    Args:
-        secret: Whether the answer is hidden while typing.
-        default: The value of an empty answer, if any.
-        options: The valid answers, or empty for any.
-        runs: Whether its value comes from a command that only the host can run.
+    An empty answer has the default as its value. Without options any answer is valid. If it `runs`, its value comes from a
+    command that only the host can run.
     """
 
     id: str
@@ -116,7 +113,10 @@ class Inputs:
 
 
 def _prompted(wanted: Input) -> SecretStr | None:
-    question = _question(wanted)
+    words = " ".join((wanted.description or wanted.id).split())
+    extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
+    default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
+    question = f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
     while _somebody_is_there():
         try:
             answer = SecretStr(getpass.getpass(question) if wanted.secret else builtins.input(question))
@@ -126,13 +126,6 @@ def _prompted(wanted: Input) -> SecretStr | None:
         if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
             return answer
     return None
-
-
-def _question(wanted: Input) -> str:
-    words = " ".join((wanted.description or wanted.id).split())
-    extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
-    default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
-    return f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
 
 
 def _somebody_is_there() -> bool:
@@ -160,13 +153,9 @@ _NO_VARIABLE = "this is not a variable. Write ${NAME}, ${NAME:-default}, or $${ 
 class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
 
-    Args:
-        folder: The config file's folder, or None for a config made in Python.
-        problems: Unset variables, invalid variables, and strings that cannot be encoded.
-        sensitive: Values inserted into fields whose type is not secret.
-        left: How many more characters may be inserted.
-        used: The names of the variables that were inserted, by section and name of the entry.
-        written: The original texts that were changed.
+    `problems` are unset variables, invalid variables, and strings that cannot be encoded. `sensitive` are values inserted into
+    fields whose type is not secret. `left` is how many more characters may be inserted. `used` has the names of the variables
+    that were, by section and name of the entry, and `written` the original texts.
     """
 
     environ: Mapping[str, str] = field(repr=False)

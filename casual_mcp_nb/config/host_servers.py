@@ -32,14 +32,10 @@ def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 @dataclass
 class AdaptedConfig:
-    """A config in our own format. Its repr shows no values.
+    """A config in our own format, copied from the caller's. Its repr shows no values.
 
-    Args:
-        data: The config as plain objects, copied from the caller's.
-        written: For key paths that moved, the original path.
-        notes: The parts that were ignored or left out.
-        remarks: The ignored parts, by server name.
-        problems: The parts that could not be converted.
+    `written` has the original path of each key path that moved, `notes` the parts that were ignored or left out, `remarks` the
+    ignored parts by server name, and `problems` those that could not be converted.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -66,10 +62,8 @@ class AdaptedConfig:
 class Switches:
     """The servers and tools that a file disables.
 
-    Args:
-        only: Names of the only enabled servers, or None for all.
-        denied: Patterns that match the combined name of a server and a tool.
-        tools: Disabled tools by server.
+    `only` are the only enabled servers, if it names them, and `denied` the patterns that match the combined name of a server
+    and a tool.
     """
 
     off: set[str] = field(default_factory=set)
@@ -140,7 +134,6 @@ def _read_profile(switches: Switches, agent: Mapping[str, Any]) -> None:
 
 
 def _covers(pattern: str, prefix: str) -> bool:
-    """Check whether a pattern matches every name with that prefix."""
     return "*" in pattern and all(fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t"))
 
 
@@ -203,9 +196,20 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     _flatten(adapted, at, server)
     _rename(adapted, at, server)
     _choose_tools(adapted, at, server)
-    _defer(server)
+    # Convert Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host.
+    match server.pop("deferTools", None):
+        case "never":
+            server["always_load"] = True
+        case True | "always":
+            server.setdefault("defer_loading", True)
     _name_variables(server, adapted.of_host)
-    _set_transport(server)
+    transport = server.get("transport")
+    if isinstance(transport, str):
+        plain = re.sub("[-_ ]", "", transport).casefold()
+        if plain == "remote":
+            del server["transport"]
+        else:
+            server["transport"] = _TRANSPORTS.get(plain, transport)
     _split_command(adapted, name, server)
     _ignore_rest(adapted, name, server)
 
@@ -308,15 +312,6 @@ def _is_off(switch: Any) -> bool:
     return isinstance(switch, dict) and (switch.get("enabled") is False or switch.get("disabled") is True)
 
 
-def _defer(server: dict[str, Any]) -> None:
-    """Convert Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host."""
-    match server.pop("deferTools", None):
-        case "never":
-            server["always_load"] = True
-        case True | "always":
-            server.setdefault("defer_loading", True)
-
-
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
     """Convert opencode's `{env:NAME}`, and Gemini CLI's values that are just `$NAME`, to our variables."""
     for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
@@ -333,16 +328,6 @@ def _with_variables(value: Any, whole: bool) -> Any:
     if whole and (match := _WHOLE_VARIABLE.fullmatch(value)):
         return f"${{{match[1]}}}"
     return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", value)
-
-
-def _set_transport(server: dict[str, Any]) -> None:
-    transport = server.get("transport")
-    if isinstance(transport, str):
-        plain = re.sub("[-_ ]", "", transport).casefold()
-        if plain == "remote":
-            del server["transport"]
-        else:
-            server["transport"] = _TRANSPORTS.get(plain, transport)
 
 
 def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:

@@ -95,7 +95,6 @@ class RegistryEntry:
         }
 
     def _named(self, where: Mapping[str, Any], key: str) -> dict[str, str]:
-        """Convert variables or headers; optional ones without a value are left out and noted."""
         values: dict[str, str] = {}
         for each in _objects(_get(where, key)):
             name, value = _text(each, "name"), self._value(each, _text(each, "name"))

@@ -434,7 +434,6 @@ def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] 
 
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
-    """Insert a toolset into the text of a file, or replace the one of that name."""
     plain = plain_json(text)
     indent = match[1] if (match := _INDENT.search(plain)) else "  "
     newline = "\r\n" if "\r\n" in plain else "\n"
@@ -461,7 +460,6 @@ def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
 
 
 def _without_tool_set(text: str, name: str) -> str:
-    """Remove a toolset from the text of a file, with one of the commas beside it."""
     plain = plain_json(text)
     tool_sets = _object(plain, _object(plain, plain.index("{")).values[_KEY][0])
     names = list(tool_sets.values)

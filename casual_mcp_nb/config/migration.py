@@ -27,12 +27,10 @@ _HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "
 
 @dataclass(frozen=True)
 class MigratedConfig:
-    """A config in our own format.
+    """A config in our own format, and the secrets of the old file.
 
-    Args:
-        notes: The parts that were ignored, left out or lost.
-        variables: For each environment variable that takes the place of a secret, the key where the secret was.
-        secrets: The secrets of the old file.
+    `notes` are the parts that were ignored, left out or lost. `variables` has, for each environment variable that takes the
+    place of a secret, the key where it was.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -142,7 +140,6 @@ class _Variables:
         raise AssertionError("There are not that many secrets in a config.")
 
     def ask(self, wanted: Input) -> str:
-        """Create the reference that replaces an input of VS Code."""
         self.where.setdefault(wanted.variable, f"inputs: {wanted.id}")
         return f"${{{wanted.variable}}}"
 
@@ -153,7 +150,6 @@ def _variable(text: str) -> str:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Apply a function to every string in a value."""
     if isinstance(value, dict):
         return {key: _mapped(item, change) for key, item in value.items()}
     if isinstance(value, list):
@@ -192,7 +188,6 @@ def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) 
 
 
 def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
-    """Replace the secrets in a client or a model."""
     name, key = str(at[1]), entry.get("api_key")
     if isinstance(key, str) and key and "${" not in key:
         entry["api_key"] = variables.reference(key, (*at, "api_key"), client_variable(name))

@@ -107,7 +107,12 @@ class TemplateLibrary:
 
     def _render(self, name: str, context: Mapping[str, Any]) -> str:
         path = self.path(name)
-        context = _plain(context, path)
+        try:
+            plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition("\n")[0][:300]
+            raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
+        context = plain
         sent = {name: self._sent(name)}
         if path.parent == _shipped():
             # The package's own templates loop once over our own data and include nothing.
@@ -147,15 +152,6 @@ class _Rendered:
     tools: tuple[ToolSpec, ...]
     files: tuple[tuple[int, int, int] | None, ...]
     text: str
-
-
-def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
-    except (ValueError, RecursionError) as error:
-        reason = str(error).partition("\n")[0][:300]
-        raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
-    return plain
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

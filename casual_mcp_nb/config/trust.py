@@ -36,12 +36,10 @@ _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TrustEntry(Displayable):
-    """A server or a client of a config, or the config's own settings.
+    """A server or a client of a config, or the config's own settings, with the name of its file.
 
-    Args:
-        name: Its name in the config. For the config itself, that of its file.
-        facts: What it would start, or where it would send what, as labels with texts: complete, with secrets masked.
-        changed: The labels of the changes since it was accepted.
+    `facts` are what it would start, or where it would send what: complete, with secrets masked. `changed` are the labels of
+    those that changed since it was accepted.
     """
 
     kind: Literal["config", "server", "client"]

@@ -26,12 +26,9 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "mo
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """The response to one request.
+    """The response to one request, with the calls of tools that the provider ran itself.
 
-    Args:
-        hosted_calls: Calls of tools that the provider ran itself.
-        response_id: The provider's id of the response, with which the next request can be compared.
-        request_id: The provider's id of the request, from the headers of the response.
+    The next request can be compared with the response by its id. The id of the request is from the headers.
     """
 
     message: AssistantMessage

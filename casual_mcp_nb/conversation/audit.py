@@ -37,16 +37,11 @@ for an answer, a `host` is another program that uses the session's tools."""
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord(Displayable):
-    """One call of a tool.
+    """One call of a tool, at a time in seconds since 1970.
 
-    Args:
-        at: When it started, in seconds since 1970.
-        tool: Which tool. Its server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's.
-        permission: Who decided whether it may run, or None for a call that did not get that far, such as one of an unknown
-            tool.
-        seconds: How long it took, without the time that it waited for approval, or None if that is not known.
-        arguments_size: Length of the arguments as JSON, in characters.
-        result_size: Length of the result, in characters and bytes.
+    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's; such a call has no
+    permission. The seconds are without the time that it waited for approval. Sizes are in characters, of the arguments as JSON,
+    and bytes.
     """
 
     at: float
@@ -147,7 +142,6 @@ class _Follower:
         self._waits: dict[str, float] = {}
 
     def on_event(self, event: Event) -> None:
-        """Note when a call starts and waits; add it when it ends."""
         match event:
             case ToolStarted():
                 self._started[event.call_id] = time.time(), event

@@ -527,7 +527,6 @@ def _checked(value: Any, kind: type[Any]) -> Any:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """Format a document, or a part of one, as JSON."""
     from pydantic_core import to_json
 
     # Ten times as fast as `json`, whose indenting encoder is in Python.

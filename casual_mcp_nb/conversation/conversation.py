@@ -134,15 +134,10 @@ class ConversationHead:
 
 @dataclass(frozen=True)
 class StoredConversation(Displayable):
-    """A saved conversation.
+    """A saved conversation, titled by the first words of the first message unless it was renamed.
 
-    Args:
-        title: Its title: the first words of the first message, unless it was renamed.
-        created: When it was begun, with the time zone of that place.
-        changed: When it last changed, likewise.
-        tokens: The size of all its requests, or None if there were none.
-        origin: Who counted them.
-        cost: Their cost by the price table of that time, or None if it is not known.
+    The times have the time zone of the place where it was changed. Tokens are those of all its requests, and their cost is by
+    the price table of that time.
     """
 
     id: str

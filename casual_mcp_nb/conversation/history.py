@@ -135,7 +135,6 @@ class _Repair:
         entry.results[index] = message
 
     def messages(self) -> list[ChatMessage]:
-        """List all messages, with each call followed by its result."""
         messages: list[ChatMessage] = []
         for entry in self._entries:
             messages += entry.messages() if isinstance(entry, _Calls) else [entry]
@@ -161,7 +160,6 @@ class _Calls:
         self.results: dict[int, ToolResultMessage] = {}
 
     def messages(self) -> list[Any]:
-        """List the message and a result for each of its calls, in their order."""
         from casual_llm.messages import ToolResultMessage
 
         calls = self.message.tool_calls or []
@@ -188,12 +186,9 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
 
 
 class _TraceRepair:
-    """A repaired trace.
+    """A repaired trace: the trace itself if it was valid, or a new one.
 
-    Attributes:
-        trace: The trace itself if it was valid, or a new one.
-        renamed: How many of the model's calls got a new id.
-        notes: The repairs in the messages that the person added.
+    `renamed` counts the model's calls that got a new id, and `notes` are the repairs in the messages that the person added.
     """
 
     def __init__(self, trace: Trace, taken: set[str]) -> None:

@@ -163,7 +163,6 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
 
     @contextmanager
     def _chosen(self, indices: Sequence[int]) -> Iterator[list[PlannedCall]]:
-        """Choose the calls to run, which nobody else can run meanwhile."""
         for index in indices:
             if not -len(self) <= index < len(self):
                 raise UsageError(f"There is no planned call {index}.", hint=f"There are {len(self)}, from 0.")

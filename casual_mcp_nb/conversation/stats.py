@@ -129,12 +129,8 @@ class DiscoveryStats:
 class StepStats:
     """Statistics of one model call.
 
-    Args:
-        undeferred_tokens: Tokens of the request if every tool had been loaded, or 0 for a step that only searched, which
-            would not have been needed. Equal to the request's tokens if discovery was off.
-        reused: The part of the request that is the same as in the request before, estimated, or None for the first one.
-        cost: Estimated cost by the user's price table, or None if price or tokens are unknown.
-        cache_miss: Why the provider could not reuse its cache, or None if it could, or gave no reason.
+    `undeferred_tokens` are those of the request if every tool had been loaded, or 0 for a step that only searched, which would
+    not have been needed. `reused` is the part of the request that is the same as in the one before, estimated.
     """
 
     turn: int
@@ -273,7 +269,6 @@ def _tool_key(event: ToolStarted) -> str:
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
-    """Renumber the turns in `later` to follow those in `steps`."""
     turns = steps[-1].turn + 1 if steps else 0
     return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
 

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 class PersonWaits:
     """When a turn waited for the person.
 
-    Args:
-        spans: From when to when neither the model nor a tool was running. The last one is endless if the turn still waits.
-        calls: For each call that waited, how long, up to the last event.
+    In `spans` neither the model nor a tool was running. The last one is endless if the turn still waits. `calls` is how long
+    each call waited, up to the last event.
     """
 
     spans: tuple[tuple[float, float], ...] = ()
@@ -86,7 +85,6 @@ class _State:
         self._waited: dict[str, float] = {}
 
     def add(self, event: Event) -> None:
-        """Move on to the next event."""
         if self._open and event.at > self._at:
             for name in self._waiting():
                 self._waited[name] = self._waited.get(name, 0.0) + event.at - self._at

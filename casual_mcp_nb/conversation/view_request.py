@@ -156,7 +156,6 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
 
 
 def _added_by_provider(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[Section, ...]:
-    """Show the tools that the provider adds to the conversation, if any."""
     if not request.found:
         return ()
     tools = _offered(replace(request, tools=request.found, reused=None), limits, definitions)

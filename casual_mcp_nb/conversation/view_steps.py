@@ -84,11 +84,9 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much of a turn is shown.
 
-    Args:
-        requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
-            definitions of its tools; None for nothing of it.
-        now: Seconds since the turn began, for a running one, or None for the time of its last event.
-        since: The request before that of the first step, where the reader has seen it. Without it the first one is whole.
+    Of requests, what is `new` in each since the one before; with `whole`, the first one with the definitions of its tools; or
+    nothing. `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, where
+    the reader has seen it.
     """
 
     requests: Literal["new", "whole"] | None = None

@@ -153,7 +153,6 @@ class ExactNames:
 
 
 def _bare(text: str) -> str:
-    """Strip leading and trailing punctuation from `text`."""
     start, end = 0, len(text)
     while start < end and not (text[start].isalnum() or text[start] == "_"):
         start += 1
@@ -197,7 +196,13 @@ class Ranker:
         hits = int(np.count_nonzero(scores > 0))
         taken = min(hits, 4 * count + 16)
         while taken:
-            best = _top(scores, taken)
+            # Find the indices of the best scores, best first; ties in index order.
+            if taken < len(scores):
+                least = np.partition(scores, len(scores) - taken)[len(scores) - taken]
+                places = np.flatnonzero(scores >= least)
+            else:
+                places = np.arange(len(scores))
+            best = places[np.argsort(-scores[places], kind="stable")][:taken]
             final = self._without_copies(best, scores, called)
             # a document that was skipped cannot rank before the last one requested
             if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
@@ -215,16 +220,6 @@ class Ranker:
                 seen[kind] += 1
             final.append((document, score))
         return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen else final
-
-
-def _top(scores: Floats, count: int) -> Ints:
-    """Find the indices of the best scores, best first; ties in index order."""
-    if count < len(scores):
-        least = np.partition(scores, len(scores) - count)[len(scores) - count]
-        places = np.flatnonzero(scores >= least)
-    else:
-        places = np.arange(len(scores))
-    return places[np.argsort(-scores[places], kind="stable")][:count]
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
@@ -451,6 +446,5 @@ class Engine:
         return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
 
     def _of(self, server: str) -> Floats:
-        """Mark each tool of a server with 1 and the others with 0."""
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)
         return allowed

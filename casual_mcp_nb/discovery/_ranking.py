@@ -341,12 +341,9 @@ class Clause:
 
 @dataclass
 class Scored:
-    """The scores of a query for each document.
+    """The scores of a query for each document, of which `best` is the best one from terms and names.
 
-    Args:
-        best: The best score from terms and names.
-        servers: The bonus of each document's server, as a fraction of the above.
-        called: Documents that the query mentions by name.
+    `servers` is the bonus of each document's server, as a fraction of that. The query mentions the documents `called` by name.
     """
 
     scores: Floats

@@ -94,19 +94,10 @@ class ToolSearchIndex:
         return [tool for tool, _ in self._engine.ranked(query, searched, count, only=server)]
 
     def explain(self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None) -> Explanation:
-        """Explain why a tool ranks where it does in a search, or does not appear.
+        """Explain why a tool of this index ranks where it does in a search, or does not appear.
 
-        Args:
-            query: The query.
-            tool: Any tool of this index, whether it was returned or not.
-            max_results: The maximum number of tools that the search returns.
-            server: The server that the search was limited to.
-
-        Returns:
-            The parts that add up to its score, and the query's terms that it does not match.
-
-        Raises:
-            UnknownNameError: The tool is not in this index.
+        The search returns at most `max_results` tools, and may be limited to a server. The parts of the explanation add up to
+        the score.
         """
         if self._engine is None or not self._engine.has(tool.tool_name):
             raise UnknownNameError("tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools])

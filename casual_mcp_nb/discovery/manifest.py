@@ -176,7 +176,6 @@ class _ServerSummary:
         self._instructions = instructions
 
     def lines(self, detail: _Detail) -> str:
-        """Write the server's one or two lines."""
         shown = detail.names if self.count > detail.all_names else self.count
         names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
         line = f"- {self.name} ({counted(self.count)}): {names}"
@@ -193,7 +192,6 @@ class _ServerSummary:
 
 
 def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_ServerSummary]:
-    """Group the tools by server, in order of name."""
     owned: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         owned[tool.server].append(tool)
@@ -411,7 +409,6 @@ def _parameter(name: str, schema: SchemaReader, required: bool) -> str:
 
 
 def _type(schema: SchemaReader, depth: int = 2) -> str:
-    """Describe a schema's type in words."""
     if not depth:
         return "any"
     if schema.choices:

@@ -145,10 +145,8 @@ _MAX_UNKNOWN = 3
 class FoundTools:
     """The result of a search.
 
-    Args:
-        filled: Those that did not match and are included because they belong to the best match's server.
-        siblings: By server, the other tools of the matches' servers that are not loaded.
-        stepped_back: Matches, with scores, that were shown before and not used: others are shown instead.
+    `filled` tools did not match and belong to the best match's server. `siblings` are the other tools of the matches' servers
+    that are not loaded. Matches that were shown before and not used, `stepped_back`, have others in their place.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
@@ -208,7 +206,6 @@ class Finder:
 
     @cached_property
     def _servers(self) -> list[str]:
-        """The servers that have deferred tools, in order of name."""
         return sorted(self.by_server)
 
     @cached_property
@@ -392,11 +389,8 @@ def manifest_in(description: str) -> str | None:
 class SearchToolsTool:
     """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
 
-    Args:
-        index: Return their index, called at the first query; built if not given.
-        max_search_results: Maximum number of tools returned by one query.
-        max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
-        used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
+    The index is called at the first query; it and the manifest are built if not given. One tool can always be loaded, whatever
+    its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches.
     """
 
     name = SEARCH_TOOLS

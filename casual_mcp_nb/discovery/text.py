@@ -91,7 +91,6 @@ def _term(word: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """Normalize a text to NFKC without accents and other marks on letters."""
     apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
     letters = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
     return unicodedata.normalize("NFC", "".join(letters))
@@ -235,7 +234,6 @@ def _literal(match: re.Match[str]) -> str:
 
 
 def _kind(value: str) -> str:
-    """Name the kind of a value, or empty if unknown."""
     scheme, separator, address = value.partition("://")
     if separator or value.startswith("www."):
         host = re.split(r"[/?#:]", address or scheme, maxsplit=1)[0]
@@ -422,7 +420,6 @@ def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ..
 
 
 def _described(part: SchemaReader) -> str:
-    """Convert a parameter's description and choices to text."""
     description = part.description[:_MAX_PARAMETER_DESCRIPTION]
     if not part.choices:
         return description

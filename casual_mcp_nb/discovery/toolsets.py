@@ -94,7 +94,6 @@ def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
 
 
 def _included(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
-    """Yield the tools of one server that its entry in a toolset includes."""
     if isinstance(spec, bool):
         yield from owned if spec else ()
         return

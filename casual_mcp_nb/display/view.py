@@ -200,13 +200,9 @@ class ImageBlock:
 class Section:
     """A titled part. An empty title draws no heading.
 
-    Args:
-        note: A few words next to the title.
-        fold: Makes it one that folds, open or closed at first.
-        figures: Numbers at the end of its title's line.
-        look: The kind of part, for its CSS class.
-        data: Attributes by which a page finds it.
-        brief: Whether the text forms of a cell's output, which cannot fold, only name it.
+    `fold` makes it one that folds, open or closed at first. `figures` are at the end of its title's line, `look` is its CSS
+    class, and a page finds it by its `data`. The text forms of a cell's output, which cannot fold, only name one that is
+    `brief`.
     """
 
     kind: ClassVar[str] = "section"

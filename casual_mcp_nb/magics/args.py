@@ -284,7 +284,6 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def _compared(option: str, text: str) -> Any:
-    """Parse an option's value for `%mcp compare`: a number, a text, or several names."""
     if option in ("--repeats", "--max-runs"):
         if not re.fullmatch(r"[0-9]{1,6}", text):
             raise UsageError(f"{option} takes a number, not {shown(text)}.")

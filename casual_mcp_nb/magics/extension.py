@@ -68,7 +68,6 @@ class WrittenConfigs:
 
 
 def _text_of(path: Path) -> str | None:
-    """Read the text of a file, or None if there is no file, or it is not text."""
     from casual_mcp_nb.config.document import read_text
 
     try:

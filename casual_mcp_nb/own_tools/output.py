@@ -113,7 +113,6 @@ def _picture(value: Any, drawn: bytes | None) -> bytes | None:
 
 
 def _saved(value: Any) -> Iterator[bytes]:
-    """Yield a figure or an image as PNG, smaller each time."""
     for pixels in _PIXELS:
         buffer = io.BytesIO()
         if hasattr(value, "savefig"):
@@ -206,12 +205,6 @@ def _read(value: Any) -> ToolResult | _Unread:
     return _Unread(value) if inspect.isawaitable(value) or isinstance(value, AsyncGenerator) else result_of(value)
 
 
-def _items(values: Iterable[Any]) -> list[Any]:
-    items = list(islice(values, MAX_YIELDED + 1))
-    _check_count(items)
-    return items
-
-
 def _check_count(items: list[Any]) -> None:
     if len(items) > MAX_YIELDED:
         raise ToolCallError(f"it yielded more than {MAX_YIELDED:,} values.", hint="End it earlier, or return a table.")
@@ -220,7 +213,9 @@ def _check_count(items: list[Any]) -> None:
 def result_of(value: Any) -> ToolResult:
     """Convert a function's return value to the result of a tool, with previews of its payload for displays."""
     if isinstance(value, Generator | map | filter | zip):
-        value = _items(value)
+        items = list(islice(value, MAX_YIELDED + 1))
+        _check_count(items)
+        value = items
     result = _result_of(value)
     if isinstance(value, ToolResult):
         return result

@@ -458,17 +458,13 @@ def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
             text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
             return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[: _limit(reader, "maxLength")]
         case ("integer" | "number",):
-            return _number(reader)
+            least, most, above = (reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum"))
+            if above is not None:
+                return above + 1
+            return least if least is not None else min(1, most) if most is not None else 1
         case ("boolean",):
             return True
     return None
-
-
-def _number(reader: SchemaReader) -> int | float:
-    least, most, above = (reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum"))
-    if above is not None:
-        return above + 1
-    return least if least is not None else min(1, most) if most is not None else 1
 
 
 def _limit(reader: SchemaReader, keyword: str) -> int | None:

@@ -293,7 +293,6 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
 
 
 def _of_the_model() -> dict[str, Any]:
-    """Build the options of a model call as fields, with the types and limits of the config."""
     fields = {}
     for name, field in RequestOptions.model_fields.items():
         if name not in NOT_FOR_CLIENTS:
@@ -500,6 +499,5 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _wants_events(request: Request) -> bool:
-    """Check whether a client prefers server-sent events to one answer."""
     accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
     return EVENT_STREAM in accepted

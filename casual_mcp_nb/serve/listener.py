@@ -63,13 +63,9 @@ class Guard:
     """Lets requests through to an application, or answers them with a problem.
 
     It checks the `Host` (so that a page of another site cannot reach a local service through a name that it controls), the
-    `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body.
-
-    Args:
-        hosts: The names under which clients may address the service, or None for any.
-        bound: Whether all clients connect to an address for which `token` and `hosts` are right. Otherwise each is judged by
-            the address that it connected to: without a token, only those of this computer are served, by local names or hosts.
-        origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
+    `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body. If it
+    is not `bound` to an address for which `token` and `hosts` are right, each client is judged by the address that it connected
+    to: without a token, only those of this computer are served, by local names or hosts.
     """
 
     def __init__(
@@ -140,7 +136,6 @@ class Guard:
                 )
 
     def _hosts_at(self, scope: Scope) -> frozenset[str] | None:
-        """Find the names for the address that a client connected to."""
         address, port = scope.get("server") or ("", None)
         # A Unix socket has no port.
         if port is None or is_this_computer(address):
@@ -221,7 +216,6 @@ def _is_open(scope: Scope) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Extract the name from a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -229,7 +223,6 @@ def _name_of(host: str) -> str:
 
 
 def _then(body: bytes, receive: Receive) -> Receive:
-    """Create a `receive` that gives the body, and then the events of the connection."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def whole() -> Message:

@@ -50,11 +50,8 @@ def _form(*answers: str) -> dict[str, Any]:
 class HostCall:
     """A request that a host makes. An `Asker`.
 
-    Args:
-        context: The request, or the one by which the host has answered the last question.
-        level: The least severe log messages that the host wants, or None for none.
-        remembers: Whether "from now on" can be answered.
-        log: Sends a log message with the answer to the request.
+    `context` is the request, or the one by which the host has answered the last question, and `level` is the least severe log
+    message that it wants. If it `remembers`, "from now on" can be answered. `log` sends a message with the answer.
     """
 
     client: object

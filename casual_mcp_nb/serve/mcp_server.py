@@ -84,10 +84,8 @@ Context = ServerRequestContext[Any, Any]
 class ToolServer:
     """Serves a session's tools, resources and prompts to MCP clients; belongs to the engine's loop.
 
-    Args:
-        approval: The action if a policy requires approval of a call.
-        plain_names: Whether tools and prompts that only one server has keep their names.
-        single: Whether there is only one client, even if it makes requests without a connection.
+    With `plain_names`, tools and prompts that only one server has keep their names. A `single` client is one, even if it makes
+    requests without a connection.
     """
 
     def __init__(
@@ -426,7 +424,6 @@ class ToolServer:
         return options
 
     def _host(self, context: Context) -> _Host:
-        """Look up the state of a request's client."""
         # The SDK keeps what belongs to a connection there, and has no other way to it from a request.
         client_session = context.session
         connection: Connection = client_session._connection
@@ -536,13 +533,9 @@ class ToolServer:
 
 
 class _Host:
-    """A client that is connected.
+    """A client; one without a connection listens to changes in another way.
 
-    Args:
-        connection: Its connection, or None where it has none, and listens to changes in another way.
-
-    Attributes:
-        announced: The list it knows from a notification or a listing.
+    `announced` is the list it knows from a notification or a listing.
     """
 
     def __init__(self, client: ToolClient, connection: Connection | None) -> None:
@@ -588,18 +581,15 @@ class _Outbox:
         self._sending: asyncio.Task[None] | None = None
 
     def add(self, item: Any) -> None:
-        """Send an item after those that wait."""
         self.unsent.append(item)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_all())
 
     async def sent(self) -> None:
-        """Wait until all are sent."""
         if self._sending is not None:
             await self._sending
 
     def close(self) -> None:
-        """Send no more."""
         if self._sending is not None:
             self._sending.cancel()
 

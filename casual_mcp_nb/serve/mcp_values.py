@@ -154,7 +154,6 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
 
 
 def _cut(text: str) -> str:
-    """Cut a description of a listing where it is too long to be one."""
     return _encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
 
 
@@ -184,10 +183,7 @@ class Offers:
     """Lists and finds resources and prompts; belongs to the engine's loop.
 
     A URI stays as its server wrote it. Where several servers list the same one, it is that of the first. A prompt is named as a
-    tool is, `server__prompt`.
-
-    Args:
-        late: Called when a listing came after nobody waited for it any more.
+    tool is, `server__prompt`. `late` is called when a listing came after nobody waited for it any more.
     """
 
     def __init__(

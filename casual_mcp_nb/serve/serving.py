@@ -295,20 +295,8 @@ class SessionServe(Namespace):
     ) -> None:
         """Offer the tools, resources and prompts to the program that started this process, over its standard input and output.
 
-        It returns when that program ends its side.
-
-        Meanwhile the process's own standard output goes to its standard error.
-
-        Args:
-            tool_set: See `mcp`.
-            all_tools: See `mcp`.
-            bridge: See `mcp`.
-            plain_names: See `mcp`.
-            approval: See `mcp`.
-
-        Raises:
-            UnknownNameError: There is no such toolset.
-            TrustRequiredError: You have not accepted the config.
+        It returns when that program ends its side. Meanwhile the process's own standard output goes to its standard error. The
+        arguments are those of `mcp`, and so are the errors.
         """
         from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 

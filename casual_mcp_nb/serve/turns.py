@@ -144,7 +144,6 @@ class ServedTurns:
         return tuple(denied)
 
     def _consent(self) -> Consent:
-        """Create the consent of one client, who cannot approve anything."""
         consent = self._chat.consent.apart()
         consent.set_overrides(self._approval)
         if not isinstance(self._chat.tape, Replayer):

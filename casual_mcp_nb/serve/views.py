@@ -85,7 +85,6 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
 
 
 def _denied(service: ServiceStatus) -> tuple[Block, ...]:
-    """Show the tools that clients cannot call, and how to allow them."""
     if not service.denied:
         return ()
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
