@@ -62,12 +62,18 @@ def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Ca
 def toolset_from_selection(
     selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
 ) -> ToolSetConfig:
-    """Combine the toolset, the servers and the single tools of a selection into one toolset."""
+    """Combine the toolset, the servers and the single tools of a selection into one toolset.
+
+    A toolset's rule stays as it is where nothing was ticked or unticked; that a server is off is not part of a toolset.
+    """
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
-    in_use = {server: tools for server, tools in catalog.by_server.items() if selection.servers.get(server) != "off"}
-    rules = {server: rule_for(tools, included) for server, tools in in_use.items()}
+    rules: dict[str, Rule] = dict(tool_set.servers) if tool_set else {}
+    for server, tools in catalog.by_server.items():
+        in_use = selection.servers.get(server) != "off"
+        if in_use if tool_set is None else any(tool.tool_name in off for tool in tools):
+            rules[server] = rule_for(tools, included)
     description = tool_set.description if tool_set else ""
-    return ToolSetConfig(description=description, servers={server: rule for server, rule in rules.items() if rule != ()})
+    return ToolSetConfig(description=description, servers={server: rule for server, rule in rules.items() if rule})
 
 
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
@@ -173,25 +179,48 @@ class SelectionState(ToolsState):
 
     @command
     def draft(self) -> dict[str, Any]:
-        """Combine toolset, servers and single tools into a toolset: `description` and `servers`."""
+        """Combine toolset, servers and single tools into a toolset that can be edited. The state shows single tools from now on.
+
+        Returns:
+            `description` and `servers`, its rules; `ticked`: the names on the wire of each server's tools in it.
+        """
         selection, catalog = self._chat.selection, self.catalog
-        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
-        return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
+        chosen = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        tool_set = toolset_from_selection(selection, chosen, catalog, self._off(selection))
+        ticked = defaultdict[str, list[str]](list)
+        for tool in filter_tools(catalog, tool_set):
+            ticked[tool.server].append(tool.wire_name)
+        if not self._with_tools:
+            self._with_tools = True
+            self.changed()
+        return {**plain_tool_set(tool_set), "ticked": dict(ticked)}
 
     @command
-    def edit_tool_set(self, servers: dict[str, Any], description: str = "") -> None:
+    def edit_tool_set(
+        self, servers: dict[str, Any], description: str = "", ticked: dict[str, list[str]] | None = None
+    ) -> None:
         """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
+
+        Args:
+            servers: The rules.
+            description: What the toolset is for.
+            ticked: For servers that get the shortest rule instead, the names on the wire of all tools to include.
 
         Raises:
             ToolSetError: It is not valid, or has unknown names. The message has the closest ones.
         """
-        self._chat.selection.tool_set = self._resolved(servers, description)
+        self._use(self._resolved(servers, description, ticked))
 
     @command
     async def save_tool_set(
-        self, name: str, servers: dict[str, Any], description: str = "", overwrite: bool = False
+        self,
+        name: str,
+        servers: dict[str, Any],
+        description: str = "",
+        ticked: dict[str, list[str]] | None = None,
+        overwrite: bool = False,
     ) -> dict[str, str]:
-        """Write a toolset into the config file, and use it.
+        """Write a toolset into the config file, and use it. See `edit_tool_set` for what it includes.
 
         Returns:
             `saved`: the file's name; or `question`, if there is another toolset of that name and `overwrite` is not set.
@@ -199,12 +228,12 @@ class SelectionState(ToolsState):
         Raises:
             UsageError: The config has no file. See `session.tools.save_set` for other errors.
         """
-        tool_set = self._resolved(servers, description)
+        tool_set = self._resolved(servers, description, ticked)
         path = self.parts.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
         saved = await asyncio.to_thread(self.parts.tools.save_set, name, tool_set, overwrite=overwrite)
-        self._chat.selection.tool_set = name
+        self._use(name)
         return {"saved": saved.name}
 
     @command
@@ -374,8 +403,27 @@ class SelectionState(ToolsState):
         others = {name for name in selection.tools_off if (tool := catalog.get(name)) is None or tool.tool_name not in names}
         selection.tools_off = others if on else others | {tool.wire_name for tool in tools}  # type: ignore[assignment]
 
-    def _resolved(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
-        tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
+    def _use(self, tool_set: ToolSetConfig | str) -> None:
+        """Use an edited toolset. Tools that were excluded one by one are now part of what it says."""
+        self._chat.selection.tool_set = tool_set
+        self._chat.selection.tools_off = set()  # type: ignore[assignment]
+
+    def _resolved(
+        self, servers: dict[str, Any], description: str, ticked: dict[str, list[str]] | None
+    ) -> ToolSetConfig:
+        view = self.view
+        rules: dict[str, Any] = dict(servers)
+        for server, names in (ticked or {}).items():
+            tools = [
+                tool
+                for tool in view.catalog.by_server.get(server, ())
+                if tool.restriction is None and tool.tool_name not in view.excluded
+            ]
+            wanted = {tool.tool_name for tool in tools} & {view.catalog.resolve(name).tool_name for name in names}
+            rule = rule_for(tools, wanted)
+            if rule:
+                rules[server] = rule
+        tool_set = resolve_tool_set({"servers": rules, "description": description}, {})
         assert tool_set is not None
         return tool_set
 

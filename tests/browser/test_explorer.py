@@ -353,11 +353,14 @@ def test_nothing_moves_when_something_is_chosen(page: Any) -> None:
     expect(page, page.get_by_test_id("server-math"), data_mode="off")
     del places["headline"]
     assert {name: at(page, name).bounding_box() for name in places} == places
-    at(page, "edit-tool-set").click()
+    at(page, "new-tool-set").click()
     at(page, "editor").wait_for()
-    assert {name: at(page, name).bounding_box() for name in places} == places | {
-        "tab-tool": at(page, "tab-tool").bounding_box()
-    }
+    # The bar of a toolset is below the controls and above the list.
+    above = {name: box for name, box in places.items() if box["y"] < at(page, "editor").bounding_box()["y"]}
+    assert "filter" in above
+    assert {name: at(page, name).bounding_box() for name in above} == above
+    at(page, "cancel-edit").click()
+    assert {name: at(page, name).bounding_box() for name in places} == places
 
 
 def test_tabs_and_cards_keep_what_was_typed(page: Any) -> None:
@@ -515,48 +518,78 @@ def test_a_toolset_is_picked(page: Any) -> None:
     assert selection(page)["tool_set"] is None
 
 
+@pytest.mark.defect("S12")
 def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page: Any, lab: Lab) -> None:
     file = lab.folder / "casual_mcp_config.json"
     before = file.read_text()
     tool(page, "math__add").get_by_test_id("in").uncheck()
-    at(page, "edit-tool-set").click()
-    at(page, "rule-shop").get_by_test_id("rule").select_option("none")
-    sync_api.expect(at(page, "rule-math").get_by_test_id("rule-tools")).to_have_value("add")
-    at(page, "tool-set-name").fill("few")
-    at(page, "rule-units").get_by_test_id("rule").select_option("only")
-    at(page, "rule-units").get_by_test_id("rule-tools").fill("convert_unit")
+    at(page, "new-tool-set").click()
+    focuses(page, "tool-set-name")
+    sync_api.expect(tool(page, "math__add").get_by_test_id("in")).not_to_be_checked()
+    at(page, "filter").fill("")
+    at(page, "tick-none").click()
+    reads(page, "edit-sum", "0 of 19 tools ticked")
+    at(page, "server-math").get_by_test_id("in-all").check()
+    tool(page, "math__add").get_by_test_id("in").uncheck()
+    expect(page, tool(page, "math__add"), data_included="false")
+    # A row's one control is pressed with the space bar.
+    tool(page, "units__convert_units").click()
+    page.keyboard.press(" ")
+    expect(page, tool(page, "units__convert_units"), data_included="true")
+    at(page, "filter").fill("")
+    assert at(page, "server-math").get_by_test_id("in-all").evaluate("box => box.indeterminate")
+    price = value(page, "sum(t.tokens for t in session.tools if t.server == 'math' or t.name == 'convert_units')")
+    price -= value(page, "session.tools['math:add'].tokens")
+    reads(page, "edit-sum", f"≈ {price:,} tokens")
     at(page, "save-tool-set").click()
-    reads(page, "alert", "Did you mean 'convert_units'")
+    reads(page, "alert", "name")
     assert file.read_text() == before
-    at(page, "rule-units").get_by_test_id("rule-tools").fill("convert_units")
-    page.keyboard.press("Tab")
-    at(page, "save-tool-set").press("Enter")
+    at(page, "tool-set-name").fill("few")
+    page.keyboard.press("Enter")
     sync_api.expect(page.get_by_test_id("tool-set")).to_have_value("n:few")
+    focuses(page, "new-tool-set")
     saved = json.loads(file.read_text())["tool_sets"]["few"]["servers"]
     assert saved == {"math": {"exclude": ["add"]}, "units": ["convert_units"]}
-    at(page, "rule-math").get_by_test_id("rule").select_option("all")
+    # Another toolset of the name is asked about; the one that is edited is not.
+    at(page, "new-tool-set").click()
+    at(page, "server-math").get_by_test_id("in-all").check()
+    at(page, "tool-set-name").fill("few")
     at(page, "save-tool-set").click()
     reads(page, "question", "There is a toolset “few”")
     focuses(page, "keep")
     page.keyboard.press("Enter")
+    focuses(page, "save-tool-set")
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
     at(page, "save-tool-set").click()
     at(page, "replace").click()
-    reads(page, "saved", "Saved to casual_mcp_config.json.")
+    sync_api.expect(page.get_by_test_id("editor")).to_have_count(0)
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"]["math"] is True
-    at(page, "tool-set-name").press("Escape")
-    focuses(page, "edit-tool-set")
-
-
-def test_a_toolset_of_its_own_is_used_without_saving(page: Any) -> None:
     at(page, "edit-tool-set").click()
-    at(page, "rule-math").get_by_test_id("rule").select_option("none")
+    sync_api.expect(at(page, "tool-set-name")).to_have_value("few")
+    tool(page, "math__add").get_by_test_id("in").uncheck()
+    at(page, "save-tool-set").click()
+    sync_api.expect(page.get_by_test_id("editor")).to_have_count(0)
+    assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
+
+
+@pytest.mark.defect("S12")
+def test_a_toolset_of_its_own_is_used_without_saving_and_an_edit_is_left(page: Any, axe: Path) -> None:
+    at(page, "new-tool-set").click()
+    at(page, "server-math").get_by_test_id("in-all").uncheck()
+    at(page, "tool-set-name").press("Escape")
+    focuses(page, "new-tool-set")
+    assert selection(page)["tool_set"] is None
+    at(page, "new-tool-set").click()
+    at(page, "server-math").get_by_test_id("in-all").uncheck()
+    pictured(page, "toolset-editor")
     at(page, "use-tool-set").click()
     sync_api.expect(page.get_by_test_id("tool-set")).to_have_value("own")
     expect(page, tool(page, "math__add"), data_status="not in toolset")
     tool(page, "math__add").get_by_test_id("in").check()
     expect(page, tool(page, "math__add"), data_status="deferred")
     assert selection(page)["tool_set"]["servers"]["math"] == ["add"]
+    at(page, "edit-tool-set").click()
+    assert violations(page, axe, EXPLORER) == []
 
 
 # --- search
@@ -747,7 +780,7 @@ def test_there_are_no_barriers_in_either_theme(page: Any, axe: Path, theme: str,
     page.get_by_test_id("server-shy").click()
     at(page, "server-card").wait_for()
     assert barriers(page, axe) == []
-    for form in ("edit-tool-set", "add-server"):
+    for form in ("new-tool-set", "add-server"):
         at(page, form).click()
         pictured(page, f"explorer-{form}-{light}")
         assert barriers(page, axe) == []
@@ -817,7 +850,7 @@ def lone(browser: Any, lab: Lab) -> Iterator[Any]:
 @pytest.mark.defect("C11")
 def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: Any) -> None:
     shown(lone, 0, EXPLORER)
-    at(lone, "edit-tool-set").click()
+    at(lone, "new-tool-set").click()
     sync_api.expect(at(lone, "save-tool-set")).to_be_disabled()
     sync_api.expect(at(lone, "save-tool-set")).to_have_accessible_description(at(lone, "cannot-save").inner_text())
     sync_api.expect(at(lone, "gone")).to_be_hidden()
@@ -862,4 +895,11 @@ def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:
     box.get_by_test_id("hit-math__add").wait_for()
     pictured(page, "small-widgets")
     assert violations(page, axe, ".widget-vbox") == []
+    box.get_by_test_id("edit-tool-set").click()
+    box.get_by_test_id("filter").fill("list_units")
+    box.get_by_test_id("tool-units__list_units").get_by_test_id("in").check()
+    sync_api.expect(box.get_by_test_id("edit-sum")).to_contain_text("tools ticked")
+    pictured(page, "toolset-picker")
+    box.get_by_test_id("use-tool-set").click()
+    sync_api.expect(box.get_by_test_id("tool-set")).to_have_value("own")
     clear_cell(page, 2)

@@ -200,11 +200,58 @@ def test_a_draft_says_what_is_ticked(session: Session, state: SelectionState, do
     for name in ("convert_units", "convert_temperature"):
         do(state, "set_tool", name=name, on=False)
     draft = do(state, "draft")
+    assert draft.pop("ticked").keys() == {"math", "units"}
     assert draft == {"servers": {"math": {"exclude": ["add"]}, "units": ["list_units"]}}
     offered = [tool.wire_name for tool in (*state.view.loaded, *state.view.deferred)]
     do(state, "set_tools", server="math", on=True)
     do(state, "edit_tool_set", **draft)
     assert [tool.wire_name for tool in (*state.view.loaded, *state.view.deferred)] == offered
+
+
+@pytest.mark.defect("S12")
+def test_ticks_become_the_shortest_rules_and_what_was_not_touched_stays(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    do(state, "set_tool_set", name="numbers")
+    do(state, "set_mode", server="math", mode="off")
+    do(state, "set_tool", name="units__convert_units", on=False)
+    draft = do(state, "draft")
+    assert draft["servers"] == {"math": True}, "an excluded tool is out; a server that is off stays in its toolset"
+    assert "units" not in draft["ticked"]
+    units = [tool.wire_name for tool in state.catalog.by_server["units"]]
+    shops = [tool.wire_name for tool in state.catalog.by_server["shop"]]
+    ticked = {"units": ["units__convert_units"], "shop": shops, "math": []}
+    do(state, "edit_tool_set", servers={}, description="Mine", ticked=ticked)
+    assert session.selection.tool_set == ToolSetConfig(
+        description="Mine", servers={"units": ("convert_units",), "shop": True}
+    )
+    assert not session.selection.tools_off, "what was excluded one by one and then ticked is included"
+    saved = {"ticked": {"units": units[1:]}, "servers": {"math": ["add"]}}
+    do(state, "save_tool_set", name="most", **saved)
+    assert state.snapshot()["tool_sets"]["known"]["most"]["servers"] == {
+        "math": ["add"],
+        "units": {"exclude": [units[0].partition("__")[2]]},
+    }
+
+
+@pytest.mark.defect("S12")
+def test_a_toolset_cannot_include_what_the_config_leaves_out() -> None:
+    math = {"bundled": "math", "transport": "in-process", "exclude_tools": ["add"]}
+    with Session.from_config({"servers": {"math": math}}) as session:
+        session.connect()
+        state = SelectionState(session)
+        ticked = {"math": [tool.wire_name for tool in state.catalog]}
+        session.parts.engine.run(state.call("edit_tool_set", {"servers": {}, "ticked": ticked}))
+        assert session.selection.tool_set == ToolSetConfig(servers={"math": True})
+        state.close()
+
+
+@pytest.mark.defect("S12")
+def test_a_picker_gets_the_single_tools_once_a_toolset_is_edited(session: Session, do: Do) -> None:
+    state = SelectionState(session, tools=False)
+    assert "tools" not in state.snapshot()
+    draft = do(state, "draft")
+    assert sum(map(len, draft["ticked"].values())) == sum(map(len, state.snapshot()["tools"].values()))
 
 
 def test_a_toolset_of_its_own_that_names_what_does_not_exist_is_refused(state: SelectionState, do: Do) -> None:

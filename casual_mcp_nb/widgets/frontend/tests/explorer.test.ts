@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { headlineSaving, partRows, verdict, wholeRows } from "../src/explorer/budget";
+import { sumOf, ToolsetDraft, tickable } from "../src/explorer/draft";
 import { scoreText, splitHits, summaryOf } from "../src/explorer/hits";
 import { type ListEntry, RowMaker } from "../src/explorer/rows";
-import { formOf, type RuleForm, ruleOf, rulesOf } from "../src/explorer/rules";
 import type { Cost, Hit, ServerInfo, ToolEntry } from "../src/explorer/state";
 import { modeHelp, statusOf } from "../src/explorer/statuses";
 import { Workbench } from "../src/explorer/workbench";
@@ -106,15 +106,31 @@ test("once the list had time to prepare, a key reads no tool", () => {
   assert.equal(reads - before, 1);
 });
 
-test("rules come back from their form as they went in", () => {
-  for (const rule of [true, ["add", "root"], { exclude: ["add"] }, undefined] as const)
-    assert.deepEqual(ruleOf(formOf(rule)), rule);
-  const forms: Record<string, RuleForm> = {
-    math: { kind: "only", names: " add , ,root" },
-    shop: { kind: "none", names: "stock" },
-    time: { kind: "all", names: "x" },
-  };
-  assert.deepEqual(rulesOf(forms), { math: ["add", "root"], time: true });
+test("a draft keeps the rules of servers whose ticks were not changed", () => {
+  const tools = {
+    math: [
+      ["add", "math__add", 10],
+      ["root", "math__root", 20],
+      ["own", "math__own", 5],
+    ],
+    time: [["now", "time__now", 7]],
+  } as const;
+  const fates = { math: "lox", time: "l" };
+  const data = { description: "Sums", servers: { math: ["add"], gone: true as const }, ticked: { math: ["math__add"] } };
+  const draft = new ToolsetDraft(data, "sums");
+  assert.equal(draft.description.value, "Sums");
+  assert.deepEqual(draft.arguments(tools), { description: "Sums", servers: data.servers, ticked: {} });
+  assert.deepEqual(sumOf(tickable({ tools, fates }, "math"), draft.ticked.value), { count: 1, tokens: 10 });
+  assert.deepEqual(
+    tickable({ tools, fates }, "math").map(([name]) => name),
+    ["add", "root"],
+  );
+  draft.tick("math", ["math__root"], true);
+  draft.tick("math", ["math__add"], false);
+  draft.tick("time", ["time__now"], true);
+  assert.deepEqual(draft.arguments(tools).servers, { gone: true });
+  assert.deepEqual(draft.arguments(tools).ticked, { math: ["math__root"], time: ["time__now"] });
+  assert.equal(new ToolsetDraft(data).description.value, "");
 });
 
 const cost = (total: number, more: Partial<Cost> = {}): Cost => ({ total, servers: {}, finder: 0, manifest: 0, ...more });

@@ -1,32 +1,34 @@
-import { useRef, useState } from "preact/hooks";
-import "../explorer/parts.css";
+import { useMemo } from "preact/hooks";
+import "../explorer/explorer.css";
+import { ListBar } from "../explorer/ListBar";
 import type { ExplorerState } from "../explorer/state";
+import { ToolList } from "../explorer/ToolList";
 import { ToolsetEditor } from "../explorer/ToolsetEditor";
 import { descriptionOf, ToolsetSelect } from "../explorer/ToolsetSelect";
+import { Workbench } from "../explorer/workbench";
 import { useWidgetState, widget } from "../lib/widget";
 
 function ToolsetPicker() {
   const { tool_sets: sets } = useWidgetState<ExplorerState>().selection;
-  const [editing, setEditing] = useState(false);
-  const opener = useRef<HTMLElement | null>(null);
-  const edit = (button: HTMLElement) => {
-    opener.current = button;
-    setEditing(true);
-  };
-  const close = () => {
-    setEditing(false);
-    opener.current?.focus();
-  };
+  const bench = useMemo(() => new Workbench(), []);
   return (
     <>
       {/* biome-ignore lint/a11y/useSemanticElements: a fieldset cannot be a line of controls */}
       <div class="cmn-row" role="group" aria-label="Toolset">
-        <ToolsetSelect onEdit={edit} />
+        <ToolsetSelect bench={bench} />
         <span class="cmn-quiet" data-testid="tool-set-about">
           {descriptionOf(sets)}
         </span>
       </div>
-      {editing && <ToolsetEditor onClose={close} />}
+      {bench.draft.value && (
+        <div class="cmn-explorer cmn-picker">
+          <ToolsetEditor bench={bench} draft={bench.draft.value} />
+          <div class="cmn-row cmn-controls">
+            <ListBar bench={bench} />
+          </div>
+          <ToolList bench={bench} />
+        </div>
+      )}
     </>
   );
 }

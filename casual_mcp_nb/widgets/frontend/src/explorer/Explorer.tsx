@@ -11,6 +11,7 @@ import { ListBar } from "./ListBar";
 import { Side } from "./Side";
 import type { ExplorerState } from "./state";
 import { ToolList } from "./ToolList";
+import { ToolsetEditor } from "./ToolsetEditor";
 import { ToolsetSelect } from "./ToolsetSelect";
 import { Workbench } from "./workbench";
 
@@ -26,7 +27,7 @@ export function Explorer() {
         <strong>Explorer</strong>
         <Headline bench={bench} />
         <span class="cmn-row">
-          <ToolsetSelect onEdit={(opener) => bench.begin("edit toolset", opener)} />
+          <ToolsetSelect bench={bench} />
           <AddServerButton bench={bench} />
           <LargeText />
         </span>
@@ -35,6 +36,7 @@ export function Explorer() {
         <ListBar bench={bench} />
         <Discovery />
       </div>
+      {bench.draft.value && <ToolsetEditor bench={bench} draft={bench.draft.value} />}
       <TrustCard config={state.selection.unaccepted} command="selection.accept_config" />
       <div class="cmn-columns">
         <ToolList bench={bench} />

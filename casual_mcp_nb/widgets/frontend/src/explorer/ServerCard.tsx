@@ -45,7 +45,7 @@ export function ServerCard({ bench, server }: { bench: Workbench; server: string
       <Facts info={info} />
       <div class="cmn-row cmn-actions">
         <RestartButton server={server} />
-        {info.tools > 0 && info.mode !== "off" && (
+        {info.tools > 0 && info.mode !== "off" && !bench.draft.value && (
           <Button testid="all" onClick={() => bridge.call("selection.set_tools", { server, on: !included })}>
             {included ? "Exclude every tool" : "Include every tool"}
           </Button>

@@ -2,6 +2,7 @@ import { Segments } from "../lib/controls";
 import type { RowProps } from "../lib/RowList";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, number, tokens } from "../lib/words";
+import { sumOf, tickable } from "./draft";
 import { Cell, Line } from "./Line";
 import type { ServerEntry } from "./rows";
 import type { ExplorerState, Mode } from "./state";
@@ -16,17 +17,26 @@ interface Props {
 }
 
 export function ServerRow({ bench, entry: { server, shown, all, open }, chosen, props }: Props) {
-  const info = useWidgetState<ExplorerState>().selection.servers[server];
+  const { servers, tools, fates } = useWidgetState<ExplorerState>().selection;
+  const info = servers[server];
   if (!info) return null;
+  const draft = bench.draft.value;
+  const offered = draft ? tickable({ tools, fates }, server) : [];
+  const ticked = draft && sumOf(offered, draft.ticked.value);
   const choose = () => {
     bench.choose({ kind: "server", server });
     if (!open) bench.setOpen([server], true);
   };
   const counts = [
     shown === all ? counted(all, "tool") : `${number.format(shown)} of ${counted(all, "tool")}`,
-    info.mode !== "off" && info.inside < all && `${number.format(info.inside)} included`,
+    ticked
+      ? `${number.format(ticked.count)} ticked`
+      : info.mode !== "off" && info.inside < all && `${number.format(info.inside)} included`,
   ].filter(Boolean);
-  const label = `${server}, ${STATES[info.state]}, ${counted(all, "tool")}, ${tokens(info.tokens)}, ${info.effective}`;
+  const label = [
+    `${server}, ${STATES[info.state]}, ${counted(all, "tool")}`,
+    ticked ? `${ticked.count} in the toolset, ${tokens(ticked.tokens)}` : `${tokens(info.tokens)}, ${info.effective}`,
+  ].join(", ");
   return (
     <Line
       class="cmn-entry cmn-server"
@@ -70,10 +80,33 @@ export function ServerRow({ bench, entry: { server, shown, all, open }, chosen, 
         </span>
       </Cell>
       <Cell>
-        <ModeSegments server={server} tabIndex={props.tabIndex} />
+        {draft ? (
+          <label class="cmn-labelled">
+            <input
+              type="checkbox"
+              tabIndex={props.tabIndex}
+              aria-label={`Every tool of ${server}`}
+              data-testid="in-all"
+              checked={ticked?.count === offered.length && offered.length > 0}
+              indeterminate={Boolean(ticked?.count) && ticked?.count !== offered.length}
+              disabled={!offered.length}
+              onClick={(event) => event.stopPropagation()}
+              onChange={({ currentTarget: { checked } }) =>
+                draft.tick(
+                  server,
+                  offered.map(([, wire]) => wire),
+                  checked,
+                )
+              }
+            />
+            every tool
+          </label>
+        ) : (
+          <ModeSegments server={server} tabIndex={props.tabIndex} />
+        )}
       </Cell>
-      <Cell class="cmn-number cmn-price" title={priceHelp(info)}>
-        {info.mode === "off" ? "—" : all ? number.format(info.tokens) : ""}
+      <Cell class="cmn-number cmn-price" title={ticked ? `${tokens(ticked.tokens)} for its ticked tools` : priceHelp(info)}>
+        {ticked ? number.format(ticked.tokens) : info.mode === "off" ? "—" : all ? number.format(info.tokens) : ""}
       </Cell>
     </Line>
   );

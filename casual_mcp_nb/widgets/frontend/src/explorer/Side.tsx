@@ -5,7 +5,6 @@ import { BudgetPane } from "./BudgetPane";
 import { ManifestPane } from "./ManifestPane";
 import { SearchPane } from "./SearchPane";
 import { ToolPane } from "./ToolPane";
-import { ToolsetEditor } from "./ToolsetEditor";
 import type { TabKey, Workbench } from "./workbench";
 
 const TABS: readonly (readonly [TabKey, string])[] = [
@@ -16,7 +15,7 @@ const TABS: readonly (readonly [TabKey, string])[] = [
   ["resources", "Resources"],
 ];
 
-/** The right side: tabs, each of which keeps its state, and what covers them while a toolset is edited or a server added. */
+/** The right side: tabs, each of which keeps its state, and what covers them while a server is added. */
 export function Side({ bench }: { bench: Workbench }) {
   const task = bench.task.value;
   const onKeyDown = (event: KeyboardEvent) => {
@@ -50,7 +49,6 @@ export function Side({ bench }: { bench: Workbench }) {
           panel={panel}
         />
       </div>
-      {task === "edit toolset" && <ToolsetEditor onClose={() => bench.endTask()} />}
       {task === "add server" && <AddServer bench={bench} />}
     </div>
   );

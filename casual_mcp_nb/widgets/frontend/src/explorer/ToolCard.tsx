@@ -27,6 +27,8 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
   const heading = useRef<HTMLHeadingElement>(null);
   useCardFocus(bench, heading, isCurrent);
   const { included, word, why } = statusOf(status);
+  // While a toolset is edited, the list says what is in that one.
+  const outside = status && !included && !bench.draft.value;
   return (
     <section class="cmn-card" data-testid="card" data-tool={detail.wire_name} aria-label={`Tool ${detail.name}`}>
       <h3 tabIndex={-1} ref={heading}>
@@ -41,9 +43,9 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
             destructive
           </span>
         )}
-        {status && !included && <span class="cmn-tag">{word}</span>}
+        {outside && <span class="cmn-tag">{word}</span>}
       </h3>
-      {status && !included && <p class="cmn-quiet">{why}</p>}
+      {outside && <p class="cmn-quiet">{why}</p>}
       {detail.change && <ChangeBox name={detail.wire_name} change={detail.change} onAccepted={onAccepted} />}
       {detail.title && wordsOf(detail.title) !== wordsOf(detail.name) && <p class="cmn-quiet">{detail.title}</p>}
       <p class="cmn-said" data-testid="description">

@@ -20,6 +20,10 @@ export function ToolRow({ bench, entry: { server, tool, status: letter, grouped 
   const [name, wire, cost, claims = "", summary = ""] = tool;
   const status = statusOf(letter);
   const [included, include] = useChoice(status.included, (on) => bridge.call("selection.set_tool", { name: wire, on }), wire);
+  const draft = bench.draft.value;
+  const ticked = draft ? draft.ticked.value.has(wire) : included;
+  const word = draft ? (ticked ? "in the toolset" : "not in the toolset") : status.word;
+  const why = draft && !status.barred ? "" : ` ${status.why}`;
   const title = grouped ? name : `${server}:${name}`;
   const destructive = claims.split(" ").includes("destructive");
   return (
@@ -27,10 +31,11 @@ export function ToolRow({ bench, entry: { server, tool, status: letter, grouped 
       class="cmn-entry cmn-tool"
       aria-level={2}
       aria-selected={chosen}
-      aria-label={`${title}, ${status.word}, ${tokens(cost)}. ${summary}`}
+      aria-label={`${title}, ${word}, ${tokens(cost)}. ${summary}`}
       data-testid={`tool-${wire}`}
       data-status={status.word}
-      data-included={included}
+      data-included={ticked}
+      data-edited={draft !== null}
       onClick={() => bench.choose({ kind: "tool", server, name: wire })}
       {...props}
     >
@@ -39,12 +44,12 @@ export function ToolRow({ bench, entry: { server, tool, status: letter, grouped 
           type="checkbox"
           tabIndex={props.tabIndex}
           aria-label={`Include ${name}`}
-          title={`${status.word[0]?.toUpperCase()}${status.word.slice(1)}. ${status.why}`}
+          title={`${word[0]?.toUpperCase()}${word.slice(1)}.${why}`}
           data-testid="in"
-          checked={included}
-          disabled={status.fixed ?? false}
+          checked={ticked}
+          disabled={(draft ? status.barred : status.fixed) ?? false}
           onClick={(event) => event.stopPropagation()}
-          onChange={(event) => include(event.currentTarget.checked)}
+          onChange={({ currentTarget: { checked } }) => (draft ? draft.tick(server, [wire], checked) : include(checked))}
         />
       </Cell>
       <Cell class="cmn-mono cmn-tool-name cmn-clip" data-testid="open" title={`${server}:${name}`}>

@@ -1,99 +1,83 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
-import { RuleRow } from "./RuleRow";
-import { formOf, type RuleForm, rulesOf } from "./rules";
-import type { ExplorerState, ToolSet } from "./state";
+import { counted, number, tokens } from "../lib/words";
+import { sumOf, type ToolsetDraft, tickable } from "./draft";
+import type { ExplorerState } from "./state";
+import type { Workbench } from "./workbench";
 
-/** A form that makes a toolset of what the selection includes, uses it and saves it. */
-export function ToolsetEditor({ onClose }: { onClose(): void }) {
+/** The bar above the list while its ticks are those of a toolset: its name, its size and price, Save and Cancel. */
+export function ToolsetEditor({ bench, draft }: { bench: Workbench; draft: ToolsetDraft }) {
   const bridge = useBridge<ExplorerState>();
-  const { order, tool_sets: sets } = useWidgetState<ExplorerState>().selection;
-  const [name, setName] = useState(sets.selected ?? "");
-  const [description, setDescription] = useState("");
-  // Nothing can be changed or saved before it is filled: that would save an empty toolset.
-  const [forms, setForms] = useState<Record<string, RuleForm> | null>(null);
-  const [note, setNote] = useState("");
+  const { order, tools, fates, tool_sets: sets } = useWidgetState<ExplorerState>().selection;
   const [question, setQuestion] = useState("");
-  const heading = useRef<HTMLHeadingElement>(null);
+  const name = useRef<HTMLInputElement>(null);
   const save = useRef<HTMLButtonElement>(null);
   const unsaved = useId();
+  useEffect(() => name.current?.select(), []);
 
-  const fill = async () => {
-    const draft = await bridge.call<ToolSet>("selection.draft");
-    if (!draft) return;
-    setDescription(draft.description ?? "");
-    setForms(Object.fromEntries(order.map((server) => [server, formOf(draft.servers[server])])));
-    setNote("");
-    setQuestion("");
+  const offered = order.flatMap((server) => tickable({ tools, fates }, server));
+  const sum = sumOf(offered, draft.ticked.value);
+  const end = () => {
+    bridge.error.value = null;
+    bench.endEdit();
   };
-  // It is filled when it opens, and when a person asks for that
-  useEffect(() => {
-    heading.current?.focus();
-    void fill();
-  }, []);
-
-  const toolSet = () => ({ servers: rulesOf(forms ?? {}), description });
   const use = async () => {
-    setNote("");
-    if ((await bridge.call("selection.edit_tool_set", toolSet())) === null) setNote("✓ In use, not saved.");
+    if ((await bridge.call("selection.edit_tool_set", { ...draft.arguments(tools) })) !== null) return;
+    end();
+    bridge.say("Custom toolset in use, not saved");
   };
   const store = async (overwrite: boolean) => {
     setQuestion("");
-    setNote("");
+    const chosen = draft.name.value.trim();
     const answer = await bridge.call<{ saved?: string; question?: string }>("selection.save_tool_set", {
-      name: name.trim(),
-      overwrite,
-      ...toolSet(),
+      name: chosen,
+      // A person who edits a toolset and keeps its name wants it replaced.
+      overwrite: overwrite || chosen === draft.original,
+      ...draft.arguments(tools),
     });
     if (answer?.question) setQuestion(answer.question);
     else if (answer?.saved) {
-      setNote(`✓ Saved to ${answer.saved}.`);
-      save.current?.focus();
+      end();
+      bridge.say(`Toolset ${chosen} saved to ${answer.saved}`);
     }
   };
-  const cancel = () => {
-    setQuestion("");
-    save.current?.focus();
-  };
-  const close = () => {
-    bridge.error.value = null;
-    onClose();
+  const tickAll = (on: boolean) => {
+    for (const server of order) {
+      const wires = tickable({ tools, fates }, server).map(([, wire]) => wire);
+      if (wires.length) draft.tick(server, wires, on);
+    }
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Escape") return;
     event.stopPropagation();
-    close();
+    end();
   };
 
   return (
     <section
-      class="cmn-task"
-      aria-label="Toolset editor"
+      class="cmn-editor"
+      aria-label={draft.original ? `Edit toolset ${draft.original}` : "New toolset"}
       data-testid="editor"
       onKeyDown={onKeyDown}
-      onInput={() => setNote("")}
     >
-      <div class="cmn-row">
-        <h3 tabIndex={-1} ref={heading} class="cmn-grow">
-          Edit toolset
-        </h3>
-        <Button testid="take-ticked" tone="quiet" onClick={fill}>
-          Use current ticks
-        </Button>
-        <Button testid="close-editor" onClick={close}>
-          Close
-        </Button>
-      </div>
-      <div class="cmn-row">
+      <form
+        class="cmn-row cmn-low"
+        noValidate
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (sets.file) void store(false);
+        }}
+      >
         <label class="cmn-field">
-          <span class="cmn-quiet">Name</span>
+          <span class="cmn-quiet">{draft.original ? "Toolset" : "Name of the new toolset"}</span>
           <input
+            ref={name}
             type="text"
             autocomplete="off"
             data-testid="tool-set-name"
-            value={name}
-            onInput={(event) => setName(event.currentTarget.value)}
+            value={draft.name.value}
+            onInput={(event) => (draft.name.value = event.currentTarget.value)}
           />
         </label>
         <label class="cmn-field cmn-grow">
@@ -102,52 +86,51 @@ export function ToolsetEditor({ onClose }: { onClose(): void }) {
             type="text"
             autocomplete="off"
             data-testid="tool-set-description"
-            value={description}
-            onInput={(event) => setDescription(event.currentTarget.value)}
+            value={draft.description.value}
+            onInput={(event) => (draft.description.value = event.currentTarget.value)}
           />
         </label>
-      </div>
-      <table class="cmn-table cmn-rules">
-        <thead>
-          <tr>
-            <th scope="col">Server</th>
-            <th scope="col">Include</th>
-            <th scope="col">Tools, with commas between</th>
-          </tr>
-        </thead>
-        <tbody>
-          {(forms ? order : []).map((server) => (
-            <RuleRow
-              key={server}
-              server={server}
-              form={forms?.[server] ?? { kind: "none", names: "" }}
-              onChange={(form) => setForms((before) => ({ ...before, [server]: form }))}
-            />
-          ))}
-        </tbody>
-      </table>
-      <div class="cmn-row">
-        <Button testid="use-tool-set" disabled={!forms} onClick={use}>
-          Use it
-        </Button>
         <Button
           testid="save-tool-set"
           tone="primary"
-          disabled={!sets.file || !forms}
+          type="submit"
+          disabled={!sets.file}
           aria-describedby={sets.file ? undefined : unsaved}
           ref={save}
-          onClick={() => store(false)}
         >
           {sets.file ? `Save to ${sets.file}` : "Save to the config file"}
         </Button>
-        <span class="cmn-quiet" role="status" data-testid="saved">
-          {note}
+        <Button testid="use-tool-set" title="Use it in this session, without saving it" onClick={use}>
+          Use unsaved
+        </Button>
+        <Button testid="cancel-edit" onClick={end}>
+          Cancel
+        </Button>
+      </form>
+      <div class="cmn-row">
+        <span role="status" data-testid="edit-sum">
+          <strong>{number.format(sum.count)}</strong> of {counted(offered.length, "tool")} ticked, {tokens(sum.tokens)}
+        </span>
+        <Button testid="tick-all" tone="quiet" onClick={() => tickAll(true)}>
+          Tick all
+        </Button>
+        <Button testid="tick-none" tone="quiet" onClick={() => tickAll(false)}>
+          Untick all
+        </Button>
+        <span class="cmn-quiet" id={unsaved} hidden={Boolean(sets.file)} data-testid="cannot-save">
+          This session was not started from a config file, so there is nowhere to save it.
         </span>
       </div>
-      <p class="cmn-quiet" id={unsaved} hidden={Boolean(sets.file)} data-testid="cannot-save">
-        This session was not started from a config file, so there is nowhere to save it.
-      </p>
-      {question && <Replace question={question} onReplace={() => store(true)} onCancel={cancel} />}
+      {question && (
+        <Replace
+          question={question}
+          onReplace={() => store(true)}
+          onCancel={() => {
+            setQuestion("");
+            save.current?.focus();
+          }}
+        />
+      )}
     </section>
   );
 }
@@ -169,7 +152,7 @@ function Replace({ question, onReplace, onCancel }: ReplaceProps) {
         Replace
       </Button>
       <Button testid="keep" onClick={onCancel} ref={cancel}>
-        Cancel
+        Keep it
       </Button>
     </div>
   );

@@ -1,15 +1,23 @@
 import { Button, Labelled, Select } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { number } from "../lib/words";
+import { type DraftData, ToolsetDraft } from "./draft";
 import type { ExplorerState, ToolSetsState } from "./state";
+import type { Workbench } from "./workbench";
 
-/** Which toolset is in use, and a button to edit it. */
-export function ToolsetSelect({ onEdit }: { onEdit(opener: HTMLElement): void }) {
+/** Which toolset is in use, and buttons that make the list's ticks those of this toolset, or of a new one. */
+export function ToolsetSelect({ bench }: { bench: Workbench }) {
   const bridge = useBridge<ExplorerState>();
   const { tool_sets: sets, problem } = useWidgetState<ExplorerState>().selection;
   const choose = async (value: string) => {
     if (value !== "own") await bridge.call("selection.set_tool_set", { name: value === "all" ? null : value.slice(2) });
   };
+  const edit = async (opener: HTMLElement, original: string) => {
+    if (bench.draft.value) return;
+    const data = await bridge.call<DraftData>("selection.draft");
+    if (data) bench.beginEdit(new ToolsetDraft(data, original), opener);
+  };
+  const editing = bench.draft.value !== null;
   return (
     <>
       <Labelled text="Toolset" title={problem ?? descriptionOf(sets)}>
@@ -20,8 +28,22 @@ export function ToolsetSelect({ onEdit }: { onEdit(opener: HTMLElement): void })
           ⚠ {problem}
         </span>
       )}
-      <Button testid="edit-tool-set" onClick={(event) => onEdit(event.currentTarget)}>
-        Edit…
+      {(sets.selected !== undefined || sets.own) && (
+        <Button
+          testid="edit-tool-set"
+          aria-disabled={editing}
+          onClick={(event) => edit(event.currentTarget, sets.selected ?? "")}
+        >
+          Edit
+        </Button>
+      )}
+      <Button
+        testid="new-tool-set"
+        aria-disabled={editing}
+        title="Make a toolset: tick its tools in the list"
+        onClick={(event) => edit(event.currentTarget, "")}
+      >
+        New
       </Button>
     </>
   );

@@ -7,8 +7,10 @@ interface Status {
   why: string;
   /** Whether the model can reach the tool. */
   included: boolean;
-  /** Whether its checkbox changes anything. */
+  /** Whether its checkbox changes nothing. */
   fixed?: boolean;
+  /** Whether no toolset can include it. */
+  barred?: boolean;
   /** Whether the list marks it with a tag. */
   tag?: boolean;
 }
@@ -31,6 +33,7 @@ const STATUSES: Record<string, Status> = {
     why: "Its server keeps it for its own app. No model is offered it.",
     included: false,
     fixed: true,
+    barred: true,
     tag: true,
   },
   k: {
@@ -38,6 +41,7 @@ const STATUSES: Record<string, Status> = {
     why: "It runs only as a task, which is not supported. No model is offered it.",
     included: false,
     fixed: true,
+    barred: true,
     tag: true,
   },
   x: {
@@ -45,10 +49,11 @@ const STATUSES: Record<string, Status> = {
     why: "The config leaves it out (include_tools or exclude_tools).",
     included: false,
     fixed: true,
+    barred: true,
   },
 };
 
-const UNKNOWN: Status = { word: "unknown", why: "", included: false, fixed: true };
+const UNKNOWN: Status = { word: "unknown", why: "", included: false, fixed: true, barred: true };
 
 export function statusOf(letter: string): Status {
   return STATUSES[letter] ?? UNKNOWN;

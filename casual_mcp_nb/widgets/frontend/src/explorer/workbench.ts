@@ -2,12 +2,13 @@
 
 import { signal } from "@preact/signals";
 import type { RowListHandle } from "../lib/RowList";
+import type { ToolsetDraft } from "./draft";
 import { keyOfServer, keyOfTool, type Order } from "./rows";
 import type { CallResult } from "./state";
 
 export type Choice = { kind: "tool"; server: string; name: string } | { kind: "server"; server: string };
 export type TabKey = "tool" | "search" | "budget" | "manifest" | "resources";
-export type Task = "edit toolset" | "add server";
+export type Task = "add server";
 
 /** What is looked for in one search box. */
 export class SearchRequest {
@@ -35,6 +36,8 @@ export class Workbench {
   readonly tab = signal<TabKey>("tool");
   /** What covers the tabs for a while. */
   readonly task = signal<Task | null>(null);
+  /** The toolset that is edited: the ticks of the list are then those of it. */
+  readonly draft = signal<ToolsetDraft | null>(null);
   /** Counts how often the card was to have the focus, and how often it got it. */
   readonly cardFocus = signal(0);
   cardFocused = 0;
@@ -44,6 +47,7 @@ export class Workbench {
   readonly trials = new Map<string, Trial>();
   readonly list: { current: RowListHandle | null } = { current: null };
   #opener: HTMLElement | null = null;
+  #editOpener: HTMLElement | null = null;
   readonly #opened = signal<ReadonlyMap<string, boolean>>(new Map());
 
   /** Whether the tools of a server are in the list: until a person says otherwise, all of a few. */
@@ -81,6 +85,17 @@ export class Workbench {
   endTask(): void {
     this.task.value = null;
     this.#opener?.focus();
+  }
+
+  /** Let the ticks of the list be those of a toolset; the opener gets the focus back. */
+  beginEdit(draft: ToolsetDraft, opener: HTMLElement): void {
+    this.#editOpener = opener;
+    this.draft.value = draft;
+  }
+
+  endEdit(): void {
+    this.draft.value = null;
+    this.#editOpener?.focus();
   }
 
   /** Show a server that was added. */
