@@ -172,6 +172,8 @@ class ConversationState(State):
         self._transcript = Transcript(again=self._redraw)
         self._own: WeakSet[Turn] = WeakSet()
         self._pending: str | None = None
+        # While it is there, the message on its way waits for imports, and setting it stops that.
+        self._stopped: asyncio.Event | None = None
         self._seen = False
         for cancel in (
             session.parts.observers.events.add(self._on_event),
@@ -195,7 +197,7 @@ class ConversationState(State):
             "pending": self._pending,
             "busy": self._turns.runner.busy,
             "in_cell": self._turns.runner.busy and parts.questions.by_input,
-            "doing": self._transcript.doing,
+            "doing": self._waiting() if self._pending is not None else self._transcript.doing,
             "said": self._transcript.announcement,
             "models": [[name, name]] if name else self._models(),
             "model": name or self._turns.model,
@@ -364,7 +366,9 @@ class ConversationState(State):
 
     @command
     def stop(self) -> None:
-        """Stop the running turn."""
+        """Stop the running turn, or the message that is on its way."""
+        if self._stopped is not None:
+            self._stopped.set()
         self._turns.stop()
 
     @command
@@ -439,8 +443,7 @@ class ConversationState(State):
         self._pending = prompt
         self.changed()
         try:
-            # It imports every SDK, which takes a second or more and would block the loop.
-            await asyncio.to_thread(importlib.import_module, "casual_llm")
+            await self._imported()
             future = start()
             future.add_done_callback(lambda _: loop.call_soon_threadsafe(started.set))
             # Its session is not collected before it has ended, though nobody else holds it.
@@ -452,6 +455,34 @@ class ConversationState(State):
             self.changed()
         if future.done():
             future.result()
+
+    async def _imported(self) -> None:
+        """Import every SDK, which takes a second or more and would block the loop.
+
+        Raises:
+            UsageError: It was stopped meanwhile.
+        """
+        self._stopped = asyncio.Event()
+        self.changed()
+        imports = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "casual_llm"))
+        stop = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait({imports, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                raise UsageError("The turn was stopped before it began. Nothing was sent.")
+            await imports
+        finally:
+            self._stopped = None
+            stop.cancel()
+            self.changed()
+
+    def _waiting(self) -> str:
+        """Describe what the message on its way waits for."""
+        servers = self.parts.chat.server_manager.statuses.values()
+        starting = sum(server.state == "starting" for server in servers)
+        if starting:
+            return f"Starting servers: {len(servers) - starting} of {len(servers)} ready …"
+        return "Loading the model's libraries …" if self._stopped is not None else "Asking the model …"
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         self._transcript.note(turn, event, len(self._turns.runner.turns))

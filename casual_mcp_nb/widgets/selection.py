@@ -179,7 +179,7 @@ class SelectionState(ToolsState):
 
     @command
     def draft(self) -> dict[str, Any]:
-        """Combine toolset, servers and single tools into a toolset that can be edited. The state shows single tools from now on.
+        """Combine toolset, servers and single tools into a toolset to edit. The state has single tools from now on.
 
         Returns:
             `description` and `servers`, its rules; `ticked`: the names on the wire of each server's tools in it.
@@ -196,9 +196,7 @@ class SelectionState(ToolsState):
         return {**plain_tool_set(tool_set), "ticked": dict(ticked)}
 
     @command
-    def edit_tool_set(
-        self, servers: dict[str, Any], description: str = "", ticked: dict[str, list[str]] | None = None
-    ) -> None:
+    def edit_tool_set(self, servers: dict[str, Any], description: str = "", ticked: dict[str, list[str]] | None = None) -> None:
         """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
 
         Args:
@@ -408,9 +406,7 @@ class SelectionState(ToolsState):
         self._chat.selection.tool_set = tool_set
         self._chat.selection.tools_off = set()  # type: ignore[assignment]
 
-    def _resolved(
-        self, servers: dict[str, Any], description: str, ticked: dict[str, list[str]] | None
-    ) -> ToolSetConfig:
+    def _resolved(self, servers: dict[str, Any], description: str, ticked: dict[str, list[str]] | None) -> ToolSetConfig:
         view = self.view
         rules: dict[str, Any] = dict(servers)
         for server, names in (ticked or {}).items():

@@ -381,6 +381,23 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
 # --- stopping and answering
 
 
+@pytest.mark.defect("S15")
+def test_a_message_shows_with_a_stop_before_the_kernel_has_read_it(page: Any, lab: Lab) -> None:
+    execute(page, "plays.append('pong')")
+    run_cell(page, 4)
+    at(page, "message").fill("Ping")
+    at(page, "message").press("Enter")
+    reads(at(page, "pending"), "Ping")
+    reads(at(page, "waiting"), "Sending …")
+    sync_api.expect(at(page, "stop")).to_be_visible()
+    pictured(page, "panel-sent")
+    (lab.folder / "wake up").touch()
+    ended(page, 1)
+    gone(page, "pending")
+    sync_api.expect(at(page, "send")).to_be_visible()
+    (lab.folder / "wake up").unlink()
+
+
 def test_stop_ends_a_turn_while_the_kernel_is_idle(page: Any) -> None:
     send(page, "Work", "call('box__work')")
     reads(at(page, "doing"), "running box:work")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import threading
 import weakref
 
@@ -23,6 +24,7 @@ from casual_mcp_nb.widgets.conversation import ConversationState
 from casual_mcp_nb.widgets.panel import TokenMeter, TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
+MUTE = ["-c", "import sys; sys.stdin.read()"]
 ADD = call("math__add", a=1, b=2)
 
 
@@ -339,6 +341,7 @@ def test_a_closed_panel_lets_go_of_its_session() -> None:
     wait_until(lambda: gc.collect() is not None and gone() is None, "the session is let go of")
 
 
+@pytest.mark.defect("S15")
 @pytest.mark.kernel
 def test_the_first_message_shows_immediately_while_provider_libraries_load() -> None:
     code = """
@@ -348,7 +351,9 @@ from casual_mcp_nb.widgets.conversation import ConversationState
 class Watcher:
     def find_spec(self, name, *_):
         if name == "casual_llm":
-            loaded.append((state.snapshot()["pending"], threading.current_thread() is engine))
+            shown = state.snapshot()
+            loaded.append((shown["pending"], shown["doing"], threading.current_thread() is engine))
+            session.parts.engine.run(state.call("stop", {}))
 loaded = []
 session = Session.from_config({
     "clients": {"offline": {"provider": "offline"}}, "models": {"planner": {"client": "offline", "model": "planner"}}
@@ -356,12 +361,32 @@ session = Session.from_config({
 state = ConversationState(session)
 engine = next(thread for thread in threading.enumerate() if "engine" in thread.name)
 sys.meta_path.insert(0, Watcher())
-session.parts.engine.run(state.call("send", {"prompt": "What is 1 + 1?"}))
-print(loaded)
+try:
+    session.parts.engine.run(state.call("send", {"prompt": "What is 1 + 1?"}))
+except Exception as error:
+    loaded.append(type(error).__name__)
+print(loaded, state.snapshot()["turns"], state.snapshot()["pending"])
 session.close()
 """
     with started_kernel() as kernel:
-        assert kernel.printed(code) == "[('What is 1 + 1?', False)]"
+        shown = "('What is 1 + 1?', \"Loading the model's libraries …\", False)"
+        assert kernel.printed(code) == f"[{shown}, 'UsageError'] {{}} None"
+
+
+@pytest.mark.defect("S15")
+def test_a_message_that_waits_for_servers_says_so_and_can_be_stopped() -> None:
+    servers = {"math": {"bundled": "math", "transport": "in-process"}, "mute": {"command": sys.executable, "args": MUTE}}
+    # A `with` would connect them.
+    session = Session.from_config({**CONFIG, "servers": servers})
+    state = ConversationState(session)
+    sending, _ = session.parts.engine.submit(state.call("send", {"prompt": "x"}))
+    wait_until(lambda: state.snapshot()["doing"] == "Starting servers: 1 of 2 ready …", "what it waits for shows")
+    assert state.snapshot()["pending"] == "x"
+    session.parts.engine.run(state.call("stop", {}))
+    with pytest.raises(UsageError, match="Nothing was sent"):
+        sending.result(10)
+    assert (state.snapshot()["turns"], state.snapshot()["pending"]) == ({}, None)
+    session.close()
 
 
 @pytest.mark.kernel

@@ -222,9 +222,7 @@ def test_ticks_become_the_shortest_rules_and_what_was_not_touched_stays(
     shops = [tool.wire_name for tool in state.catalog.by_server["shop"]]
     ticked = {"units": ["units__convert_units"], "shop": shops, "math": []}
     do(state, "edit_tool_set", servers={}, description="Mine", ticked=ticked)
-    assert session.selection.tool_set == ToolSetConfig(
-        description="Mine", servers={"units": ("convert_units",), "shop": True}
-    )
+    assert session.selection.tool_set == ToolSetConfig(description="Mine", servers={"units": ("convert_units",), "shop": True})
     assert not session.selection.tools_off, "what was excluded one by one and then ticked is included"
     saved = {"ticked": {"units": units[1:]}, "servers": {"math": ["add"]}}
     do(state, "save_tool_set", name="most", **saved)

@@ -78,7 +78,8 @@ test("a new question is announced before what became of the turn", () => {
 
 test("the foot line says what happens now", () => {
   assert.equal(activity(QUIET), "");
-  assert.equal(activity({ ...QUIET, pending: "x" }), "Starting …");
+  assert.equal(activity({ ...QUIET, pending: "x" }), "Sending …");
+  assert.equal(activity({ ...QUIET, pending: "x", doing: "Asking the model …" }), "Asking the model …");
   const busy = { ...QUIET, busy: true, doing: "Step 1" };
   assert.equal(activity(busy), "Step 1");
   assert.equal(activity({ ...busy, questions: { a: ASKED } }), "Waiting for you");

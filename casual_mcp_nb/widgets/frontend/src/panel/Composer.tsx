@@ -16,7 +16,8 @@ export interface ComposerHandle {
 interface Props {
   conversation: ConversationState;
   attachments: Attachments;
-  onSend(): void;
+  /** Called with a message when it goes off, and without one when it has arrived or was refused. */
+  onSend(prompt?: string): void;
   handle: Ref<ComposerHandle>;
 }
 
@@ -43,13 +44,14 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
       if (images.length) bridge.error.value = "Write a message to go with the image.";
       return;
     }
-    onSend();
+    onSend(prompt);
     setSending(true);
     setChoosing(false);
     setText("");
     attachments.replace([]);
     const started = await bridge.call("conversation.send", { prompt, ...(images.length && { images: sendable(images) }) });
     setSending(false);
+    onSend();
     if (started !== undefined) return;
     // What was not sent can be sent again.
     setText((typed) => typed || prompt);
@@ -67,7 +69,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
   };
   return (
     <div class="cmn-composer">
-      {examples.length > 0 && !conversation.pending && (
+      {examples.length > 0 && !conversation.pending && !sending && (
         <fieldset class="cmn-row cmn-examples" aria-label="Examples" data-testid="examples">
           <span class="cmn-quiet">Try</span>
           {examples.map((example) => (
@@ -92,7 +94,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
         onPaste={onPaste}
       />
       <div class="cmn-row">
-        {busy ? (
+        {busy || sending || conversation.pending !== undefined ? (
           <Button
             testid="stop"
             tone="danger"
@@ -104,7 +106,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
             ■ Stop
           </Button>
         ) : (
-          <Button testid="send" tone="primary" disabled={sending} onClick={() => send(text)}>
+          <Button testid="send" tone="primary" onClick={() => send(text)}>
             Send
           </Button>
         )}

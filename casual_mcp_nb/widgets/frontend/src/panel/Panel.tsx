@@ -16,6 +16,10 @@ export function Panel() {
   const bridge = useBridge<PanelState>();
   const { conversation, conversations, tokens } = bridge.state.value;
   const [listed, setListed] = useState(false);
+  // A message is shown before the kernel knows it, until there is a turn more.
+  const [sent, setSent] = useState<{ prompt: string; after: number } | null>(null);
+  const last = Math.max(0, ...Object.values(conversation.turns).map((row) => row.number));
+  const unanswered = sent?.after === last ? { ...conversation, pending: conversation.pending ?? sent.prompt } : conversation;
   const main = useRef<HTMLDivElement>(null);
   const composer = useRef<ComposerHandle>(null);
   const transcript = useRef<TranscriptHandle>(null);
@@ -52,14 +56,17 @@ export function Panel() {
           onList={() => setListed(!listed)}
           onUndone={(prompt) => composer.current?.offer(prompt)}
         />
-        <Transcript handle={transcript} conversation={conversation} onDone={() => composer.current?.offer("")} />
+        <Transcript handle={transcript} conversation={unanswered} onDone={() => composer.current?.offer("")} />
         <TrustCard config={conversation.unaccepted} command="conversation.accept_config" />
         <ErrorLine />
         <Composer
           handle={composer}
           conversation={conversation}
           attachments={attachments}
-          onSend={() => transcript.current?.toEnd()}
+          onSend={(prompt) => {
+            setSent(prompt === undefined ? null : { prompt, after: last });
+            if (prompt !== undefined) transcript.current?.toEnd();
+          }}
         />
         <Foot conversation={conversation} conversations={conversations} tokens={tokens} />
       </div>

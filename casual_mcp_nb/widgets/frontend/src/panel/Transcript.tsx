@@ -2,7 +2,7 @@ import type { Ref } from "preact";
 import { useImperativeHandle, useRef } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { counted } from "../lib/words";
-import { turnsInOrder } from "./conversation";
+import { activity, turnsInOrder } from "./conversation";
 import { useFollow } from "./follow";
 import { Questions } from "./Questions";
 import type { ConversationState } from "./state";
@@ -56,11 +56,16 @@ export function Transcript({ conversation, onDone, handle }: Props) {
             ))}
           </div>
           {pending && (
-            <div class="cmn-bubble-row">
-              <div class="cmn-bubble" data-testid="pending">
-                {pending}
+            <>
+              <div class="cmn-bubble-row">
+                <div class="cmn-bubble" data-testid="pending">
+                  {pending}
+                </div>
               </div>
-            </div>
+              <p class="cmn-waiting" role="status" data-testid="waiting">
+                {activity(conversation)}
+              </p>
+            </>
           )}
           <Questions questions={questions} onDone={onDone} />
         </div>

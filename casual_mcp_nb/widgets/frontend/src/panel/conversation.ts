@@ -42,7 +42,7 @@ export function clears(turns: number): string {
 
 /** What happens now, for the foot line; empty when nothing does. */
 export function activity({ busy, pending, in_cell, doing, questions }: ConversationState): string {
-  if (!busy) return pending ? "Starting …" : "";
+  if (!busy) return pending ? doing || "Sending …" : "";
   const now = Object.keys(questions).length ? "Waiting for you" : doing || "Starting …";
   return in_cell ? `${now} · A cell runs this turn: ■ in the toolbar stops it.` : now;
 }
