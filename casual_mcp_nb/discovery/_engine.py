@@ -172,8 +172,13 @@ def _is_quote(sign: str) -> bool:
 
 COPY = 0.7
 """Factor applied to the score of each near-duplicate."""
+DEPRECATED = 0.5
+"""Factor applied to the score of a tool that its server calls deprecated, so that its successor ranks before it."""
+_CALLED_DEPRECATED = re.compile(r"(?i:\A\W*deprecated\b)|[.!?;\n(\[]\W*DEPRECATED\b|\(Deprecated\)")
 SAME = 0.4
 """Jaccard similarity of the descriptions from which two tools of the same name count as duplicates."""
+_STATED = 400
+"""How many characters of a description are read for that."""
 _MAX_KINDS = 8
 """How many distinct tools of the same name are compared."""
 
@@ -181,8 +186,9 @@ _MAX_KINDS = 8
 class Ranker:
     """Ranks the documents of a corpus."""
 
-    def __init__(self, bm25: FieldedBM25) -> None:
+    def __init__(self, bm25: FieldedBM25, deprecated: Collection[int]) -> None:
         self.copies = _copies(bm25)
+        self.deprecated = deprecated
 
     def same(self, document: int, other: int) -> bool:
         """Check whether two documents are duplicates."""
@@ -203,23 +209,29 @@ class Ranker:
             else:
                 places = np.arange(len(scores))
             best = places[np.argsort(-scores[places], kind="stable")][:taken]
-            final = self._without_copies(best, scores, called)
+            final = self._demoted(best, scores, called)
             # a document that was skipped cannot rank before the last one requested
             if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
                 return final[:count]
             taken = min(hits, 8 * taken)
         return []
 
-    def _without_copies(self, best: Ints, scores: Floats, called: Collection[int]) -> list[tuple[int, float]]:
+    def _demoted(self, best: Ints, scores: Floats, called: Collection[int]) -> list[tuple[int, float]]:
         seen: Counter[int] = Counter()
         final = []
         for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
             kind = self.copies.get(document)
+            if document in self.deprecated and document not in called:
+                score *= DEPRECATED
             if kind is not None:
                 score *= 1.0 if document in called else COPY ** seen[kind]
                 seen[kind] += 1
             final.append((document, score))
-        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen else final
+        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen or self.deprecated else final
+
+
+def _is_deprecated(tool: ToolSpec) -> bool:
+    return any(_CALLED_DEPRECATED.search(text[:_STATED]) for text in (tool.description, tool.title or ""))
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
@@ -256,8 +268,9 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
     """Convert an index to plain values; tools are in the order in which equal scores are ranked.
 
     `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of its
-    terms; `copies`: for each near-duplicate the first of its kind; `plain`: the names that are ordinary words; `synonyms` and
-    `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
+    terms; `copies`: for each near-duplicate the first of its kind; `deprecated`: the tools that are deprecated; `plain`: the
+    names that are ordinary words; `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and
+    `constants`.
     """
     vocabulary = bm25.vocabulary
     return {
@@ -267,6 +280,7 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
             [bm25.text_terms(document, field).tolist() for field in range(len(FIELDS))] for document in range(len(tools))
         ],
         "copies": sorted(ranker.copies.items()),
+        "deprecated": sorted(ranker.deprecated),
         "plain": sorted(names.plain),
         "synonyms": _numbered(text.synonyms(), vocabulary),
         "topics": _numbered(text.topics(), vocabulary),
@@ -284,6 +298,7 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
             "server_k1": _servers.SERVER_K1,
             "server_b": _servers.SERVER_B,
             "copy": COPY,
+            "deprecated": DEPRECATED,
             "weak": text.WEAK,
             "number": text.NUMBER,
             "max_query": text.MAX_QUERY,
@@ -312,7 +327,7 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
-        """List every part that is not zero. They add up to the score before duplicates are demoted."""
+        """List every part that is not zero. They add up to the score before duplicates and deprecated tools are demoted."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
@@ -386,7 +401,7 @@ class Engine:
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
-        self._ranking = Ranker(bm25)
+        self._ranking = Ranker(bm25, {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)})
         self._names = ExactNames(self._tools)
         self._meaning = EmbeddingScorer(embed, self._tools) if embed else None
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
@@ -428,6 +443,9 @@ class Engine:
         ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
         rank, score = next((rank, score) for rank, (other, score) in enumerate(ranked, 1) if other == document)
         shares = parts.all()
+        if document in self._ranking.deprecated and document not in scored.called:
+            shares += (TermScore("its server calls it deprecated", "description", 1, 0.0, raw * (DEPRECATED - 1)),)
+            raw *= DEPRECATED
         if score != raw:
             better = next(other for other, _ in ranked if self._ranking.same(other, document))
             name = self._tools[better].tool_name

@@ -150,6 +150,33 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     assert lost.share < 0
 
 
+@pytest.mark.defect("S17")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "DEPRECATED: Use read_text_file instead. Read the complete contents of a file as text.",
+        "Read the complete contents of a file as text. DEPRECATED: Use read_text_file instead.",
+        "[Deprecated] Read the complete contents of a file as text.",
+        "**Deprecated** Read the complete contents of a file as text.",
+    ],
+)
+def test_a_deprecated_tool_ranks_after_its_successor_and_is_found_by_name(said: str) -> None:
+    successor = "Read the complete contents of a file from the file system as text. Handles various text encodings."
+    index = ToolSearchIndex([tool("files", "read_file", said), tool("files", "read_text_file", successor)])
+    for query in ("read a file", "read the complete contents of a file", "file contents as text"):
+        assert names_of(query, index=index) == ["files:read_text_file", "files:read_file"]
+    last = index.search("read a file")[1].explain()
+    assert_adds_up(last)
+    assert last.shares[-1].term == "its server calls it deprecated"
+    assert names_of("read_file", index=index)[0] == "files:read_file"
+
+
+def test_a_tool_about_what_is_deprecated_is_not_demoted() -> None:
+    described = ["List deprecated packages of a project", "Filter by status: ACTIVE, DEPRECATED or REMOVED"]
+    index = ToolSearchIndex([tool("packages", f"list_{n}", text) for n, text in enumerate(described)])
+    assert not [share for hit in index.search("list status packages") for share in hit.explain().shares if share.share < 0]
+
+
 def test_tools_of_one_name_with_different_descriptions_are_not_demoted() -> None:
     index = ToolSearchIndex([tool("a", "lookup", "Books of a library"), tool("b", "lookup", "Phone numbers in a directory")])
     assert not [share for hit in index.search("lookup") for share in hit.explain().shares if share.share < 0]

@@ -29,6 +29,7 @@ TOOLS = [
     tool("files", "read_file", "Read the text of a file", path="Where the file is"),
     tool("files", "write_file", "Write text into a file; makes it when it does not exist", path="Where", content="The text"),
     tool("files", "delete_file", "Delete a file or an empty folder", path="The path"),
+    tool("files", "read_text", "Read the whole text of a file. DEPRECATED: Use read_file instead.", path="Where the file is"),
     tool("files", "search", "Find files by a pattern in their name", pattern="Such as *.txt"),
     tool("mail", "send_email", "Send an email", to="Recipients", subject="The subject", body="The text"),
     tool("mail", "search", "Search messages in the inbox", query="Words or a sender"),
@@ -108,6 +109,7 @@ def test_the_file_has_every_part_of_a_score() -> None:
     index = ToolSearchIndex(TOOLS)
     labels = {share.term for query in QUERIES for hit in index.search(query, SHOWN) for share in hit.explain().shares}
     assert {"words of the name", "exact name", "the server's topic", "same description as a better hit"} <= labels
+    assert "its server calls it deprecated" in labels
     assert any(label.startswith("clause ") for label in labels)
 
 

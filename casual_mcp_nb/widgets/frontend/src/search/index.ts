@@ -24,6 +24,7 @@ export interface Constants {
   server_k1: number;
   server_b: number;
   copy: number;
+  deprecated: number;
   weak: number;
   number: number;
   max_query: number;
@@ -38,6 +39,8 @@ export interface PlainIndex {
   texts: number[][][];
   /** For each near-duplicate the first of its kind. */
   copies: [tool: number, first: number][];
+  /** The tools that their servers call deprecated. */
+  deprecated: number[];
   /** The names that are ordinary words. */
   plain: string[];
   /** For each term the numbers of its synonyms in the vocabulary. */

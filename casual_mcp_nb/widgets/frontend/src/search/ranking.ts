@@ -25,6 +25,7 @@ export class Ranking {
   private readonly inName: Entries[];
   private readonly nameIdf: number[];
   private readonly copies: Map<number, number>;
+  private readonly deprecated: Set<number>;
   private readonly serverOf: number[];
   private readonly serverNorms: number[];
   private readonly toolsOf = new Map<string, Entries>();
@@ -36,6 +37,7 @@ export class Ranking {
     this.names = new ExactNames(index);
     this.numbers = new Map(vocabulary.map((term, number) => [term, number]));
     this.copies = new Map(index.copies);
+    this.deprecated = new Set(index.deprecated);
     const servers = [...new Set(tools.map(([, server]) => server))];
     this.serverOf = tools.map(([, server]) => servers.indexOf(server));
     const sizes = servers.map((_, number) => this.serverOf.filter((server) => server === number).length);
@@ -82,6 +84,7 @@ export class Ranking {
     ranked.sort(better);
     const seen = new Map<number, number>();
     for (const hit of ranked) {
+      if (this.deprecated.has(hit.tool) && !called.has(hit.tool)) hit.score *= this.index.constants.deprecated;
       const kind = this.copies.get(hit.tool);
       if (kind === undefined) continue;
       const before = seen.get(kind) ?? 0;
