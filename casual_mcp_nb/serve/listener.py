@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import h11
@@ -239,6 +239,42 @@ READ_SECONDS = 30.0
 """How long a client may read nothing of a response."""
 
 
+class _Joined:
+    """A transport that sends all that is written in one round of the loop together: a head and its body.
+
+    Args:
+        transport: The transport.
+        loop: Its loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._unsent = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if data and not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent += data
+        if len(self._unsent) > _MAX_UNSENT:
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, b""
+        if unsent:
+            self._transport.write(unsent)
+
+
+_MAX_UNSENT = 64 * 1024
+
+
 class ServiceProtocol(H11Protocol):
     """A connection of uvicorn with two more time limits: for a request to arrive, and for a client to read the response.
 
@@ -253,7 +289,7 @@ class ServiceProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
         with suppress(AttributeError):
             # Only asyncio's own transports have it.
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]
