@@ -62,12 +62,7 @@ def at(door: Door) -> Iterator[None]:
 
 
 def in_words_of(text: str, door: Door | None = None) -> str:
-    """Rewrite a hint in the words of a door, without the sentences that cannot be followed there; possibly empty.
-
-    Args:
-        text: The hint, in the words of notebooks or of Python.
-        door: The door, or None for the one of this process.
-    """
+    """Rewrite a hint in the words of a door, without the sentences that cannot be followed there; possibly empty."""
     door = door or _door
     if door == "notebook" or not text:
         return text

@@ -93,7 +93,13 @@ async def served() -> AsyncIterator[ASGIApp]:
     settings = Settings.from_environ(variables)
     # The level that `LOG_LEVEL` names; warnings and what is started without it.
     show_log(settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO", libraries="WARNING")
-    _require_trust(config)
+    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
+
+    if config.path is not None and TrustGate(config, strict=config.strict).report().required:
+        raise TrustRequiredError(
+            f"Nothing was started: you have not accepted the servers and keys of {shown(config.path.name)}.",
+            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked, or set {TRUST_VARIABLE}=1.",
+        )
     counting = _counted_here(config)
     try:
         chat = McpToolChat.from_config(config, settings=settings, how_to_allow=_allowed_by_variable)
@@ -130,16 +136,6 @@ def _tell(turns: Any, has_token: bool) -> None:
         logger.info("Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.", TOKEN_VARIABLE)
     for denial in turns.denials():
         logger.info("Calls of %s are denied, because no one can be asked. %s %s", denial.tool, denial.reason, denial.option)
-
-
-def _require_trust(config: Config) -> None:
-    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
-
-    if config.path is not None and TrustGate(config, strict=config.strict).report().required:
-        raise TrustRequiredError(
-            f"Nothing was started: you have not accepted the servers and keys of {shown(config.path.name)}.",
-            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked, or set {TRUST_VARIABLE}=1.",
-        )
 
 
 def _counted_here(config: Config) -> IO[bytes] | None:

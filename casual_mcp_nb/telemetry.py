@@ -159,13 +159,7 @@ class Instruments:
 
 @dataclass(frozen=True)
 class TelemetrySink:
-    """The destination of spans and metrics, and the content that they include.
-
-    Args:
-        content: Writes content; None records none.
-        model_of: Returns a model of the config by its name.
-        conversation_id: Returns the id of the conversation.
-    """
+    """The destination of spans and metrics, and the content that they include."""
 
     tracer: Tracer
     instruments: Instruments
@@ -178,14 +172,7 @@ class TelemetrySink:
 
 @dataclass
 class _Open:
-    """A span that has not ended.
-
-    Args:
-        began: When, as the event says.
-        before: The context to return to.
-        labels: The attributes of its metric.
-        first_text: When the first text arrived.
-    """
+    """A span that has not ended. `before` is the context to return to."""
 
     span: Span
     began: float
@@ -405,7 +392,6 @@ class TurnSpans:
 
 
 def _counts(usage: TokenUsage | None) -> dict[str, int]:
-    """Collect the known counts of a model call, by the attributes' names."""
     if usage is None:
         return {}
     counts = {

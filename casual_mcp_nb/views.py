@@ -12,115 +12,23 @@ from collections.abc import Callable, Container, Mapping
 from functools import cache, partial, singledispatch
 from typing import Any, Literal
 
-from casual_mcp_nb.base.diagnosis import Diagnosis, Help, HostAudit, ServerDiagnosis, ToolDiagnosis
+from casual_mcp_nb.base.diagnosis import HostAudit
 from casual_mcp_nb.base.displayable import Detail, Namespace
-from casual_mcp_nb.base.mcp import (
-    Completions,
-    Messages,
-    PromptMessages,
-    Prompts,
-    Resource,
-    ResourceContents,
-    Resources,
-    ServerLog,
-    ServerPrompt,
-    Subscription,
-    Subscriptions,
-)
-from casual_mcp_nb.base.search import Explanation, SearchResults
-from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.service import ServedAddresses, ServedTools, ServiceStatus
-from casual_mcp_nb.base.status import (
-    Clients,
-    ConsentStatus,
-    ExplorerSnapshot,
-    Manifest,
-    Models,
-    Servers,
-    ServerStatus,
-    SessionStatus,
-    SystemPrompt,
-    Tools,
-    ToolSets,
-)
-from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.cassettes.state import CassetteOverview
-from casual_mcp_nb.config.trust import Trust, TrustEntry
-from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
-from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
+from casual_mcp_nb.conversation import view_calls, view_request, view_steps
+from casual_mcp_nb.conversation import views as conversation_views
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.stats import ChatStats
-from casual_mcp_nb.conversation.step import Step, StepDiff, ToolCall
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_calls import call_view
-from casual_mcp_nb.conversation.view_request import PARTS, diff_view, folded_request_view, request_view, step_view
-from casual_mcp_nb.conversation.view_steps import EVENTS, event_view
-from casual_mcp_nb.conversation.views import (
-    answer_view,
-    conversation_view,
-    document_view,
-    line_only,
-    stats_view,
-    stored_conversation_view,
-    stored_view,
-    transcript_view,
-    turn_view,
-    whole_turn_view,
-)
-from casual_mcp_nb.discovery.views import explanation_view, search_view
+from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, View, complete, fit
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
-from casual_mcp_nb.experiments.results import Comparison, Evaluation, Experiments, Lint
-from casual_mcp_nb.experiments.views import comparison_view, evaluation_view, experiments_view, lint_view
-from casual_mcp_nb.notebook.views import (
-    calls_view,
-    cassette_view,
-    clients_view,
-    consent_view,
-    diagnosis_view,
-    exploration_view,
-    help_view,
-    host_audit_view,
-    models_view,
-    plan_view,
-    planned_call_view,
-    selection_view,
-    server_diagnosis_view,
-    session_view,
-    system_prompt_view,
-    tool_diagnosis_view,
-    trust_entry_view,
-    trust_view,
-)
-from casual_mcp_nb.serve.views import served_addresses_view, served_tools_view, service_view
-from casual_mcp_nb.servers.views import (
-    audit_record_view,
-    audit_view,
-    budget_view,
-    completions_view,
-    contents_view,
-    direct_call_view,
-    direct_calls_view,
-    log_view,
-    manifest_view,
-    messages_view,
-    prompt_messages_view,
-    prompt_view,
-    prompts_view,
-    resource_view,
-    resources_view,
-    server_view,
-    servers_view,
-    subscription_view,
-    subscriptions_view,
-    tool_sets_view,
-    tool_view,
-    tools_view,
-)
+from casual_mcp_nb.experiments import views as experiments_views
+from casual_mcp_nb.notebook import views as notebook_views
+from casual_mcp_nb.serve import views as serve_views
+from casual_mcp_nb.servers import views as servers_views
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
@@ -166,7 +74,7 @@ def figure_of(stats: ChatStats) -> Any:
     axes = figure.subplots()
     places = [f"{step.turn + 1}.{step.step + 1}" for step in stats.steps]
     below = [0] * len(places)
-    for name, title in PARTS.items():
+    for name, title in view_request.PARTS.items():
         sizes = [step.parts.as_dict()[name] for step in stats.steps]
         axes.bar(places, sizes, bottom=below, label=title)
         below = [low + size for low, size in zip(below, sizes, strict=True)]
@@ -189,7 +97,7 @@ Renderers = Mapping[str, Callable[[View], str]]
 """What draws a view, by media type."""
 
 _FORMS: Renderers = {"text/plain": to_text, "text/markdown": to_markdown, "text/html": to_html}
-_LIVE_FORMS: Renderers = {"text/plain": lambda view: to_text(line_only(view)), "text/html": to_html}
+_LIVE_FORMS: Renderers = {"text/plain": lambda view: to_text(conversation_views.line_only(view)), "text/html": to_html}
 _BARE_HTML: Renderers = {"text/html": partial(to_html, styled=False)}
 
 WHOLE = DisplayLimits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
@@ -206,67 +114,73 @@ def view_of(value: Any, limits: DisplayLimits) -> View:
     raise TypeError(f"There is no display for {type(value).__name__}.")
 
 
-view_of.register(ServerStatus, server_view)
-view_of.register(Servers, servers_view)
-view_of.register(SessionStatus, session_view)
-view_of.register(Models, models_view)
-view_of.register(Tools, tools_view)
-view_of.register(ToolSpec, tool_view)
-view_of.register(Manifest, manifest_view)
-view_of.register(ExplorerSnapshot, exploration_view)
-view_of.register(ToolSets, tool_sets_view)
-view_of.register(SearchResults, search_view)
-view_of.register(Explanation, explanation_view)
-view_of.register(Turn, turn_view)
-view_of.register(Step, step_view)
-view_of.register(StepDiff, diff_view)
-view_of.register(Request, request_view)
-view_of.register(ToolCall, call_view)
-view_of.register(ToolCalls, calls_view)
-view_of.register(PlannedCall, planned_call_view)
-view_of.register(PlannedCalls, plan_view)
-view_of.register(Conversation, conversation_view)
-view_of.register(Clients, clients_view)
-view_of.register(ConsentStatus, consent_view)
+_VIEWS: tuple[Callable[..., View], ...] = (
+    servers_views.server_view,
+    servers_views.servers_view,
+    servers_views.tools_view,
+    servers_views.tool_view,
+    servers_views.manifest_view,
+    servers_views.tool_sets_view,
+    servers_views.log_view,
+    servers_views.messages_view,
+    servers_views.direct_call_view,
+    servers_views.direct_calls_view,
+    servers_views.audit_view,
+    servers_views.audit_record_view,
+    servers_views.budget_view,
+    servers_views.resource_view,
+    servers_views.resources_view,
+    servers_views.contents_view,
+    servers_views.prompt_view,
+    servers_views.prompts_view,
+    servers_views.prompt_messages_view,
+    servers_views.completions_view,
+    servers_views.subscription_view,
+    servers_views.subscriptions_view,
+    notebook_views.session_view,
+    notebook_views.models_view,
+    notebook_views.exploration_view,
+    notebook_views.calls_view,
+    notebook_views.planned_call_view,
+    notebook_views.plan_view,
+    notebook_views.clients_view,
+    notebook_views.consent_view,
+    notebook_views.selection_view,
+    notebook_views.system_prompt_view,
+    notebook_views.diagnosis_view,
+    notebook_views.tool_diagnosis_view,
+    notebook_views.server_diagnosis_view,
+    notebook_views.help_view,
+    notebook_views.cassette_view,
+    notebook_views.host_audit_view,
+    notebook_views.trust_view,
+    notebook_views.trust_entry_view,
+    discovery_views.search_view,
+    discovery_views.explanation_view,
+    conversation_views.turn_view,
+    conversation_views.conversation_view,
+    conversation_views.stats_view,
+    conversation_views.stored_view,
+    conversation_views.stored_conversation_view,
+    view_calls.call_view,
+    view_request.step_view,
+    view_request.diff_view,
+    view_request.request_view,
+    experiments_views.evaluation_view,
+    experiments_views.lint_view,
+    experiments_views.comparison_view,
+    experiments_views.experiments_view,
+    serve_views.service_view,
+    serve_views.served_tools_view,
+    serve_views.served_addresses_view,
+)
+"""The views by room, each of the values that its first parameter says."""
+
+for _view in _VIEWS:
+    view_of.register(_view)
 view_of.register(Namespace, lambda namespace, limits: view_of(namespace.now, limits))
-view_of.register(Selection, selection_view)
-view_of.register(SystemPrompt, system_prompt_view)
-view_of.register(Diagnosis, diagnosis_view)
-view_of.register(ToolDiagnosis, tool_diagnosis_view)
-view_of.register(ServerDiagnosis, server_diagnosis_view)
-view_of.register(ServiceStatus, service_view)
-view_of.register(Help, help_view)
-view_of.register(ChatStats, stats_view)
-view_of.register(Evaluation, evaluation_view)
-view_of.register(Lint, lint_view)
-view_of.register(Comparison, comparison_view)
-view_of.register(Experiments, experiments_view)
-view_of.register(CassetteOverview, cassette_view)
-view_of.register(ServerLog, log_view)
-view_of.register(Messages, messages_view)
-view_of.register(DirectCall, direct_call_view)
-view_of.register(DirectCalls, direct_calls_view)
-view_of.register(Audit, audit_view)
-view_of.register(HostAudit, host_audit_view)
-view_of.register(StoredConversations, stored_view)
-view_of.register(StoredConversation, stored_conversation_view)
-view_of.register(AuditRecord, audit_record_view)
-view_of.register(Budget, budget_view)
-view_of.register(ServedTools, served_tools_view)
-view_of.register(ServedAddresses, served_addresses_view)
-view_of.register(Trust, trust_view)
-view_of.register(TrustEntry, trust_entry_view)
-view_of.register(Resource, resource_view)
-view_of.register(Resources, resources_view)
-view_of.register(ResourceContents, contents_view)
-view_of.register(ServerPrompt, prompt_view)
-view_of.register(Prompts, prompts_view)
-view_of.register(PromptMessages, prompt_messages_view)
-view_of.register(Completions, completions_view)
-view_of.register(Subscription, subscription_view)
-view_of.register(Subscriptions, subscriptions_view)
-for _event in EVENTS:
-    view_of.register(_event, event_view)
+for _event in view_steps.EVENTS:
+    view_of.register(_event, view_steps.event_view)
 
 
 def mimebundle(value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
@@ -294,13 +208,13 @@ def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
     """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`."""
-    forms = _drawn(turn, _BARE_HTML, lambda value, limits: transcript_view(value, limits, now))
+    forms = _drawn(turn, _BARE_HTML, lambda value, limits: conversation_views.transcript_view(value, limits, now))
     return forms["text/html"]
 
 
 def request_html(request: Request) -> str:
     """Format a request to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
-    return _drawn(request, _BARE_HTML, folded_request_view)["text/html"]
+    return _drawn(request, _BARE_HTML, view_request.folded_request_view)["text/html"]
 
 
 def page(value: Any, title: str) -> str:
@@ -310,18 +224,18 @@ def page(value: Any, title: str) -> str:
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
     """Format a whole conversation as one text. Everything can be unfolded, and only huge parts are cut."""
-    view = fit(document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
+    view = fit(conversation_views.document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 
 
 def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits], View]:
     match detail:
         case "text":
-            return lambda turn, limits: answer_view(turn, limits)
+            return lambda turn, limits: conversation_views.answer_view(turn, limits)
         case "all":
-            return lambda turn, limits: whole_turn_view(turn, limits, now)
+            return lambda turn, limits: conversation_views.whole_turn_view(turn, limits, now)
         case _:
-            return lambda turn, limits: turn_view(turn, limits, now)
+            return lambda turn, limits: conversation_views.turn_view(turn, limits, now)
 
 
 def _drawn(value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:

@@ -36,21 +36,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[str, Any]:
-    """Read a file, or a part of it, for a model.
-
-    Args:
-        stream: The file, opened for reading.
-        name: Its name, whose extension may indicate its type.
-        offset: Where to begin: bytes of a text file, characters of a .docx.
-        limit: The most of them to read.
-
-    Returns:
-        kind (text, docx, binary), size in bytes, note, encoding of a text file, next_offset or None, text.
-
-    Raises:
-        ToolError: A .docx cannot be read.
-        OSError: The system refuses.
-    """
+    """Read a file, or a part of it, for a model. `offset` and `limit` count bytes of a text file, characters of a .docx."""
     size = os.fstat(stream.fileno()).st_size
     if name.lower().endswith(".docx"):
         text = docx_text(stream)
@@ -117,16 +103,6 @@ def docx_text(file: BinaryIO) -> str:
     from docx import Document
     from lxml.etree import LxmlError
 
-    _check_archive(file)
-    try:
-        document: Any = Document(file)
-        return "".join(f"{line}\n" for line in _lines(document.element.body, document))
-    except (LxmlError, KeyError, ValueError, AttributeError, RecursionError) as error:
-        raise ToolError("Not a readable .docx file: it is damaged or something else.") from error
-
-
-def _check_archive(file: BinaryIO) -> None:
-    """Refuse archives that would unpack to too much memory, and document types, which alone can declare entities."""
     try:
         with zipfile.ZipFile(file) as archive:
             # What is unpacked is never longer than the size that is declared here.
@@ -139,6 +115,11 @@ def _check_archive(file: BinaryIO) -> None:
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
         raise ToolError("Not a readable .docx file: it is damaged, encrypted or something else.") from error
     file.seek(0)
+    try:
+        document: Any = Document(file)
+        return "".join(f"{line}\n" for line in _lines(document.element.body, document))
+    except (LxmlError, KeyError, ValueError, AttributeError, RecursionError) as error:
+        raise ToolError("Not a readable .docx file: it is damaged or something else.") from error
 
 
 def _lines(parent: Any, document: Any) -> Iterator[str]:
@@ -225,11 +206,9 @@ class _Inherited:
 
 
 def remove_hidden(tree: HtmlElement, linked_styles: bool) -> None:
-    """Remove the text that a reader does not see, and the elements that are not shown at all.
+    """Remove the text that a reader does not see, and the elements that are not shown at all, from the page.
 
-    Args:
-        tree: The page with its `style` elements. It is changed.
-        linked_styles: Whether stylesheets in other files are loaded: then the background is not known unless the page says it.
+    Stylesheets in other files can set any background, which is then not known unless the page says it.
     """
     rules = _Rules("\n".join(style.text or "" for style in tree.iter("style"))[:_MAX_STYLES])
     linked = linked_styles and any("stylesheet" in link.get("rel", "").lower() for link in tree.iter("link"))
@@ -329,7 +308,6 @@ def _declarations(text: str) -> Declarations:
 
 
 def _is_not_shown(declared: Declarations) -> bool:
-    """Check whether an element and everything in it is hidden."""
     if declared.get("display") == "none" or declared.get("content-visibility") == "hidden":
         return True
     if any(_is_zero(declared.get(name)) for name in ("opacity", "height", "max-height")):

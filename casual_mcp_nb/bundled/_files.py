@@ -23,13 +23,9 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 
 
 class Folder:
-    """A folder and its direct entries. `name` is always a single path component.
+    """A folder and its direct entries.
 
-    Systems without directory descriptors (Windows) use paths instead.
-
-    Args:
-        path: The folder's real path, for systems without directory descriptors.
-        fd: Its descriptor, or None on those systems.
+    `name` is always a single path component. Systems without directory descriptors (Windows) use its real path instead.
     """
 
     def __init__(self, path: Path, fd: int | None) -> None:

@@ -48,15 +48,8 @@ class Mail:
     """A mail as a person would read it. All of it was written by whoever sent it.
 
     Args:
-        subject: The subject, decoded.
-        sender: The `From` header, decoded.
-        to: The addresses of `To`, each as `Name <address>` or the address alone.
-        cc: Those of `Cc`.
-        reply_to: Those of `Reply-To`.
         date: The time in ISO 8601, or the header as it is if it is not a valid date.
         message_id: The `Message-ID`, with its angle brackets, or empty if it is not valid.
-        references: The ids of the mails that it follows.
-        text: The text of the mail; HTML is cleaned to text.
         cut: Whether there is more text than the limit allows, or the mail has too many parts to be read.
         attachments: At most `MAX_ATTACHMENTS` of the attachments.
     """
@@ -242,10 +235,7 @@ class OutgoingMail:
     """A finished mail, as it is read back from its bytes.
 
     Args:
-        raw: The mail in the format of RFC 5322.
         recipients: The addresses of each header that names some, by `to`, `cc` and `bcc`, as `Name <address>` or the address.
-        subject: Its subject.
-        text: Its text.
     """
 
     raw: bytes

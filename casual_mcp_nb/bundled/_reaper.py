@@ -51,21 +51,25 @@ def main(parent: int, command: list[str]) -> None:
     # Its id is free again, and is given to no other group while one process of this group is left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    _end_children()
-    _exit_like(status)
-
-
-def _end_children() -> None:
-    """Kill all children, and those of their children that become ours."""
+    # Its children, and those of their children that become ours.
     with suppress(ChildProcessError):
         while True:
             for child in _children():
                 _kill(child)
             os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        os._exit(code)
+    with suppress(OSError, ValueError):
+        signal.signal(-code, signal.SIG_DFL)
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), -code)
+    os._exit(128 - code)
 
 
 def _children() -> list[int]:
-    """List the ids of this process's children."""
     if sys.platform != "linux":
         return []
     parent, children = str(os.getpid()), []
@@ -80,20 +84,6 @@ def _children() -> list[int]:
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
-
-
-def _exit_like(status: int) -> None:
-    """Exit with the code of an exit status, or through its signal."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        os._exit(code)
-    with suppress(OSError, ValueError):
-        signal.signal(-code, signal.SIG_DFL)
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.kill(os.getpid(), -code)
-    os._exit(128 - code)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,12 @@ class FunctionServer(MCPServer[Any]):
         Raises:
             ToolError: The tool or a parameter is unknown, an argument is invalid, or the tool raises it.
         """
-        self._check_names(name, arguments)
+        if name not in self._parameters:
+            raise ToolError(f"Unknown tool {name!r}. {closest(name, list(self._parameters))}")
+        for key in arguments:
+            if key not in self._parameters[name]:
+                valid = ", ".join(self._parameters[name]) or "none"
+                raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
         try:
             return await super().call_tool(name, arguments, context)
         except UnexpectedToolError:
@@ -58,14 +63,6 @@ class FunctionServer(MCPServer[Any]):
         """Release the server's resources, such as running processes. May be called more than once."""
         if self._on_close is not None:
             self._on_close()
-
-    def _check_names(self, name: str, arguments: dict[str, Any]) -> None:
-        if name not in self._parameters:
-            raise ToolError(f"Unknown tool {name!r}. {closest(name, list(self._parameters))}")
-        for key in arguments:
-            if key not in self._parameters[name]:
-                valid = ", ".join(self._parameters[name]) or "none"
-                raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
 
 
 def counted(count: int, singular: str) -> str:

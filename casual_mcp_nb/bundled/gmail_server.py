@@ -12,7 +12,7 @@ from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
 from casual_mcp_nb.bundled._documents import marked_foreign
-from casual_mcp_nb.bundled._mail import Attachment, Mail, compose, decoded_header, parse_mail
+from casual_mcp_nb.bundled._mail import Mail, compose, decoded_header, parse_mail
 from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
 from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 
@@ -98,7 +98,7 @@ class Gmail:
             "reply_to": list(mail.reply_to),
             "text": marked_foreign(text, "mail"),
             "truncated": cut,
-            "attachments": [_attachment(each) for each in mail.attachments],
+            "attachments": [{"name": each.name, "type": each.type, "bytes": each.size} for each in mail.attachments],
         }
 
     def gmail_send(
@@ -173,10 +173,6 @@ def _headers(mail: Mail) -> dict[str, Any]:
         "subject": mail.subject,
         "date": mail.date,
     }
-
-
-def _attachment(attachment: Attachment) -> dict[str, Any]:
-    return {"name": attachment.name, "type": attachment.type, "bytes": attachment.size}
 
 
 def _decoded(text: str) -> bytes:

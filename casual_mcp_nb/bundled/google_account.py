@@ -148,16 +148,9 @@ class SignIn:
         return hmac.compare_digest(_field(redirected, "state").encode(), self._state.encode())
 
     def finish(self, redirected: str) -> Account:
-        """Exchange the code in Google's redirect for tokens, and save them.
+        """Exchange the code in the address of Google's redirect for tokens, and save them.
 
-        Args:
-            redirected: The whole address that the browser was sent to.
-
-        Returns:
-            The account, with the granted permissions, which can be fewer than requested.
-
-        Raises:
-            SignInError: The address is of another sign-in, the person refused, or Google did.
+        The granted permissions can be fewer than requested.
         """
         import requests
         from oauthlib.oauth2 import OAuth2Error

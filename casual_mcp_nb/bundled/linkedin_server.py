@@ -275,7 +275,6 @@ class Jobs:
 
 
 def _cards(page: str) -> list[dict[str, Any]]:
-    """Parse the postings on a page of results."""
     tree = parse_html(page)
     cards = [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
     rows = []
@@ -293,7 +292,6 @@ def _cards(page: str) -> list[dict[str, Any]]:
 
 
 def _visible(page: str) -> dict[str, Any]:
-    """Read the visible text of a posting on a page without a description in JSON-LD."""
     from lxml.html import tostring
 
     tree = parse_html(page)

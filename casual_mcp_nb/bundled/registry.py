@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from casual_mcp_nb.doors import in_words_of
@@ -177,11 +177,6 @@ _SERVERS = (
 BUNDLED: Mapping[str, BundledServer] = MappingProxyType({server.name: server for server in _SERVERS})
 
 
-def module_of(server: BundledServer) -> ModuleType:
-    """Import a server's module, which has `build` and may have `add_options`."""
-    return import_module(f"casual_mcp_nb.bundled.{server.name.replace('-', '_')}_server")
-
-
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -214,7 +209,7 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
     missing = server.missing()
     if missing is not None:
         raise ValueError(f"the bundled server {server.name} cannot start: {missing}")
-    module = module_of(server)
+    module = import_module(f"casual_mcp_nb.bundled.{server.name.replace('-', '_')}_server")
     parser = CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):
         module.add_options(parser)

@@ -149,7 +149,6 @@ def _arguments(command: str) -> list[str]:
 
 
 def _end(pid: int) -> None:
-    """End a command with all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGTERM)
 

@@ -95,7 +95,6 @@ async def _address(target: httpx2.URL, allowed: Collection[str]) -> str:
 
 
 async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int) -> Page | str:
-    """Request an address: a page, or the target of a redirect."""
     address = await _address(target, allowed)
     request = client.build_request(
         "GET",

@@ -85,7 +85,6 @@ def _job(name: str) -> Callable[[Any], Any]:
 
 
 def _ready(job: str) -> None:
-    """Import the modules that a job needs."""
     _job(job)
 
 

@@ -359,20 +359,16 @@ def _searchable(value: Any) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(_text_lines(value)):
             yield f"line {number}", line
     else:
-        yield from _leaves(value)
-
-
-def _leaves(value: Any) -> Iterator[tuple[str, str]]:
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        path, item = waiting.pop()
-        if isinstance(item, dict):
-            waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(item.items())]
-        elif isinstance(item, list):
-            waiting += [(f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)]
-        else:
-            # A key can be what is looked for.
-            yield path, f"{path}: {_whole(item)}"
+        waiting: list[tuple[str, Any]] = [("", value)]
+        while waiting:
+            path, item = waiting.pop()
+            if isinstance(item, dict):
+                waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(item.items())]
+            elif isinstance(item, list):
+                waiting += [(f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)]
+            else:
+                # A key can be what is looked for.
+                yield path, f"{path}: {_whole(item)}"
 
 
 def _whole(value: Any) -> str:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 START_SECONDS = 20.0
 """Time limit for starting the process, which does not count towards a job."""
@@ -44,9 +44,6 @@ class Worker:
 
     It inherits no environment, open files or secrets from this process. It reads jobs and writes answers as lines of JSON. It
     ends with `close`, with the last reference to this object, and with this process, however that ends.
-
-    Args:
-        memory: Memory limit in bytes.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:
@@ -60,24 +57,25 @@ class Worker:
         return await asyncio.to_thread(self.run, job, argument, seconds)
 
     def run(self, job: str, argument: Any, seconds: float) -> Any:
-        """Run a job and wait for it; call it on any thread but an event loop's.
+        """Run a job of `_child.py` and wait for it; call it on any thread but an event loop's.
 
-        Args:
-            job: `query`, `render`, `statement` or `validate`, see `_child.py`.
-            argument: Its input, as JSON-compatible values.
-            seconds: Time limit of the job, and of waiting for the jobs before it.
-
-        Returns:
-            The result of the job, as JSON-compatible values.
-
-        Raises:
-            GaveUp: It took too long, used too much memory, or returned too much; or the process does not start.
+        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or returned too much; or the
+        process does not start.
         """
         line = _line(job, argument)
         if not self._lock.acquire(timeout=seconds):
             raise GaveUp(f"other checks took more than {seconds:.3g} s")
         try:
-            return self._ready(job).ask(line, seconds)
+            process = self._process
+            if process is None or not process.alive or process.owner != os.getpid():
+                if self._closed:
+                    raise GaveUp("the session is closed")
+                process = self._process = _Process(self._memory)
+                weakref.finalize(self, process.kill)
+            if job not in process.imported:
+                process.ask(_line("ready", job), START_SECONDS)
+                process.imported.add(job)
+            return process.ask(line, seconds)
         finally:
             self._lock.release()
 
@@ -104,25 +102,17 @@ class Worker:
         """The id of the process, if one is running."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
-    def _ready(self, job: str) -> _Process:
-        process = self._process
-        if process is None or not process.alive or process.owner != os.getpid():
-            if self._closed:
-                raise GaveUp("the session is closed")
-            process = self._process = _Process(self._memory)
-            weakref.finalize(self, process.kill)
-        if job not in process.imported:
-            process.ask(_line("ready", job), START_SECONDS)
-            process.imported.add(job)
-        return process
-
 
 class _Process:
     def __init__(self, memory: int) -> None:
         self.owner = os.getpid()
         self.imported: set[str] = set()
         flags = ["-I", "-B", "-X", "utf8"]
-        command = [sys.executable, *flags, str(_CHILD), str(memory), str(MAX_BYTES), *_folders()]
+        # The folders of the jobs' libraries, which an isolated interpreter might not find.
+        specs = [importlib.util.find_spec(name) for name in _MODULES]
+        origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
+        parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]
+        command = [sys.executable, *flags, str(_CHILD), str(memory), str(MAX_BYTES), *dict.fromkeys(map(str, parents))]
         try:
             self._popen = subprocess.Popen(
                 command,
@@ -130,7 +120,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=_environment(),
-                cwd=_root(),
+                cwd=Path(sys.executable).anchor or os.sep,
             )
         except OSError as error:
             raise GaveUp(f"its process does not start ({error.strerror})") from None
@@ -181,32 +171,16 @@ class _Process:
             self._popen.kill()
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
-            _close(pipe)
+            # Unwritten data can no longer be written.
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                if pipe is not None:
+                    pipe.close()
 
 
 def _line(job: str, argument: Any) -> bytes:
     return json.dumps([job, argument]).encode() + b"\n"
 
 
-def _close(pipe: IO[bytes] | None) -> None:
-    # Unwritten data can no longer be written.
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        if pipe is not None:
-            pipe.close()
-
-
-def _folders() -> list[str]:
-    """List the folders of the jobs' libraries, which an isolated interpreter might not find."""
-    specs = [importlib.util.find_spec(name) for name in _MODULES]
-    origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-    parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]
-    return list(dict.fromkeys(map(str, parents)))
-
-
 def _environment() -> dict[str, str]:
     # Python does not start on Windows without it.
     return {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
-
-
-def _root() -> str:
-    return Path(sys.executable).anchor or os.sep

@@ -137,13 +137,7 @@ def _environment_trusts() -> bool:
 
 
 class SessionConsent(Namespace):
-    """The approvals of a session and the record of its calls: `session.consent`.
-
-    Args:
-        chat: Makes the calls, and records them.
-        gate: Decides whether the servers of the config may start.
-        questions: Asks the person.
-    """
+    """The approvals of a session and the record of its calls: `session.consent`."""
 
     def __init__(self, chat: McpToolChat, gate: TrustGate, questions: Questions) -> None:
         self._chat = chat

@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 
 class SessionConversations(NamespaceList[StoredConversation]):
-    """The saved conversations, the last changed one first, and the current one: `session.conversations`.
-
-    Args:
-        engine: The thread of the turns.
-        observers: Told of changes.
-        runner: Keeps the turns of the current conversation.
-        turns: Runs turns, and sets up the session as a conversation was.
-    """
+    """The saved conversations, the last changed one first, and the current one: `session.conversations`."""
 
     def __init__(self, engine: EngineThread, observers: Observers, runner: ConversationRunner, turns: TurnService) -> None:
         self._engine = engine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from casual_mcp_nb.base.config import ClientConfig, Config
+from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import price_of
@@ -40,13 +40,7 @@ from casual_mcp_nb.providers.registry import (
 
 @dataclass(frozen=True)
 class ModelAtHand:
-    """A model that could be used.
-
-    Args:
-        source: Where it is: the name of a model server, or the variable of a key.
-        reason: Why it can be used, in words.
-        model: The model as `Session.quick` takes it.
-    """
+    """A model that could be used: where it is, why it can be used, and as `Session.quick` takes it."""
 
     source: str
     reason: str
@@ -199,7 +193,7 @@ def _keys(config: Config) -> Iterator[Check]:
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session again."
             yield Check("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
-        elif homes_of(settings.key_variable) and not _is_at_home(settings):
+        elif homes_of(settings.key_variable) and not is_home_address(settings.base_url, homes_of(settings.key_variable)):
             problem = f"set, from {settings.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
             places.pop(settings.key_variable or "", None)
@@ -215,11 +209,6 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
         return
     for at_hand in models_at_hand(read_environment(config.folder)):
         yield Check("Models", at_hand.source, "ok", at_hand.reason, f"To use it: %mcp demo --model {at_hand.model}")
-
-
-def _is_at_home(client: ClientConfig) -> bool:
-    """Check whether the key from the provider's own variable goes to the provider."""
-    return is_home_address(client.base_url, homes_of(client.key_variable))
 
 
 def _windows(config: Config) -> Iterator[Check]:

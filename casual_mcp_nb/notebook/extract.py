@@ -144,8 +144,10 @@ async def _ask_for_json(
 ) -> tuple[Turn, TurnOptions]:
     """Run a turn, and return it with the options for the next: some servers refuse the option for JSON, so it is left out."""
     turn = await _json_turn(turns, prompt, options, history, conversation)
-    if isinstance(turn.exception, BadRequestError) and _wants_format(options):
-        options = options.replaced(model=_without_format(options.given.get("model")))
+    model = options.given.get("model")
+    chosen = getattr(model, "default_options", None)
+    if isinstance(turn.exception, BadRequestError) and chosen is not None and chosen.response_format != "text":
+        options = options.replaced(model=_with_format(model, "text"))
         turn = await _json_turn(turns, prompt, options, history, conversation)
     turn.raise_for_status()
     if turn.status == "stopped":
@@ -169,21 +171,12 @@ def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -
     return TurnOptions(model=model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
 
 
-def _with_format(model: ChatModel, response_format: Any) -> ChatModel:
+def _with_format(model: Any, response_format: Any) -> ChatModel:
     from casual_llm import ChatOptions
 
-    changed = copy.copy(model)
+    changed: ChatModel = copy.copy(model)
     changed.default_options = replace(model.default_options or ChatOptions(), response_format=response_format)
     return changed
-
-
-def _without_format(model: Any) -> ChatModel:
-    return _with_format(model, "text")
-
-
-def _wants_format(options: TurnOptions) -> bool:
-    chosen = getattr(options.given.get("model"), "default_options", None)
-    return chosen is not None and chosen.response_format != "text"
 
 
 def read_as(schema: type[T], text: str) -> T | str:

@@ -140,7 +140,13 @@ def _bytes(image: Any) -> bytes:
     if isinstance(image, bytes | bytearray):
         return bytes(image)
     if isinstance(image, str | Path):
-        return _file(Path(image).expanduser())
+        path = Path(image).expanduser()
+        try:
+            with path.open("rb") as file:
+                # One byte more than the limit shows that the file is too large, without reading all of it.
+                return file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
     if not _can_save(image):
         kind = type(image).__name__
         hint = "Pass bytes, a path, or an object with savefig or save."
@@ -149,12 +155,3 @@ def _bytes(image: Any) -> bytes:
     save = getattr(image, "savefig", None) or image.save
     save(buffer, format="PNG")
     return buffer.getvalue()
-
-
-def _file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            # One byte more than the limit shows that the file is too large, without reading all of it.
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None

@@ -255,12 +255,7 @@ class LiveDisplay(ABC):
 
 
 class LiveOutput(LiveDisplay):
-    """Shows a turn while it runs.
-
-    Args:
-        detail: How much of it is shown.
-        streamed: Whether text is shown as it arrives. Otherwise at the end of each step.
-    """
+    """Shows a turn while it runs, its text as it arrives or at the end of each step."""
 
     def __init__(self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True) -> None:
         self._turn = turn

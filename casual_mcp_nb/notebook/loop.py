@@ -203,9 +203,6 @@ class EngineThread:
     """Runs coroutines on its own event loop, for callers that block and for callers that await.
 
     The loop keeps running while a cell sleeps, computes or waits: connections stay alive and displays are updated.
-
-    Attributes:
-        blocked: How many threads are blocked in `run`.
     """
 
     def __init__(self) -> None:

@@ -54,15 +54,7 @@ def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
 
 
 class SessionModels(NamespaceList[ModelRow]):
-    """The models of a session, and their system prompts: `session.models`. `session.model` is the one in use.
-
-    Args:
-        chat: Has the templates.
-        config: Has the models.
-        engine: The thread of the engine.
-        starter: Connects the servers, whose tools a template may name.
-        turns: Has the model in use, and the system prompt.
-    """
+    """The models of a session, and their system prompts: `session.models`. `session.model` is the one in use."""
 
     def __init__(
         self, chat: McpToolChat, config: Config, engine: EngineThread, starter: ServerStarter, turns: TurnService

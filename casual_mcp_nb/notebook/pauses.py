@@ -119,11 +119,6 @@ class Pause:
 class Pauses:
     """The pauses of one turn, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
 
-    Args:
-        parts: Those of the session, which stays open as long as the turn runs.
-        prompt: The message to add to the conversation.
-        options: The options of the turn.
-
     Attributes:
         turn: The turn; complete after the loop.
     """
@@ -245,8 +240,6 @@ class _Loop:
 
 
 class _AsyncLoop:
-    """Iterates over the pauses on an event loop."""
-
     def __init__(self, running: _Running, arrived: asyncio.Event) -> None:
         self._running = running
         self._arrived = arrived

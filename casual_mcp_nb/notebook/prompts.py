@@ -54,16 +54,8 @@ async def prompted(text: str, context: contextvars.Context) -> str:
     """Show a prompt and return the line that is typed.
 
     It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next prompt gets the next line, and
-    nothing is held that the interpreter needs at its shutdown, as the lock of `sys.stdin` in a blocked `input()` would be.
-
-    Args:
-        text: The prompt.
-        context: The variables by which a kernel finds the cell that the prompt belongs to.
-
-    Raises:
-        EOFError: The input has ended, or the person has ended it.
-        NotImplementedError: The front end takes no input.
-        OSError, RuntimeError, ValueError: Input is not available.
+    nothing is held that the interpreter needs at its shutdown, as the lock of `sys.stdin` in a blocked `input()` would be. The
+    context has the variables by which a kernel finds the cell of the prompt.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -209,7 +201,13 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
             case FormQuestion():
                 await _form(question, ask)
             case UrlElicitation():
-                await _link(question, ask)
+                reply = (await ask(f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
+                if reply in _YES:
+                    question.accept()
+                elif reply in ("d", "decline"):
+                    question.decline()
+                else:
+                    question.cancel()
             case StepQuestion():
                 await _step(question, ask)
     except UsageError:
@@ -240,16 +238,6 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
             question.deny()
         case _:
             question.deny(reply)
-
-
-async def _link(question: UrlElicitation, ask: Ask) -> None:
-    reply = (await ask(f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
-    if reply in _YES:
-        question.accept()
-    elif reply in ("d", "decline"):
-        question.decline()
-    else:
-        question.cancel()
 
 
 async def _form(question: FormQuestion, ask: Ask) -> None:
@@ -376,14 +364,7 @@ class Questions(Sequence[Question]):
         return self._open[name]
 
     def wait(self, seconds: float = 60.0) -> Question:
-        """Block until a question is open, and return the oldest. For code that answers the questions of `submit`.
-
-        Args:
-            seconds: How long to wait.
-
-        Raises:
-            UsageError: Nothing was asked in that time, or the caller is on the engine thread, where it would wait in vain.
-        """
+        """Block until a question is open, and return the oldest. For code that answers the questions of `submit`."""
         self._engine.check_process()
         if self._engine.is_current:
             raise UsageError("This would block the engine thread.", hint="Use session.observe(changes=…) there.")
@@ -421,9 +402,6 @@ class Questions(Sequence[Question]):
 
         Prompts that are open at its end are given up, before whoever waits for the body goes on: they would take the line that
         is typed next.
-
-        Args:
-            channel: Where to ask, or None for whichever the person can answer then.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)

@@ -181,7 +181,12 @@ def _value(field: FormField, given: Any) -> Any:
         return None
     match field.kind:
         case "boolean":
-            return _truth(field, given)
+            if isinstance(given, bool):
+                return given
+            word = str(given).strip().lower()
+            if word not in (*_YES, *_NO):
+                raise UsageError(f"{shown(field.title)} takes yes or no, not {shown(str(given))}.")
+            return word in _YES
         case "integer" | "number":
             return _within(field, _number(field, given))
         case "choice":
@@ -225,15 +230,6 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 """The formats of a form's texts, each with a description and the check.
 See https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
-
-
-def _truth(field: FormField, given: Any) -> bool:
-    if isinstance(given, bool):
-        return given
-    word = str(given).strip().lower()
-    if word not in (*_YES, *_NO):
-        raise UsageError(f"{shown(field.title)} takes yes or no, not {shown(str(given))}.")
-    return word in _YES
 
 
 def _number(field: FormField, given: Any) -> float:
@@ -301,12 +297,6 @@ class Question(ABC):
     def _settle(self, answer: Any) -> None:
         try:
             self.future.set_result(answer)
-        except InvalidStateError:
-            raise not_open() from None
-
-    def _settle_with(self, error: Exception) -> None:
-        try:
-            self.future.set_exception(error)
         except InvalidStateError:
             raise not_open() from None
 
@@ -434,7 +424,10 @@ class ApprovalQuestion(Question):
 
     def no_one_to_ask(self) -> None:
         """Let the policy decide."""
-        self._settle_with(NoOneToAsk())
+        try:
+            self.future.set_exception(NoOneToAsk())
+        except InvalidStateError:
+            raise not_open() from None
 
     def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
         """Approve the call too if the approval of another question covers it."""
@@ -478,25 +471,11 @@ class StepQuestion(Question):
         self._settle(("next", ()))
 
     def run(self, texts: str | Mapping[str, str] | None = None) -> None:
-        """Run the turn to its end without another pause.
-
-        Args:
-            texts: See `edit`; None changes nothing.
-
-        Raises:
-            UsageError: See `edit`.
-        """
+        """Run the turn to its end without another pause; `texts` as in `edit`, and None changes nothing."""
         self._settle(("run", self._edits(texts) if texts else ()))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Call the model with edited texts.
-
-        Args:
-            texts: The new texts, by the keys of `texts`. A string replaces the last one.
-
-        Raises:
-            UsageError: There is no such text. The question stays open.
-        """
+        """Call the model with edited texts, by the keys of `texts`; a string replaces the last one."""
         self._settle(("next", self._edits(texts)))
 
     def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:
@@ -576,11 +555,7 @@ class Elicitation(Question):
 
 
 class FormQuestion(Elicitation):
-    """A form that a server asks the person to fill in.
-
-    Attributes:
-        fields: The form's fields.
-    """
+    """A form that a server asks the person to fill in."""
 
     kind = "form"
 

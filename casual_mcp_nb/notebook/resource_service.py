@@ -47,11 +47,6 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 class ResourceService:
     """Resources and prompts. Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
 
-    Args:
-        calls: The calls that the person made, whose results can have links.
-        questions: A server's questions while it is read.
-        observers: Told when the attachments for the next message change.
-
     Attributes:
         pending: The attachments for the next message that is sent in a panel, by id.
     """
@@ -212,7 +207,6 @@ class ResourceService:
                 raise UnknownNameError("prompt or template", name, names[:1_000]) from None
 
     async def _locate(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> tuple[str, str]:
-        """Find the server of a resource and its URI."""
         resources = await self.resources()
         if isinstance(what, Resource):
             return self._expanded(what, arguments)
@@ -259,7 +253,6 @@ class ResourceService:
         return same_scheme.pop() if len(same_scheme) == 1 else None
 
     def _server_of(self, link: ContentPart) -> str | None:
-        """Find the server whose tool returned a link, or None if that is not known."""
         calls: Iterable[ToolCall] = (
             *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
             *(direct.call for direct in self._calls.list()),
@@ -300,12 +293,7 @@ class _Offered(NamespaceList[T]):
 
 
 class SessionResources(_Offered[Resource]):
-    """The resources and templates of all servers, as last listed: `session.resources`.
-
-    Args:
-        service: Lists and reads them.
-        starter: Connects the servers, and shows them starting.
-    """
+    """The resources and templates of all servers, as last listed: `session.resources`."""
 
     @property
     def now(self) -> Resources:
@@ -384,12 +372,7 @@ class SessionResources(_Offered[Resource]):
 
 
 class SessionPrompts(_Offered[ServerPrompt]):
-    """The prompts of all servers, as last listed: `session.prompts`.
-
-    Args:
-        service: Lists and reads them.
-        starter: Connects the servers, and shows them starting.
-    """
+    """The prompts of all servers, as last listed: `session.prompts`."""
 
     @property
     def now(self) -> Prompts:

@@ -27,19 +27,7 @@ from casual_mcp_nb.notebook.turn_service import TurnService
 
 
 class SessionServers(NamespaceMapping[ServerStatus]):
-    """The servers of a session by name, with the state of each: `session.servers`.
-
-    Args:
-        chat: Has the connections.
-        config: Their config.
-        engine: The thread of the engine.
-        observers: Told of changes.
-        gate: Decides whether the servers of the config may start.
-        starter: Connects servers, and shows them starting.
-        turns: The turns, in which the doctor looks for calls.
-        models: The models, for the doctor.
-        consent: The approval policies, for the doctor.
-    """
+    """The servers of a session by name, with the state of each: `session.servers`."""
 
     def __init__(
         self,

@@ -114,7 +114,6 @@ def _first_uses() -> None:
 
 
 async def _turn() -> Turn:
-    """Run a turn of the offline planner without servers."""
     from casual_llm.messages import UserMessage
 
     from casual_mcp_nb.base.config import Config
@@ -150,13 +149,9 @@ _MAX_REASON = 200
 
 
 class StartDisplay:
-    """Shows how servers start, from its creation on, at most ten updates a second.
+    """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it is quiet.
 
     Create it on the thread of the cell. It imports nothing that takes long before it has shown something.
-
-    Args:
-        quiet: Show nothing. The same holds if set in the environment, and on other threads than the main one.
-        handle: A display that the cell already has, to use instead of a new one.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
@@ -171,7 +166,10 @@ class StartDisplay:
         self._on_terminal = False
         if visible and handle is None:
             if notebook_shell() is not None:
-                self._show_first(announcement)
+                from IPython.display import DisplayHandle
+
+                self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
+                self._handle.display(_bundle(announcement), raw=True)
             else:
                 self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
 
@@ -204,12 +202,6 @@ class StartDisplay:
         if self._handle is not None and self._owned:
             self._handle.update(_bundle("" if final is None else final), raw=True)
 
-    def _show_first(self, announcement: str) -> None:
-        from IPython.display import DisplayHandle
-
-        self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
-        self._handle.display(_bundle(announcement), raw=True)
-
     def _watch(self, servers: Callable[[], Servers]) -> None:
         drawn: object = None
         while not self._ended.is_set():
@@ -241,10 +233,8 @@ class StartDisplay:
 class ServerStarter:
     """Starts the servers of a session when they are first needed, for all of its parts.
 
-    Its coroutines run on the engine's loop. The rest is for any thread.
-
-    Args:
-        predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
+    Its coroutines run on the engine's loop. The rest is for any thread. `predecessors` are earlier sessions that must be closed
+    before anything is connected: they may hold a port or a file.
     """
 
     def __init__(
@@ -313,12 +303,8 @@ class ServerStarter:
     def shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
         """Show how servers start while the body runs, if any has to be started; ask the person first if they must accept it.
 
-        On the engine's own thread, which has no cell, it does nothing.
-
-        Args:
-            quiet: Show nothing.
-            table: Leave the servers in the cell as a table instead of a line.
-            handle: A display that the cell already has. It is used until the body stops this one.
+        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers in the cell. A handle is a
+        display that the cell already has, used until the body stops this one.
         """
         if self.engine.inherited or self.engine.is_current:
             yield None
@@ -420,9 +406,6 @@ def replace_earlier(session: Registered) -> list[Future[None]]:
 
     In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
     even if `Out` still holds it.
-
-    Returns:
-        Futures that are done when the earlier sessions are closed.
     """
     if not _open:
         _end_with_worker()

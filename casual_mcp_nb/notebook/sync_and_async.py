@@ -46,7 +46,6 @@ def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Hand
 
 
 def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
-    """Resume a coroutine until it passes on the next work."""
     try:
         request = resume(value)
     except RuntimeError as error:

@@ -56,7 +56,12 @@ class ToolDoctor:
         """Diagnose how far a tool gets, or each tool of a server."""
         servers = self.chat.server_manager.names
         if name in servers:
-            return self._of_server(name)
+            status = self.chat.server_manager.status_of(name)
+            listed = self.view.catalog.by_server.get(name, ())
+            names = [tool.tool_name for tool in listed]
+            names += [ToolName(name, tool) for tool in status.left_out if ToolName(name, tool) not in names]
+            check = self._server_listed(status)
+            return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ())
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
@@ -72,14 +77,6 @@ class ToolDoctor:
             self.view.catalog.resolve(name)
         valid = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
         raise UnknownNameError("server or tool", server if separator else name, valid)
-
-    def _of_server(self, name: str) -> ServerDiagnosis:
-        status = self.chat.server_manager.status_of(name)
-        listed = self.view.catalog.by_server.get(name, ())
-        names = [tool.tool_name for tool in listed]
-        names += [ToolName(name, tool) for tool in status.left_out if ToolName(name, tool) not in names]
-        check = self._server_listed(status)
-        return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ())
 
     def _of_tool(self, name: ToolName) -> ToolDiagnosis:
         spec = self._by_name.get(name)

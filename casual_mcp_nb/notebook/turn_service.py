@@ -333,7 +333,6 @@ class TurnService:
         )
 
     async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> tuple[Turn, Catalog]:
-        """Plan a turn, with the tools as they were in it."""
         warm_up()
         await self._starter.view()
         await warmed_up()

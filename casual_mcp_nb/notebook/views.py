@@ -427,7 +427,9 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
         blocks.append(KeyValues(_audit_price(audit)))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []
     blocks += budget_section(audit.budget)
-    blocks += [_trouble(server) for server in audit.failed[: limits.rows]]
+    blocks += [
+        Section(server.server, (), mark=STATES[server.state], note=server.error or "") for server in audit.failed[: limits.rows]
+    ]
     each = max(2, limits.rows // max(len(audit.servers), 1))
     blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
     if audit.notes:
@@ -459,10 +461,6 @@ def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
         for server in shown
     )
     return Table(columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows))
-
-
-def _trouble(server: ServerTokens) -> Section:
-    return Section(server.server, (), mark=STATES[server.state], note=server.error or "")
 
 
 def _tools(server: ServerTokens, total: int, limit: int) -> Section:

@@ -98,7 +98,14 @@ class Parameter(NamedTuple):
         if self.kind == "unit" and isinstance(value, str):
             value = re.sub(r"^degrees?\s+", "", value)
         if self.schema.choices:
-            return self._option(str(value))
+            word = str(value)
+            folded = word.casefold().lstrip("°")
+            texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
+            for choice in texts:
+                if folded == choice.casefold() or (terms(folded) and terms(folded) == terms(choice)):
+                    return choice
+            starts = [choice for choice in texts if choice.casefold().startswith(folded)]
+            return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
         if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
             return None
         if self.type == "string":
@@ -114,16 +121,6 @@ class Parameter(NamedTuple):
             return None
         least, most = self.schema.number("minimum"), self.schema.number("maximum")
         return None if (least is not None and value < least) or (most is not None and value > most) else value
-
-    def _option(self, word: str) -> str | None:
-        """Find the choice that a word means: the same word, its plural, or a clear prefix."""
-        folded = word.casefold().lstrip("°")
-        texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
-        for choice in texts:
-            if folded == choice.casefold() or (terms(folded) and terms(folded) == terms(choice)):
-                return choice
-        starts = [choice for choice in texts if choice.casefold().startswith(folded)]
-        return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:

@@ -156,12 +156,6 @@ def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> 
     return f"{shown}{' ' if chr(10) not in shown else chr(10) * 2}(from `{_for_people(name)}`)"
 
 
-def report_error(name: str, text: str) -> str:
-    """Report that a tool failed, with its message."""
-    reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
-    return f"`{_for_people(name)}` failed: {_cut(reason) or 'it gave no reason.'}"
-
-
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
     """Ask for the missing arguments of a request; `parse_question` parses the question."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
@@ -336,7 +330,6 @@ class _Planner:
         return [Need(f"{text} {request}")]
 
     def _is_clear(self, need: Need) -> bool:
-        """Check whether a reply to our question is a new request."""
         best = self._candidates(need)[:1]
         sure = any(one.confidence >= SURE and not one.filling.missing for one in best)
         return need.is_talk or (bool(need.words) and (len(need.words) > 2 or sure))
@@ -348,7 +341,6 @@ class _Planner:
         return candidates_for(operation, self.index, {}) if operation else candidates
 
     def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
-        """Find the tool for a need and call it; return the reply."""
         if need.is_talk:
             return self._cannot("")
         fitting = [candidate for candidate in self._candidates(need) if candidate.confidence >= FITS]
@@ -374,7 +366,8 @@ class _Planner:
             if others := [one for one in sure if one.tool.wire_name in names_found]:
                 past = yield NextCall(others[0].tool.wire_name, others[0].filling.arguments)
         if past.failed:
-            return report_error(past.call.name, past.result)
+            reason = re.sub(r"^error:?\s*", "", past.result.strip(), flags=re.I)
+            return f"`{_for_people(past.call.name)}` failed: {_cut(reason) or 'it gave no reason.'}"
         return report_result(past.call.name, past.result, need.terms)
 
     def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:

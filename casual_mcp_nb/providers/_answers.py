@@ -169,11 +169,7 @@ def ended_early(how: str, *, anything: bool) -> StreamTruncated:
 
 
 class Reported(Exception):
-    """The provider aborted a response with an error.
-
-    Args:
-        status: The HTTP status that the error would have had, if known.
-    """
+    """The provider aborted a response with an error, or with the status that it would have had."""
 
     def __init__(self, error: object, status: object = None) -> None:
         message = error.get("message") or error.get("error") if isinstance(error, dict) else error

@@ -1,8 +1,7 @@
 """A model bound to its client and to the adapter of its provider.
 
-Choose the adapter between casual-llm and a provider's client. casual-llm builds the requests. Responses are parsed here,
-because its own `_chat` drops the finish reason and cached tokens, and fails on a response without usage (Ollama) or without
-choices. Its own `_stream` drops tool calls.
+casual-llm builds the requests. Responses are parsed here, because its own `_chat` drops the finish reason and cached tokens,
+and fails on a response without usage (Ollama) or without choices. Its own `_stream` drops tool calls.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ class BoundModel:
             return plain
         from casual_mcp_nb.providers._options import sendable_options as sendable
 
-        wire, facts = self.wire.name or self.provider, self.facts.options
+        wire, facts = self.wire.name or self.provider, self.facts
         sent = sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
         if sent.plain:
             self._plain = self.model, self.wanted, sent
@@ -213,7 +212,7 @@ _loaded: set[object] = set()
 async def load(*modules: str) -> None:
     """Import modules of other packages without blocking the loop; do nothing if already imported."""
     if not _loaded.issuperset(modules):
-        await asyncio.to_thread(_import, modules)
+        await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
         _loaded.update(modules)
 
 
@@ -228,8 +227,3 @@ def touch(provider: str, client: object) -> None:
         for name in path.split("."):
             part = getattr(part, name, None)
     spec.warm_up()
-
-
-def _import(names: Sequence[str]) -> None:
-    for name in names:
-        importlib.import_module(name)

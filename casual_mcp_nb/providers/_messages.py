@@ -1,8 +1,4 @@
-"""Adapt a conversation to a provider: ids, names, images, and the state that it wants back.
-
-Adapt a conversation to a provider: names, ids and arguments of calls that it accepts, text that can be encoded. The
-conversation itself is unchanged. Only the copy that is sent is adapted.
-"""
+"""Adapt the copy of a conversation that is sent: ids, names, images, text that can be encoded, the state to send back."""
 
 from __future__ import annotations
 
@@ -43,7 +39,8 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
     """Attach an answer's parts to its message, if they contain more than its text and calls."""
     # No provider accepts an answer that ends with reasoning.
     last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
-    worth = _with_ids(parts[: last + 1], message.tool_calls or ())
+    waiting = iter(message.tool_calls or ())
+    worth = [_with_id(part, next(waiting, None)) if part["type"] == "call" else part for part in parts[: last + 1]]
     if all(part.keys() <= _PLAIN for part in worth):
         return message
     from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
@@ -106,11 +103,6 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
     return own.parts
-
-
-def _with_ids(parts: Sequence[Part], calls: Sequence[AssistantToolCall]) -> list[Part]:
-    waiting = iter(calls)
-    return [_with_id(part, next(waiting, None)) if part["type"] == "call" else part for part in parts]
 
 
 def _with_id(part: Part, call: AssistantToolCall | None) -> Part:

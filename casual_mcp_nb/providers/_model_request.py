@@ -55,13 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestContext:
-    """A request to a model, and its progress.
-
-    Args:
-        streamed: The text shown so far.
-        native: Whether the provider was to load deferred tools itself.
-        lacked: The options of the request that small servers lack, if it went to a server other than the provider's own.
-    """
+    """A request to a model, and its progress."""
 
     messages: Sequence[ChatMessage]
     tools: Sequence[Mapping[str, Any]]
@@ -266,14 +260,9 @@ class ModelRequest:
     """A request in progress; `answer` is called once.
 
     Args:
-        model: The model.
-        messages: The conversation.
-        tools: The offered definitions.
         found: Those that searches have found, if the provider loads them itself.
         on_event: Called with text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, and `RequestAdapted` if
             the model refuses a form of request.
-        stream: Whether to stream the answer.
-        before: The id of the response before.
     """
 
     _streamed_nothing = False
@@ -306,7 +295,7 @@ class ModelRequest:
         self._facts = model.facts
         self._spec = spec_of(self._wire.name)
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
-        self._facts.options.room = None
+        self._facts.room = None
         self._streamed: list[str] = []
 
     @property
@@ -316,7 +305,14 @@ class ModelRequest:
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
         if self._found_tools is not None and self._wire.offer_found is None:
-            raise self._no_deferral()
+            model = self._model
+            raise NativeDeferralError(
+                f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools "
+                "itself.",
+                hint="Choose another delivery of search results.",
+                client=model.client_name,
+                model=model.model,
+            )
         try:
             return await self._attempt()
         except ProviderError as error:
@@ -325,17 +321,7 @@ class ModelRequest:
             failure = error
         return await self._again(failure)
 
-    def _no_deferral(self) -> NativeDeferralError:
-        model = self._model
-        return NativeDeferralError(
-            f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools itself.",
-            hint="Choose another delivery of search results.",
-            client=model.client_name,
-            model=model.model,
-        )
-
     async def _again(self, failure: ProviderError) -> ModelResponse:
-        """Continue after the first failed attempt."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._model.retries.first_wait
@@ -367,7 +353,7 @@ class ModelRequest:
             self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
         for name in self._without:
             notice = f"Model {shown(self._model.model)} fails with {name}: it is left out from now on."
-            self._facts.options.left_out[name] = notice
+            self._facts.left_out[name] = notice
             self._adapt(notice)
         return answer
 
@@ -400,7 +386,9 @@ class ModelRequest:
             request = RequestContext(self._messages, self._definitions, self._attempts, streamed, native, self._lacked)
             failure, origin = explained(error, self._model, request)
             self._without = ()
-            self._pause_after(failure)
+            delay = failure.retry_after if isinstance(failure, RateLimitError) else None
+            if delay and self._model.limits is not None and delay <= self._model.retries.max_wait:
+                self._model.limits.pause(delay)
             if isinstance(failure, ContextOverflowError) and failure.window is not None:
                 self._facts.window = failure.window
             self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
@@ -456,12 +444,6 @@ class ModelRequest:
         safe = reading.kept_headers(headers, reading.secrets_of(self._model))
         return replace(answer, request_id=reading.request_id_in(safe))
 
-    def _pause_after(self, failure: ProviderError) -> None:
-        """Pause the whole client if the provider requests a delay, unless it is too long."""
-        delay = failure.retry_after if isinstance(failure, RateLimitError) else None
-        if delay and self._model.limits is not None and delay <= self._model.retries.max_wait:
-            self._model.limits.pause(delay)
-
     async def _ask(self) -> ModelResponse:
         client, name = self._model.client, self._model.model
         options = await self._options()
@@ -489,7 +471,7 @@ class ModelRequest:
         if not fields:
             return fields
         asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
-        return {name: value for name, value in fields.items() if asks and name not in self._facts.options.fields_left_out}
+        return {name: value for name, value in fields.items() if asks and name not in self._facts.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:
         if self._found_tools is None or self._wire.offer_found is None:
@@ -508,7 +490,7 @@ class ModelRequest:
             extra["think"] = value
         elif effort != "none":
             notice = f"Model {shown(self._model.model)} cannot think: reasoning_effort is not sent."
-            self._facts.options.left_out["reasoning_effort"] = notice
+            self._facts.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
     def _stream_text(self, text: str, response: object = None, /) -> None:
@@ -525,11 +507,8 @@ class ModelRequest:
             self._streamed.append(text)
             self._on_event(text)
 
-    def _left(self) -> float | None:
-        return None if self._model.timeout is None else self._model.timeout - self._spent
-
     def _another_can_help(self, error: BaseException) -> bool:
-        left = self._left()
+        left = None if self._model.timeout is None else self._model.timeout - self._spent
         return isinstance(error, ProviderError) and error.retryable and not self._streamed and (left is None or left > 0)
 
     def _enough(self, state: RetryCallState) -> bool:

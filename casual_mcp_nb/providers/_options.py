@@ -1,11 +1,8 @@
 """Options of requests: translated for each provider, and adapted to the refusals of models.
 
-Detect options that a model refuses in the provider's message, drop or change them, and remember that. The wordings are those
-of the live APIs, as quoted in issues of other projects.
-
-The options and forms that a model accepts, learnt from its refusals and applied to every later request. A rule here handles a
-refusal: it determines from the provider's message what to change, and the request is repeated in that form. Each rule applies
-once per model and client, so that a provider that refuses everything is not retried forever.
+A rule here determines from a provider's refusal what to change, and the request is repeated in that form, as is every later
+one. The wordings are those of the live APIs, as quoted in issues of other projects. Each rule applies once per model and
+client, so that a provider that refuses everything is not retried forever.
 """
 
 from __future__ import annotations
@@ -81,35 +78,9 @@ _LEAST_ROOM = 256
 _MARGIN = 16
 
 
-@dataclass
-class LearnedOptions:
-    """The facts known about the options that a model accepts.
-
-    Args:
-        left_out: The options that it refused, each with the notice for the person.
-        token_field: The field for the limit of an answer, once learnt.
-        most_tokens: The highest limit of an answer that it accepts, if known.
-        room: The tokens that the current conversation leaves for an answer, if known.
-        fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
-    """
-
-    left_out: dict[str, str] = field(default_factory=dict)
-    token_field: str | None = None
-    most_tokens: int | None = None
-    room: int | None = None
-    fields_left_out: set[str] = field(default_factory=set)
-
-
-def token_field_of(facts: LearnedOptions, model: str) -> str:
+def token_field_of(facts: Learned, model: str) -> str:
     """Choose the field for the limit of an answer in chat completions."""
     return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
-
-
-def adapt_options(facts: LearnedOptions, refusal: Refusal) -> str | None:
-    """Learn from a refusal which option to drop or change; return a description, or None if no option is refused."""
-    if refusal.status not in (400, 422):
-        return None
-    return _room(facts, refusal) or _token_field(facts, refusal) or _most_tokens(facts, refusal) or _dropped(facts, refusal)
 
 
 _EXCEEDED = (
@@ -120,7 +91,7 @@ _EXCEEDED = (
 )
 
 
-def _room(facts: LearnedOptions, refusal: Refusal) -> str | None:
+def _room(facts: Learned, refusal: Refusal) -> str | None:
     most = refusal.options.max_tokens
     match = next((match for pattern in _EXCEEDED if (match := pattern.search(refusal.text))), None)
     if match is None or most is None or facts.room is not None:
@@ -137,7 +108,7 @@ def _room(facts: LearnedOptions, refusal: Refusal) -> str | None:
 _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
 
 
-def _token_field(facts: LearnedOptions, refusal: Refusal) -> str | None:
+def _token_field(facts: Learned, refusal: Refusal) -> str | None:
     renames = spec_of(refusal.wire).renames_max_tokens
     if refusal.options.max_tokens is None or facts.token_field is not None or not renames:
         return None
@@ -161,7 +132,7 @@ _TOO_MANY = (
 )
 
 
-def _most_tokens(facts: LearnedOptions, refusal: Refusal) -> str | None:
+def _most_tokens(facts: Learned, refusal: Refusal) -> str | None:
     sent = refusal.options.max_tokens
     match = next((match for pattern in _TOO_MANY if (match := pattern.search(refusal.text))), None)
     if match is None or sent is None:
@@ -201,7 +172,7 @@ _OWN_FIELDS = {
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 
 
-def _dropped(facts: LearnedOptions, refusal: Refusal) -> str | None:
+def _dropped(facts: Learned, refusal: Refusal) -> str | None:
     if not _UNSUPPORTED.search(refusal.text):
         return None
     own_fields = (name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out)
@@ -241,7 +212,11 @@ class Learned:
         refused_fields: Fields of its answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         window: The context window that the provider stated when it refused a request, in tokens.
-        options: Which options it accepts.
+        left_out: The options that it refused, each with the notice for the person.
+        token_field: The field for the limit of an answer, once learnt.
+        most_tokens: The highest limit of an answer that it accepts, if known.
+        room: The tokens that the current conversation leaves for an answer, if known.
+        fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
         touched: Whether its SDK has built what it would leave for the first request, see `touch`.
     """
 
@@ -254,7 +229,11 @@ class Learned:
     refused_fields: set[str] = field(default_factory=set)
     refuses_deferral: bool = False
     window: int | None = None
-    options: LearnedOptions = field(default_factory=LearnedOptions)
+    left_out: dict[str, str] = field(default_factory=dict)
+    token_field: str | None = None
+    most_tokens: int | None = None
+    room: int | None = None
+    fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
 
 
@@ -286,7 +265,10 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal; return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    return next((notice for rule in _RULES if (notice := rule(facts, refusal)) is not None), None)
+    rules: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _images)
+    if refusal.status in (400, 422):
+        rules = (_stand_ins, _ids, _order, _room, _token_field, _most_tokens, _dropped, _images, _fields)
+    return next((notice for rule in rules if (notice := rule(facts, refusal)) is not None), None)
 
 
 _CANNOT_SEE = re.compile(
@@ -365,7 +347,7 @@ def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
 
 
 def _fields(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or refusal.status not in (400, 422):
+    if not spec_of(refusal.wire).chat_messages:
         return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)
@@ -376,24 +358,14 @@ def _fields(facts: Learned, refusal: Refusal) -> str | None:
     return None
 
 
-def _options(facts: Learned, refusal: Refusal) -> str | None:
-    return adapt_options(facts.options, refusal)
-
-
-_RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _options, _images, _fields)
-
-
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 @dataclass(frozen=True)
 class Sendable:
-    """The options that a request is sent with.
+    """The options that a request is sent with, and notices for the person about those that are not sent.
 
-    Args:
-        options: The options to send, with our defaults for the provider.
-        notices: Descriptions of the options that are not sent, for the person.
-        plain: Whether none were requested or added, so that they are the same for every request.
+    Where none were requested or added (`plain`), they are the same for every request.
     """
 
     options: RequestOptions
@@ -414,7 +386,7 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
 
 
 def sendable_options(
-    wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool, at_home: bool = False
+    wire: str, model: str, options: RequestOptions, facts: Learned, *, tools: bool, at_home: bool = False
 ) -> Sendable:
     """Determine which options to send to this model.
 

@@ -254,7 +254,8 @@ def start_of_body(error: Exception) -> str:
         return content[:_WINDOW].decode("utf-8", "replace")
     # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the parser's error.
     own = getattr(error, "error", None) or getattr(error, "doc", None)
-    return _first(json.dumps(own, default=str) if isinstance(own, dict | list) else own or error)
+    value = json.dumps(own, default=str) if isinstance(own, dict | list) else own or error
+    return (value if isinstance(value, str) else str(value))[:_WINDOW]
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
@@ -285,10 +286,6 @@ def _content_of(error: Exception) -> bytes:
         # Within a stream, it cannot be read.
         return b""
     return content if isinstance(content, bytes) else b""
-
-
-def _first(value: object) -> str:
-    return (value if isinstance(value, str) else str(value))[:_WINDOW]
 
 
 def start_of(text: str) -> str:

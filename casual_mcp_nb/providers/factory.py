@@ -302,7 +302,6 @@ def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:
-    """Build the provider-specific options of each request."""
     from casual_llm import ChatOptions
 
     spec, budget = spec_of(provider), config.thinking_tokens

@@ -39,7 +39,6 @@ class Retries:
     """How often and with which delays requests are retried. A delay requested by the provider takes precedence.
 
     Args:
-        most: Maximum number of retries.
         first_wait: The first delay in seconds, unless the provider requests one. Each further delay is twice as long, plus
             random jitter.
         max_wait: The longest single delay in seconds. A longer request of a provider is an error.
@@ -122,13 +121,7 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits one client's requests in order of arrival.
-
-    Args:
-        client: The client's name in the config.
-        requests: Maximum requests per minute, or None for no limit.
-        tokens: Maximum input and output tokens per minute, or None for no limit.
-    """
+    """Admits one client's requests in order of arrival; None is no limit per minute."""
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
         name = shown(client)

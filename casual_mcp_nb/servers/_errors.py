@@ -177,7 +177,15 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
     if module.startswith("httpx"):
-        return _http_text(exc, name, redact)
+        response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
+        if response is not None:
+            return status_text(response.status_code)
+        if name in ("ConnectError", "ConnectTimeout"):
+            reason = _first_line(redact(str(exc)))
+            return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
+        if name.endswith("Timeout"):
+            return "no answer in time"
+        return _first_line(redact(str(exc))) or "the HTTP connection failed"
     if name == "ValidationError" and module.startswith("pydantic"):
         return f"an answer that cannot be read: {first_problem(exc)}"
     if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
@@ -317,18 +325,6 @@ def _with_our_versions(text: str) -> str:
     from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
     return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
-
-
-def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> str:
-    response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
-    if response is not None:
-        return status_text(response.status_code)
-    if name in ("ConnectError", "ConnectTimeout"):
-        reason = _first_line(redact(str(exc)))
-        return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
-    if name.endswith("Timeout"):
-        return "no answer in time"
-    return _first_line(redact(str(exc))) or "the HTTP connection failed"
 
 
 def _message_in(body: str) -> str:

@@ -54,8 +54,6 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
 
 
 class _Recorded:
-    """A stream of messages that are recorded."""
-
     def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
         self._stream = stream
         self._record = record
@@ -98,43 +96,47 @@ class _Received(_Recorded):
 
 
 class _Sent(_Recorded):
-    """A stream of messages that are recorded as they are sent."""
-
     async def send(self, item: Any) -> None:
         self._record("sent", item.message)
         await self._stream.send(item)
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    modern: Callable[[], bool]
-    repair: Callable[[str, dict[str, Any]], dict[str, Any]]
-    on_closed: Callable[[], None]
-    on_refused: Callable[[str], None]
+    session: _TolerantSession
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         asker = ASKER.get()
-        if asker is not None and method in INPUT_REQUIRED_METHODS and self.modern():
+        if asker is not None and method in INPUT_REQUIRED_METHODS and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
-        return self.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
+        return self.session.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
 
     async def run(self, on_request: Any, *args: Any, **kwargs: Any) -> None:
         async def answer(context: Any, method: str, params: Mapping[str, Any] | None) -> Any:
             try:
                 return await on_request(context, method, params)
             except MCPError:
-                self.on_refused(method)
+                self.session.on_refused(method)
                 raise
 
         try:
             await super().run(answer, *args, **kwargs)
         finally:
-            self.on_closed()
+            self.session.on_closed()
 
 
 class _TolerantSession(ClientSession):
+    """A session whose fields are those of a class that its transport makes.
+
+    Attributes:
+        discover_seconds: How long to wait for an answer to `server/discover`.
+        on_discover_failure: Called when the server ended instead of answering that, or did not answer in time.
+        on_closed: Called once when the stream of messages has ended, whoever ended it.
+        on_refused: Called with the method of a server's request that was answered with an error.
+    """
+
     server_name: str
     allows_sampling: bool
     has_roots: bool
@@ -147,10 +149,7 @@ class _TolerantSession(ClientSession):
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(_Received(read_stream, self.record), _Sent(write_stream, self.record))
-        dispatcher.modern = lambda: self.protocol_version in MODERN_PROTOCOL_VERSIONS
-        dispatcher.repair = self._repair
-        dispatcher.on_closed = self.on_closed
-        dispatcher.on_refused = self.on_refused
+        dispatcher.session = self
         if (callback := kwargs.get("elicitation_callback")) is not None:
             kwargs["elicitation_callback"] = _bounded(callback)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
@@ -229,7 +228,8 @@ class _TolerantSession(ClientSession):
             self._leave_out(name, "its x-mcp-header annotations are not valid")
         return absorbed
 
-    def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+    def repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+        """Replace what the SDK would refuse in an answer."""
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
@@ -239,7 +239,16 @@ class _TolerantSession(ClientSession):
         if method in _LISTINGS:
             return self._only_valid(method, raw)
         if method == "prompts/get":
-            return self._keep_known_messages(raw)
+            messages = raw.get("messages")
+            if not isinstance(messages, list):
+                return raw
+            replaced = [
+                {**message, "content": _replacement(message.get("content"), self.redact)}
+                if isinstance(message, dict) and not _is_known(message.get("content"))
+                else message
+                for message in messages[:MAX_PARTS]
+            ]
+            return {**raw, "messages": replaced}
         return self._keep_known_content(raw) if method == "tools/call" else raw
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -260,18 +269,6 @@ class _TolerantSession(ClientSession):
             else:
                 valid.append(item)
         return {**raw, key: valid}
-
-    def _keep_known_messages(self, raw: dict[str, Any]) -> dict[str, Any]:
-        messages = raw.get("messages")
-        if not isinstance(messages, list):
-            return raw
-        replaced = [
-            {**message, "content": _replacement(message.get("content"), self.redact)}
-            if isinstance(message, dict) and not _is_known(message.get("content"))
-            else message
-            for message in messages[:MAX_PARTS]
-        ]
-        return {**raw, "messages": replaced}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
         """Filter the tools of a listing, without those whose definition is not valid."""
@@ -371,40 +368,13 @@ class TolerantTransport(ClientTransport):
     """A fastmcp transport whose sessions are tolerant and report when they end.
 
     Args:
-        on_closed: Called once when the stream of messages has ended, whoever ended it.
-        on_refused: Called with the method of a server's request that was answered with an error.
-        on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
-        discover_seconds: How long to wait for an answer to `server/discover`.
-        allows_sampling: Whether the server may ask for answers of a model at any time.
-        has_roots: Whether the server's config has roots.
+        members: The fields of the sessions, see `_TolerantSession`.
     """
 
-    def __init__(
-        self,
-        inner: ClientTransport,
-        server_name: str,
-        on_closed: Callable[[], None],
-        on_refused: Callable[[str], None],
-        record: Callable[[Direction, Any], None],
-        on_discover_failure: Callable[[DiscoverFailure], None],
-        discover_seconds: float,
-        redact: Callable[[str], str],
-        *,
-        allows_sampling: bool = False,
-        has_roots: bool = False,
-    ) -> None:
+    def __init__(self, inner: ClientTransport, **members: Any) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
-        callbacks: dict[str, Callable[..., Any]] = {
-            "on_closed": on_closed,
-            "on_refused": on_refused,
-            "record": record,
-            "on_discover_failure": on_discover_failure,
-            "redact": redact,
-        }
-        members: dict[str, Any] = {"server_name": server_name, "discover_seconds": discover_seconds}
-        members |= {"allows_sampling": allows_sampling, "has_roots": has_roots}
-        members |= {name: staticmethod(callback) for name, callback in callbacks.items()}
+        members = {name: staticmethod(value) if callable(value) else value for name, value in members.items()}
         self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
 
     @asynccontextmanager

@@ -43,7 +43,6 @@ class ToolCache:
 
     Args:
         fetch: Lists the tools; must have its own time limit.
-        ttl_seconds: How long a listing is fresh. None means it never expires.
 
     Attributes:
         ttl: As given. A listing that is fresh already stays so for as long as it was at first.
@@ -111,21 +110,19 @@ class ToolCache:
         invalidations = self._invalidations
         ttl = self.ttl
         try:
-            self._store(await self._fetch())
+            tools = await self._fetch()
+            version = _version(tools) if self.listed else None
+            if version is None or version != self.version:
+                self.tools, self._version = tuple(tools), version
+                self._tokens = None
+            self.listed = True
+            self.last_error = None
         except Exception as error:
             self.last_error = error
             ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
         self._fetches += 1
         if invalidations == self._invalidations:
             self._stale_at = math.inf if ttl is None else self._clock() + ttl
-
-    def _store(self, tools: Sequence[ToolSpec]) -> None:
-        version = _version(tools) if self.listed else None
-        if version is None or version != self.version:
-            self.tools, self._version = tuple(tools), version
-            self._tokens = None
-        self.listed = True
-        self.last_error = None
 
 
 def _version(tools: Sequence[ToolSpec]) -> str:
@@ -136,12 +133,9 @@ MAX_INSTRUCTIONS = 10_000
 
 
 class Connection:
-    """A connection to one server. Each connect opens a new session, owned by one task. A dead one is reopened once on next use.
+    """A connection to one server.
 
-    Args:
-        handlers: Callbacks for the server's requests and notifications.
-        worker: The process that validates results, or None to start one.
-        slots: Limits how many server processes start at the same time, or None for no limit.
+    Each connect opens a new session, owned by one task. A dead one is reopened once on next use.
     """
 
     def __init__(
@@ -176,8 +170,8 @@ class Connection:
             self._list_first,
             self._changed,
             self._tools_changed,
-            self._offers_changed,
-            self._resource_updated,
+            lambda: self.resources.changed(),
+            lambda uri: self.resources.subscriptions.updated(uri),
             self._refused,
             self.messages.add,
             self.log.stderr,
@@ -414,12 +408,6 @@ class Connection:
         await self.cache.invalidate()
         self._changed()
 
-    def _offers_changed(self) -> None:
-        self.resources.changed()
-
-    def _resource_updated(self, uri: str) -> None:
-        self.resources.subscriptions.updated(uri)
-
     def _refused(self, method: str) -> None:
         if method == METHOD and self._handlers.sampling is not None and self.config is not None and self.config.sampling:
             # Its handler said why.
@@ -436,8 +424,6 @@ class Connection:
 
 
 def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
-    """Extend the handlers to record one server's log."""
-
     def on_log(server: str, level: str, text: str) -> None:
         log.add(level, text)
         if handlers.log is not None:

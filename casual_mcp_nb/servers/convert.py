@@ -60,6 +60,9 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
     if problem:
         raise ValueError(problem)
     hints = tool.annotations
+    meta = tool.meta or {}
+    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
+    tags = next((tags for tags in listed if isinstance(tags, list)), [])
     return ToolSpec(
         server=server,
         name=tool.name,
@@ -77,7 +80,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         output_schema=tool.output_schema,
         title=tool.title or (hints.title if hints else None),
         restriction=_restriction(tool),
-        tags=_tags(tool),
+        tags=tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()})),
         always_load=(tool.meta or {}).get("anthropic/alwaysLoad") is True,
     )
 
@@ -89,14 +92,6 @@ def _restriction(tool: Tool) -> Restriction | None:
     if isinstance(visibility, list) and "model" not in visibility:
         return "app only"
     return "task only" if tool.execution and tool.execution.task_support == "required" else None
-
-
-def _tags(tool: Tool) -> tuple[str, ...]:
-    """Read the tags that FastMCP sends with a tool, sorted: under `fastmcp`, or `_fastmcp` before version 3."""
-    meta = tool.meta or {}
-    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
-    tags = next((tags for tags in listed if isinstance(tags, list)), [])
-    return tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()}))
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:

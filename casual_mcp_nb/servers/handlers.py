@@ -271,14 +271,10 @@ def _addresses(folders: Sequence[str]) -> list[str]:
 
 
 async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: Any) -> None:
-    text = redact(_log_text(message.data))[:MAX_LOG]
+    data = message.data
+    if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
+        data = data["msg"]
+    text = redact(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str))[:MAX_LOG]
     if handlers.log is not None:
         handlers.log(server, str(message.level), text)
     logger.debug("Server %s: %s: %s", shown(server), message.level, shown(text))
-
-
-def _log_text(data: Any) -> str:
-    """Extract the text of a log message; FastMCP's servers wrap theirs in `msg`, with a usually empty `extra`."""
-    if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
-        data = data["msg"]
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)

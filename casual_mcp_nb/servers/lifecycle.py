@@ -44,48 +44,9 @@ class ConnectMode:
     note: str = ""
 
 
-def initial_mode(config: ServerConfig | None) -> ConnectMode:
-    """Choose the mode that a config specifies."""
-    return ConnectMode(transport_kind(config), config.protocol if config else "auto")
-
-
-def fallback_mode(
-    mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
-) -> ConnectMode | None:
-    """Choose the mode to try after a failed start, or None if no other mode would help."""
-    if mode.transport == "http" and config is not None and config.transport is None and session.context.http is not None:
-        status = session.context.http.status_since(start)
-        if status in NOT_STREAMABLE:
-            note = f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE transport is used."
-            return replace(mode, transport="sse", note=f"{note} Set servers.{name}.transport to sse to skip the attempt.")
-    if mode.transport == "stdio" and mode.protocol == "auto" and session.discover_failure == "ended":
-        note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
-        return legacy_mode(mode, config, name, note)
-    return None
-
-
-def legacy_mode(mode: ConnectMode, config: ServerConfig | None, name: str, reason: str) -> ConnectMode:
-    """Convert a mode to the same one with the older handshake."""
-    return replace(mode, protocol="legacy", note=reason + _advice(config, name))
-
-
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
     """Check whether a call failed because the server cannot ask questions on a connection of this version."""
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
-
-
-def connect_notes(mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession | None) -> tuple[str, ...]:
-    """Write a note for the user about how a server was connected."""
-    notes = [mode.note] if mode.note else []
-    version = session.server_info.protocol_version if session else None
-    if session is not None and session.discover_failure == "silent" and version and version < FIRST_WITHOUT_HANDSHAKE:
-        waited = "It did not answer the request for its protocol versions, so the older handshake was used."
-        notes.append(waited + _advice(config, name))
-    return tuple(notes)
-
-
-def _advice(config: ServerConfig | None, name: str) -> str:
-    return f" Set servers.{name}.protocol to legacy to start with that." if config is not None else ""
 
 
 @dataclass(frozen=True)
@@ -113,11 +74,8 @@ class Hooks:
 class StartSlots:
     """Limits how many server processes start at the same time: too many would only slow each other down past their limits.
 
-    A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one.
-
-    Args:
-        number: How many start together. By default two for each processor.
-        seconds: How long a start keeps its slot.
+    A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one. By
+    default, two for each processor start together.
     """
 
     def __init__(self, number: int | None = None, seconds: float = 4.0) -> None:
@@ -154,9 +112,9 @@ class Lifecycle:
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
     Attributes:
-        session: The current session, or None before the first start.
         startable: Whether the next use starts it: it was never started, or it was ready and died.
         mode: How it is connected. Once a fallback was needed, it stays in use.
+        requested_mode: The mode that `change_mode` will use, or None if it has nothing to do.
     """
 
     def __init__(
@@ -174,8 +132,8 @@ class Lifecycle:
         self.error: str | None = None
         self.seconds: float | None = None
         self.startable = True
-        self.mode = initial_mode(config)
-        self._requested_mode: ConnectMode | None = None
+        self.mode = ConnectMode(transport_kind(config), config.protocol if config else "auto")
+        self.requested_mode: ConnectMode | None = None
         self._name = name
         self._config = config
         self._server = server
@@ -199,12 +157,18 @@ class Lifecycle:
     @property
     def notes(self) -> tuple[str, ...]:
         """A note for the user about how the server was connected."""
-        return connect_notes(self.mode, self._config, self._name, self.session)
+        notes = [self.mode.note] if self.mode.note else []
+        if self.session is not None and self.session.discover_failure == "silent":
+            waited = "It did not answer the request for its protocol versions, so the older handshake was used."
+            version = self.session.server_info.protocol_version
+            notes += [waited + self._advice()] if version and version < FIRST_WITHOUT_HANDSHAKE else []
+        return tuple(notes)
 
-    @property
-    def mode_change_pending(self) -> bool:
-        """Whether `change_mode` would have an effect."""
-        return self._requested_mode is not None
+    def _advice(self) -> str:
+        return f" Set servers.{self._name}.protocol to legacy to start with that." if self._config is not None else ""
+
+    def _legacy_mode(self, reason: str) -> ConnectMode:
+        return replace(self.mode, protocol="legacy", note=reason + self._advice())
 
     async def connect(self) -> None:
         """Open a session unless there is a live one."""
@@ -235,15 +199,15 @@ class Lifecycle:
 
     def request_legacy_mode(self) -> bool:
         """Request the older handshake, which lets the server ask questions; return whether it will be used."""
-        if self._requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
+        if self.requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
             reason = "A tool could not ask its question on the newer protocol, so the older handshake was used."
-            self._requested_mode = legacy_mode(self.mode, self._config, self._name, reason)
-        return self._requested_mode is not None
+            self.requested_mode = self._legacy_mode(reason)
+        return self.requested_mode is not None
 
     async def change_mode(self) -> None:
         """Reconnect in the requested mode, if any; fall back to the previous one if the server refuses it."""
         async with self._lock:
-            previous, mode, self._requested_mode = self.mode, self._requested_mode, None
+            previous, mode, self.requested_mode = self.mode, self.requested_mode, None
             if mode is None or self._closed:
                 return
             self.mode = mode
@@ -344,11 +308,7 @@ class Lifecycle:
         hooks = self._hooks
         if context.stderr is not None:
             context.stderr.on_chunk = hooks.stderr()
-        changes = (hooks.tools_changed, hooks.offers_changed, hooks.resource_updated)
-        callbacks = (self._lost, *changes, hooks.refused, hooks.record)
-        self.session = McpSession(
-            self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit, self._config
-        )
+        self.session = McpSession(self._name, context, hooks, self._lost, mode.protocol, self._limit, self._config)
         async with asyncio.timeout_at(deadline):
             await self.session.open()
         await hooks.opened(deadline)
@@ -370,7 +330,17 @@ class Lifecycle:
         enough_time = deadline - asyncio.get_running_loop().time() > self._limit / 2
         if self.session is None or self._closed or isinstance(error, TimeoutError) or not enough_time:
             return None
-        return fallback_mode(self.mode, self._config, self._name, self.session, start)
+        http = self.session.context.http
+        if self.mode.transport == "http" and self._config is not None and self._config.transport is None and http is not None:
+            status = http.status_since(start)
+            if status in NOT_STREAMABLE:
+                note = f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE transport is used."
+                advice = f"Set servers.{self._name}.transport to sse to skip the attempt."
+                return replace(self.mode, transport="sse", note=f"{note} {advice}")
+        if self.mode.transport == "stdio" and self.mode.protocol == "auto" and self.session.discover_failure == "ended":
+            note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
+            return self._legacy_mode(note)
+        return None
 
     def _end_session(self, session: McpSession, **grace: float) -> asyncio.Future[None]:
         task = asyncio.create_task(session.close(**grace))

@@ -281,9 +281,7 @@ class MessageLog:
 class _Shortener:
     """Copies the beginning of a JSON value, in a time independent of its size.
 
-    Args:
-        length: How many characters to copy.
-        spare: How many more to copy of a string that is cut, in case the cut is inside a secret.
+    Of a string that is cut, `spare` more characters are copied, in case the cut is inside a secret.
     """
 
     def __init__(self, length: int, spare: int) -> None:

@@ -7,9 +7,9 @@ import contextlib
 import importlib.metadata
 import math
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastmcp import Client
 from mcp.client.subscriptions import listen
@@ -28,7 +28,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
-from casual_mcp_nb.base.mcp import Direction
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CLOSED, clean, error_text
 from casual_mcp_nb.servers._messages import input_of
@@ -37,6 +36,9 @@ from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.process import POLL_SECONDS, end_group, process_ended, signal_group
 from casual_mcp_nb.servers.running_calls import ASKER
 from casual_mcp_nb.servers.transport import TransportContext
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.servers.lifecycle import Hooks
 
 MAX_EXTENSIONS = 20
 
@@ -97,13 +99,8 @@ class McpSession:
 
     Args:
         on_lost: Called once when the session ended without being closed.
-        on_resource_updated: Called with the URI of a resource whose contents changed.
-        on_refused: Called with the method of a server request that has no handler.
-        protocol: How to negotiate the protocol version. See `ServerConfig`.
-        config: The server's config, which decides the handshake's declarations, or None for an in-process server.
 
     Attributes:
-        broken_reason: Why the session was abandoned, if known.
         discover_failure: How it failed to report its protocol versions, or None if it answered.
     """
 
@@ -111,13 +108,8 @@ class McpSession:
         self,
         name: str,
         context: TransportContext,
-        client_options: dict[str, Any],
+        hooks: Hooks,
         on_lost: Callable[[McpSession], None],
-        on_tools_changed: Callable[[], Awaitable[None]],
-        on_offers_changed: Callable[[], None],
-        on_resource_updated: Callable[[str], None],
-        on_refused: Callable[[str], None],
-        record: Callable[[Direction, Any], None],
         protocol: Protocol,
         limit: float,
         config: ServerConfig | None = None,
@@ -130,9 +122,7 @@ class McpSession:
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
         self._on_lost = on_lost
-        self._on_tools_changed = on_tools_changed
-        self._on_offers_changed = on_offers_changed
-        self._on_resource_updated = on_resource_updated
+        self._hooks = hooks
         self._end = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
@@ -140,10 +130,10 @@ class McpSession:
         self.client = TolerantClient(
             TolerantTransport(
                 context.transport,
-                name,
+                server_name=name,
                 on_closed=self._stream_ended,
-                on_refused=on_refused,
-                record=record,
+                on_refused=hooks.refused,
+                record=hooks.record,
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
                 redact=context.redact,
@@ -155,7 +145,7 @@ class McpSession:
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
             # The connection's own limit ends the handshake, with its own error.
             init_timeout=0,
-            **client_options,
+            **hooks.client_options,
         )
         if context.http is not None:
             context.http.broken = self.give_up
@@ -253,7 +243,19 @@ class McpSession:
                 logger.debug("A session ended with: %s", error_text(error, self.context.redact))
         finally:
             watch.cancel()
-            await self._clean_up()
+            self._set_end()
+            if not self._opened.done():
+                self._opened.set_exception(ConnectionError(CLOSED))
+            # Nobody may be waiting; asyncio would log an exception that was never retrieved.
+            self._opened.exception()
+            stderr = self.context.stderr
+            if stderr is not None:
+                stderr.close_writer()
+                # The children of a server survive its clean exit.
+                if stderr.pid is not None:
+                    await end_group(stderr.pid)
+                await stderr.wait_end(0.3)
+            self.context.release()
 
     async def _watch_process(self) -> None:
         # A child that holds the server's stdout keeps the stream open when the server itself has ended.
@@ -272,21 +274,6 @@ class McpSession:
     def _set_end(self) -> None:
         self._live = False
         self._end.set()
-
-    async def _clean_up(self) -> None:
-        self._set_end()
-        if not self._opened.done():
-            self._opened.set_exception(ConnectionError(CLOSED))
-        # Nobody may be waiting; asyncio would log an exception that was never retrieved.
-        self._opened.exception()
-        stderr = self.context.stderr
-        if stderr is not None:
-            stderr.close_writer()
-            # The children of a server survive its clean exit.
-            if stderr.pid is not None:
-                await end_group(stderr.pid)
-            await stderr.wait_end(0.3)
-        self.context.release()
 
     async def _close(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
@@ -351,11 +338,11 @@ class McpSession:
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            await self._on_tools_changed()
+            await self._hooks.tools_changed()
         elif isinstance(message, ResourceListChangedNotification | PromptListChangedNotification):
-            self._on_offers_changed()
+            self._hooks.offers_changed()
         elif isinstance(message, ResourceUpdatedNotification):
-            self._on_resource_updated(str(message.params.uri))
+            self._hooks.resource_updated(str(message.params.uri))
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
             self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]

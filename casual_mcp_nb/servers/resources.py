@@ -178,12 +178,6 @@ class ServerResources:
 
     They raise ConnectError if it cannot be connected, and ResourceError if it does not answer, or answers with an error.
 
-    Args:
-        limits: Time limits of a request, which are those of a tool call.
-        deadlines: The deadlines of the server's running calls.
-        ttl: Seconds for which lists are fresh. None means until the server says that they changed.
-        changed: Called when a list or a followed resource changed.
-
     Attributes:
         subscriptions: The resources whose changes the server reports.
     """
@@ -346,7 +340,6 @@ class ServerResources:
         return tuple(self._redact.prompt(prompt_from_mcp(each, self._server)) for each in listed)
 
     async def _pages(self, request: str, method: str, field: str, *, optional: bool = False) -> list[Any]:
-        """Fetch all pages of a listing, up to a limit."""
         items: list[Any] = []
         seen: set[str] = set()
         cursor: str | None = None

@@ -48,12 +48,9 @@ class CallTimeout(Exception):
 
 
 class CallDeadline(TimeLimit):
-    """The deadline of one running call: a context manager around it.
+    """The deadline of one running call: a context manager around it, which raises CallTimeout at a limit.
 
-    The server is notified when a limit is reached or the caller is cancelled.
-
-    Raises:
-        CallTimeout: A limit was reached.
+    The server is notified then, and when the caller is cancelled.
     """
 
     def __init__(self, limits: CallLimits, running: CallDeadlines) -> None:
@@ -184,9 +181,7 @@ class ForwardedRequest:
     See https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 
     Args:
-        name: The tool, the prompt or the URI.
         responses: The host's answers to the server's questions.
-        state: The server's state, to be returned.
 
     Attributes:
         asked: The server's questions before it answers.

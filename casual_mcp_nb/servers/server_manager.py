@@ -219,9 +219,6 @@ class ServerManager:
 
         Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
         Cancelling it ends the starts in progress. A second call starts them again.
-
-        Args:
-            names: Which servers, or None for all except those that the config disables and nobody has enabled.
         """
         self._check_open()
         connections = [self._connection_to(name) for name in names] if names is not None else self._enabled()

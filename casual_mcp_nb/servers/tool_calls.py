@@ -62,16 +62,13 @@ class OutputCheck:
                 # A schema that took too long once is not tried again: each call would wait for it.
                 self._given_up[key] = str(gave_up)
             else:
-                return self._in_words(answer)
+                if answer is None:
+                    return "", False
+                if "invalid" in answer:
+                    return f"The tool's own output schema is not valid: {self._redact(answer['invalid'])[:MAX_REASON]}", True
+                reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[:MAX_REASON]
+                return f"The structured content does not fit the tool's own output schema: {reason}", True
         return f"The structured content was not checked against the tool's own output schema: {self._given_up[key]}.", False
-
-    def _in_words(self, answer: Mapping[str, str] | None) -> tuple[str, bool]:
-        if answer is None:
-            return "", False
-        if "invalid" in answer:
-            return f"The tool's own output schema is not valid: {self._redact(answer['invalid'])[:MAX_REASON]}", True
-        reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[:MAX_REASON]
-        return f"The structured content does not fit the tool's own output schema: {reason}", True
 
 
 class CallRepeatable(Exception):
@@ -80,14 +77,9 @@ class CallRepeatable(Exception):
 
 @dataclass
 class ServerCalls:
-    """Calls the tools of one server. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
+    """Calls the tools of one server.
 
-    Args:
-        limits: Time limits of a call.
-        handlers: Receive notices about the server.
-
-    Attributes:
-        repeatable: Whether a tool may be called again after it failed at its question.
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
     """
 
     server: str
@@ -110,7 +102,7 @@ class ServerCalls:
         again: bool = False,
     ) -> ToolResult:
         """Call a tool once, see `Connection.call`. CallRepeatable is a failure after which it may be called again, now."""
-        if self.lifecycle.mode_change_pending and not self.deadlines:
+        if self.lifecycle.requested_mode is not None and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
         lifecycle = self.lifecycle

@@ -75,9 +75,7 @@ class ResponseMonitor:
     """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
 
     Args:
-        sse: Whether the transport is `sse`.
         failure: The last status of 400 or more, and the time on the loop's clock.
-        failure_body: The start of that response's body.
         broken: Called when the session cannot continue, with the reason if known.
     """
 
@@ -294,14 +292,7 @@ class NotStartable(Exception):
 # No repr, because the transports' reprs show their full URL.
 @dataclass(repr=False)
 class TransportContext:
-    """A transport to a server, with its filters and monitors.
-
-    Args:
-        stderr: The log of its stderr, if it is a process.
-        lines: The filter for its stdout, if it is a process.
-        http: The monitor of its HTTP responses, if it is remote.
-        release: Called when the transport has been closed.
-    """
+    """A transport to a server, with its filters and monitors. `release` is called when it has been closed."""
 
     transport: ClientTransport
     stderr: StderrLog | None = None

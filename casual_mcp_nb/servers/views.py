@@ -206,7 +206,6 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
 
 
 def _price(tools: Iterable[ToolSpec]) -> int:
-    """Add up the cost of the tools that a model can be offered."""
     return sum(tool.tokens for tool in tools if tool.restriction is None)
 
 

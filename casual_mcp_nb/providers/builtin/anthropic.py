@@ -139,7 +139,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
         elif message.role == "tool":
             converted["content"] = _references(message, names) if names else _result(message)
     request["messages"] = _taking_turns(request["messages"])
-    if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).options.fields_left_out:
+    if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).fields_left_out:
         _mark_for_cache(request)
     return request
 
@@ -252,7 +252,6 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
 
 
 def _hosted_calls(parts: Sequence[Part]) -> Iterator[HostedCall]:
-    """Collect the calls of the provider's own tools."""
     results = {part.get("tool_use_id"): part.get("content") for part in parts if _is_hosted_result(part["type"])}
     for part in parts:
         if part["type"] == "server_tool_use":
@@ -269,7 +268,6 @@ _CITED = "web_search_result_location"
 
 
 def _part(block: ContentBlock) -> Part | None:
-    """Convert a block to the part that is sent back to the provider."""
     match block.type:
         case "text":
             notes = [note for note in getattr(block, "citations", None) or () if note.type == _CITED]
@@ -319,8 +317,6 @@ _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server
 
 @dataclass
 class _MessageStream:
-    """A streamed response under construction."""
-
     blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
     pieces: dict[int, list[str]] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)

@@ -316,8 +316,6 @@ def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) 
 
 @dataclass
 class _Answer:
-    """A response under construction."""
-
     model: str
     messages: Sequence[ChatMessage]
     options: ChatOptions

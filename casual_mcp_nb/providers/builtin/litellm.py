@@ -43,8 +43,6 @@ class LiteLLMClient(OwnClient):
     Args:
         api_key: The key. By default, LiteLLM reads the model provider's key from the environment.
         base_url: A URL to use instead of the provider's own. There, a model name without a provider uses OpenAI's format.
-        timeout: Seconds without an answer.
-        headers: HTTP headers for each request.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class LiteLLMClient(OwnClient):
         return request
 
     async def _complete(self, request: dict[str, Any]) -> Any:
-        """Send a request through LiteLLM; raise its errors as ours."""
         address = self.client
         own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
         headers = {**address.headers, **(request.pop("extra_headers", None) or {})}
@@ -93,7 +90,7 @@ class LiteLLMClient(OwnClient):
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
         """Make a streaming request."""
         request = await built(messages, lambda: _request(self, model, messages, options, stream=True))
-        if "stream_options" not in learned(self, model).options.fields_left_out:
+        if "stream_options" not in learned(self, model).fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
         parts = Parts(model, _READING)
         async with aclosing(await self._complete(request)) as chunks:
@@ -109,8 +106,6 @@ class LiteLLMClient(OwnClient):
 
 @dataclass
 class _Address:
-    """A client's URL."""
-
     api_key: str | None = field(repr=False)
     base_url: str | None
     headers: dict[str, str] = field(default_factory=dict, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,19 +56,26 @@ async def stream(
             response.raise_for_status()
         lines = response.aiter_lines()
         async for line in lines:
-            last = _chunk(line)
+            from ollama import ChatResponse
+
+            part: object = json.loads(line)
+            if isinstance(part, dict) and "error" in part:
+                raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
+            if not isinstance(part, dict) or "message" not in part:
+                raise InvalidResponse(line)
+            last = ChatResponse(**part)
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
-                await _read_to_the_end(lines)
+                with suppress(Exception):
+                    async with asyncio.timeout(0.1):
+                        await anext(lines, None)
                 return _answer(model, messages, answer, last)
     raise ended_early("without its end mark", anything=any(answer.text) or any(answer.thinking) or bool(answer.calls))
 
 
 @dataclass
 class _Streamed:
-    """A response under construction."""
-
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[Message.ToolCall] = field(default_factory=list)
@@ -77,13 +84,6 @@ class _Streamed:
         self.text.append(piece.content or "")
         self.thinking.append(piece.thinking or "")
         self.calls += piece.tool_calls or ()
-
-
-async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
-    """Read to the end, so that the connection can be reused, but do not wait for a server that never ends."""
-    with suppress(Exception):
-        async with asyncio.timeout(0.1):
-            await anext(lines, None)
 
 
 def _request(
@@ -117,17 +117,6 @@ def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
         result: _T = end.value
         return result
     raise RuntimeError("Converting a conversation for Ollama waited for something.")
-
-
-def _chunk(line: str) -> ChatResponse:
-    from ollama import ChatResponse
-
-    part: object = json.loads(line)
-    if isinstance(part, dict) and "error" in part:
-        raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
-    if not isinstance(part, dict) or "message" not in part:
-        raise InvalidResponse(line)
-    return ChatResponse(**part)
 
 
 def _answer(model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse) -> ModelResponse:
@@ -176,26 +165,6 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
     return "thinking" in capabilities if isinstance(capabilities, list) else None
 
 
-def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
-    """Choose the value of `think` for an effort, or None to send nothing.
-
-    Only models of the gpt-oss family, and those whose server lists levels, accept a level. All others true or false.
-    """
-    if _thinks(facts) is False:
-        return None
-    levels = _levels(facts)
-    if effort == "none":
-        # A model that only has levels cannot turn thinking off.
-        values = _values(facts)
-        return levels[0] if levels and (values is None or False not in values) else False
-    if not levels:
-        return True
-    if effort in levels:
-        return effort
-    wanted = _LEVELS[effort]
-    return wanted if wanted in levels else levels[-1]
-
-
 def _values(facts: Mapping[str, Any]) -> list[object] | None:
     thinking = facts.get("thinking")
     values = thinking.get("values") if isinstance(thinking, dict) else None
@@ -235,7 +204,20 @@ def _client() -> type[Any] | None:
 
 
 async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | None:
-    return _think_value(await _facts_of(client, model), effort)
+    facts = await _facts_of(client, model)
+    if _thinks(facts) is False:
+        return None
+    levels = _levels(facts)
+    if effort == "none":
+        # A model that only has levels cannot turn thinking off.
+        values = _values(facts)
+        return levels[0] if levels and (values is None or False not in values) else False
+    if not levels:
+        return True
+    if effort in levels:
+        return effort
+    wanted = _LEVELS[effort]
+    return wanted if wanted in levels else levels[-1]
 
 
 # https://ollama.com/library: families of models with open weights. `-latest` is how the APIs of their makers write names.

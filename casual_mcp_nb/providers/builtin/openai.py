@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from openai._types import RequestOptions
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
-    from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
+    from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.answers import ModelResponse
@@ -91,19 +91,15 @@ def give_back(client: object, model: str, sent: Sequence[ChatMessage], built: Se
         answer |= _allowed(own.message, facts)
         for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
             call |= _allowed(fields, facts)
-        _stand_in(answer, facts)
+        if REASONING in facts.stand_ins:
+            answer.setdefault(REASONING, "")
+        # Of parallel calls, Gemini signs only the first.
+        if SIGNATURE in facts.stand_ins and answer.get("tool_calls"):
+            answer["tool_calls"][0].setdefault("extra_content", _ANY_SIGNATURE)
 
 
 def _allowed(fields: Mapping[str, Any], facts: Learned) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in facts.refused_fields}
-
-
-def _stand_in(answer: dict[str, Any], facts: Learned) -> None:
-    if REASONING in facts.stand_ins:
-        answer.setdefault(REASONING, "")
-    # Of parallel calls, Gemini signs only the first.
-    if SIGNATURE in facts.stand_ins and answer.get("tool_calls"):
-        answer["tool_calls"][0].setdefault("extra_content", _ANY_SIGNATURE)
 
 
 def text_in(content: Any) -> str:
@@ -209,7 +205,7 @@ async def stream(
     from openai.types.chat import ChatCompletion
 
     request = await built(messages, lambda: request_for(client, model, messages, options, stream=True))
-    if "stream_options" not in learned(client, model).options.fields_left_out:
+    if "stream_options" not in learned(client, model).fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = Chunks(await _sent(client, request))
     return await read_stream(chunks, on_text, Parts(model), ChatCompletion.construct, partial(read, model=model))
@@ -238,11 +234,8 @@ _OF_THE_SDK = {"extra_headers": "headers", "extra_query": "params", "extra_body"
 class Piece:
     """An object of a chunk: its fields are attributes, None where they are missing.
 
-    The SDK's own class takes 60 µs for each chunk, which is mostly one token. This takes 6.
-
-    Args:
-        fields: The object.
-        standard: The fields that OpenAI has; `model_extra` has the others.
+    `model_extra` has those that OpenAI lacks. The SDK's own class takes 60 µs for each chunk, which is mostly one token. This
+    takes 6.
     """
 
     __slots__ = ("_fields", "_standard")
@@ -278,9 +271,6 @@ class Chunks:
     """The chunks of an answer, read until the server ends it.
 
     The SDK leaves its stream at the end mark, in the middle of four generators, each of which a task of the loop then closes.
-
-    Attributes:
-        response: The server's response.
     """
 
     def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
@@ -331,7 +321,7 @@ def request_for(
     sent = conversation(client, model, messages, wire)
     request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
     give_back(client, model, sent, request["messages"], wire)
-    field = token_field_of(learned(client, model).options, model)
+    field = token_field_of(learned(client, model), model)
     if "max_tokens" in request and field != "max_tokens":
         request[field] = request.pop("max_tokens")
     return request
@@ -429,33 +419,28 @@ class Parts:
             if delta is None:
                 continue
             text += text_in(delta.content) or getattr(delta, "refusal", None) or ""
-            self._take_fields(delta)
+            new = self.reading.of_message(delta)
+            if isinstance(delta.content, list):
+                before = "".join(self.text) if "content" not in self.fields else ""
+                new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
+            elif delta.content and "content" in self.fields:
+                new["content"] = [{"type": "text", "text": delta.content}]
+            self.fields.add(new)
             for part in delta.tool_calls or ():
-                self._take_call(part)
+                call = self._by_index.get(part.index)
+                # Some servers number all calls 0 and distinguish them by id, or only by a new name; others repeat both in each
+                # chunk.
+                if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):
+                    call = self._by_index[part.index] = _Call()
+                    self.calls.append(call)
+                repeated = call.id is not None and part.id == call.id
+                call.id = call.id or part.id
+                call.fields.add(self.reading.of_call(part))
+                if part.function is not None:
+                    call.name += "" if repeated else part.function.name or ""
+                    call.arguments += part.function.arguments or ""
         self.text.append(text)
         return text
-
-    def _take_fields(self, delta: ChoiceDelta) -> None:
-        new = self.reading.of_message(delta)
-        if isinstance(delta.content, list):
-            before = "".join(self.text) if "content" not in self.fields else ""
-            new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
-        elif delta.content and "content" in self.fields:
-            new["content"] = [{"type": "text", "text": delta.content}]
-        self.fields.add(new)
-
-    def _take_call(self, part: ChoiceDeltaToolCall) -> None:
-        call = self._by_index.get(part.index)
-        # Some servers number all calls 0 and distinguish them by id, or only by a new name; others repeat both with each chunk.
-        if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):
-            call = self._by_index[part.index] = _Call()
-            self.calls.append(call)
-        repeated = call.id is not None and part.id == call.id
-        call.id = call.id or part.id
-        call.fields.add(self.reading.of_call(part))
-        if part.function is not None:
-            call.name += "" if repeated else part.function.name or ""
-            call.arguments += part.function.arguments or ""
 
     @property
     def anything(self) -> bool:

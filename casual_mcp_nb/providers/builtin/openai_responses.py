@@ -122,7 +122,12 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         raise _NotStrict
     if "$ref" in schema:
-        return _reference(schema)
+        _only(schema, {"$ref"})
+        if not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/")) and schema["$ref"] != "#":
+            raise _NotStrict
+        described = _described(schema)
+        # A reference may have no other keywords beside it.
+        return {**described, "anyOf": [{"$ref": schema["$ref"]}]} if described else {"$ref": schema["$ref"]}
     for choice in ("anyOf", "oneOf", "allOf"):
         if choice in schema:
             return _choice(choice, schema, depth)
@@ -160,15 +165,6 @@ def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dic
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def _reference(schema: Mapping[str, Any]) -> dict[str, Any]:
-    _only(schema, {"$ref"})
-    if not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/")) and schema["$ref"] != "#":
-        raise _NotStrict
-    described = _described(schema)
-    # A reference may have no other keywords beside it.
-    return {**described, "anyOf": [{"$ref": schema["$ref"]}]} if described else {"$ref": schema["$ref"]}
 
 
 def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -214,7 +210,6 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Make a strict schema allow null too."""
     if _takes_null(schema):
         return schema
     if "anyOf" in schema:
@@ -248,12 +243,10 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     return {
         name: _dropped(item, properties[name], root)
         for name, item in value.items()
-        if item is not None or name in required or _may_be_null(properties[name], root)
+        if item is not None
+        or name in required
+        or any(_takes_null(kind.schema) for kind in SchemaReader(properties[name], root).alternatives())
     }
-
-
-def _may_be_null(schema: Any, root: Mapping[str, Any]) -> bool:
-    return any(_takes_null(kind.schema) for kind in SchemaReader(schema, root).alternatives())
 
 
 WIRE = "openai-responses"
@@ -343,7 +336,6 @@ class _Deferred:
     Args:
         plain: Definitions that are in `tools` all the same.
         added: The names that each message adds.
-        definitions: All by name.
     """
 
     plain: list[Mapping[str, Any]]
@@ -368,7 +360,15 @@ class _Deferred:
             if names and isinstance(message.content, str):
                 message = message.model_copy(update={"content": without_cards(message.content, names)})
                 waiting += [_tool(self.definitions[name]) for name in names]
-            yield from _items(message, model, plain)
+            match message.role:
+                case "tool":
+                    yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
+                case "assistant":
+                    yield from _answered(message, model, plain)
+                case "user" if isinstance(message.content, list):
+                    yield {"role": "user", "content": [_input_part(part) for part in message.content]}
+                case role:
+                    yield {"role": role, "content": message.content or ""}
         if waiting:
             yield {"type": "additional_tools", "role": "developer", "tools": waiting}
 
@@ -401,18 +401,6 @@ def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
     schema = wanted.model_json_schema()
     strict = strict_schema(all_required(schema))
     return {"type": "json_schema", "name": wanted.__name__[:64], "schema": strict or schema, "strict": strict is not None}
-
-
-def _items(message: ChatMessage, model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
-    match message.role:
-        case "tool":
-            yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
-        case "assistant":
-            yield from _answered(message, model, plain)
-        case "user" if isinstance(message.content, list):
-            yield {"role": "user", "content": [_input_part(part) for part in message.content]}
-        case role:
-            yield {"role": role, "content": message.content or ""}
 
 
 def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
@@ -482,7 +470,6 @@ def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
 
 
 def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
-    """List the pages that an answer cites, each once."""
     texts = [part for item in output if item.type == "message" for part in item.content]
     notes = [note for part in texts for note in getattr(part, "annotations", None) or () if note.type == "url_citation"]
     return list({str(note.url): note.to_dict(warnings=False) for note in notes}.values())
@@ -561,8 +548,6 @@ def _usage(usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | No
 
 @dataclass
 class _ResponseStream:
-    """A streamed response under construction."""
-
     model: str
     options: ChatOptions
     items: dict[int, ResponseOutputItem] = field(default_factory=dict)
