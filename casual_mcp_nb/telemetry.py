@@ -1,8 +1,6 @@
 """OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and MCP.
 
-Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does.
-
-The spans and metrics of one turn. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
+Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
 `gen_ai.*`, and `mcp.*` on calls that servers run. Other names begin with `casual_mcp_nb.`.
 """
 
@@ -10,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
@@ -181,15 +180,6 @@ class _Open:
     first_text: float | None = None
 
 
-@dataclass
-class _Usage:
-    totals: dict[str, int] = field(default_factory=dict)
-
-    def add(self, counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            self.totals[name] = self.totals.get(name, 0) + count
-
-
 class TurnSpans:
     """The spans of one turn.
 
@@ -206,7 +196,7 @@ class TurnSpans:
         self._recorded = started.recorded
         self._steps: dict[int, _Open] = {}
         self._calls: dict[str, _Open] = {}
-        self._usage = _Usage()
+        self._usage = Counter[str]()
         model = recording.model_of(started.model)
         self._model = recording.mask(model.model if model is not None else started.model)
         self._common: Attributes = {"gen_ai.provider.name": PROVIDERS.get(started.provider or "", started.provider or "_OTHER")}
@@ -233,12 +223,9 @@ class TurnSpans:
             case TextDelta() if (step := self._steps.get(event.step)) and step.first_text is None:
                 step.first_text = event.at
             case ModelRetry() | ModelWait() if step := self._steps.get(event.step):
-                name, attributes = "retry", {"seconds": event.seconds, "reason": self._recording.mask(event.reason)[:200]}
-                if isinstance(event, ModelRetry):
-                    attributes["attempt"] = event.attempt
-                else:
-                    name = "wait"
-                self._happened(step, name, attributes, event.at)
+                attributes = {"seconds": event.seconds, "reason": self._recording.mask(event.reason)[:200]}
+                attributes |= {"attempt": event.attempt} if isinstance(event, ModelRetry) else {}
+                self._happened(step, "retry" if isinstance(event, ModelRetry) else "wait", attributes, event.at)
             case StepFinished():
                 self._step_finished(event)
             case ToolStarted():
@@ -255,11 +242,8 @@ class TurnSpans:
             case ToolFinished():
                 self._tool_finished(event)
             case ToolsSearched():
-                counts = {
-                    "found": len(event.rows),
-                    "loaded": sum(row.newly_loaded for row in event.rows),
-                    "offered": event.offered,
-                }
+                loaded = sum(row.newly_loaded for row in event.rows)
+                counts = {"found": len(event.rows), "loaded": loaded, "offered": event.offered}
                 self._happened(self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at)
             case TurnFinished():
                 self._turn_finished(event)
@@ -328,7 +312,7 @@ class TurnSpans:
         if step is None:
             return
         counts = _counts(event.usage)
-        self._usage.add(counts)
+        self._usage.update(counts)
         step.span.set_attributes(counts)
         reason = event.finish_reason
         if reason is not None:
@@ -387,7 +371,7 @@ class TurnSpans:
         for step in self._steps.values():
             step.span.set_attribute("casual_mcp_nb.status", event.status)
             self._close(step, event.at, instruments.chat, error, text)
-        self._turn.span.set_attributes({**self._usage.totals, "casual_mcp_nb.status": event.status})
+        self._turn.span.set_attributes({**self._usage, "casual_mcp_nb.status": event.status})
         self._close(self._turn, event.at, instruments.agent, error, text)
 
 

@@ -20,16 +20,10 @@ __all__ = ["FunctionServer", "ToolError", "adds", "closest", "counted", "destroy
 
 
 class FunctionServer(MCPServer[Any]):
-    """An MCP server over plain functions.
+    """An MCP server over plain functions, which are results of `reads`, `adds` and `destroys`.
 
     Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are short messages for the
     model.
-
-    Args:
-        name: The server's name.
-        instructions: The purpose of the server, sent to the client in the handshake.
-        tools: Results of `reads`, `adds` and `destroys`.
-        on_close: Called when the server ends.
     """
 
     def __init__(self, name: str, instructions: str, tools: Sequence[Tool], on_close: Callable[[], None] | None = None) -> None:
@@ -94,16 +88,7 @@ def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[T
 
 
 def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
-    """Suggest the closest valid name, or list the valid ones.
-
-    Args:
-        name: The unknown name.
-        valid: The valid names.
-        limit: How many names to list when none is close.
-
-    Returns:
-        One sentence.
-    """
+    """Suggest the closest valid name, or list the first of the valid ones, in one sentence."""
     if not valid:
         return "There are none."
     folded = {candidate.casefold(): candidate for candidate in valid}

@@ -44,29 +44,14 @@ def key_problem() -> str | None:
 
 
 def save_key(key: str) -> None:
-    """Save an admin key for this server.
-
-    Args:
-        key: The key.
-
-    Raises:
-        ValueError: It is not an admin key; the message does not contain it.
-    """
+    """Save an admin key for this server. The error about anything else does not contain it."""
     if not re.fullmatch(r"sk-ant-admin[\w-]{10,200}", key.strip(), re.ASCII):
         raise ValueError("An admin key begins with sk-ant-admin. Other keys cannot read reports.")
     write_private(key_file(), key.strip())
 
 
 def build(endpoint: str = HOME) -> FunctionServer:
-    """Build the server.
-
-    Args:
-        endpoint: The address of the API. There is no option for it on the command line, since a config could send the key
-            elsewhere.
-
-    Raises:
-        ValueError: There is no key.
-    """
+    """Build the server. No option on the command line gives another endpoint: a config could send the key elsewhere."""
     usage = Usage(_key(), endpoint)
     tools = reads(usage.anthropic_usage_report, usage.anthropic_cost_report, open_world=True)
     return FunctionServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)

@@ -26,12 +26,7 @@ TimeZone = Annotated[
 
 
 def build(endpoint: str | None = None) -> FunctionServer:
-    """Build the server, with the tools that the account has granted.
-
-    Args:
-        endpoint: The address of the API; None for Google's. There is no option for it on the command line, since a config
-            could send the account's tokens elsewhere.
-    """
+    """Build the server, with the tools that the account has granted. No option gives another endpoint, as a config could."""
     signed_in = google_account.account()
     calendar = Calendar(GoogleApi("calendar", "v3", endpoint))
     tools = reads(calendar.calendar_list_events, calendar.calendar_get_event, open_world=True)

@@ -35,14 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(root: str = ".") -> FunctionServer:
-    """Build the server.
-
-    Args:
-        root: The folder that every tool is confined to.
-
-    Raises:
-        ValueError: The folder does not exist.
-    """
+    """Build the server; every tool is confined to the root folder."""
     files = Files(Root(root))
     tools = [
         *reads(files.read_file, files.list_directory, files.search_files, files.search_text, files.file_info),

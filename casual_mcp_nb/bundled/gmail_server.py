@@ -29,12 +29,7 @@ Addresses = Annotated[
 
 
 def build(endpoint: str | None = None) -> FunctionServer:
-    """Build the server, with the tools that the account has granted.
-
-    Args:
-        endpoint: The address of the API; None for Google's. There is no option for it on the command line, since a config
-            could send the account's tokens elsewhere.
-    """
+    """Build the server, with the tools that the account has granted. No option gives another endpoint, as a config could."""
     signed_in = google_account.account()
     grants = signed_in.grants if signed_in else ()
     mail = Gmail(GoogleApi("gmail", "v1", endpoint), can_read="gmail-read" in grants)

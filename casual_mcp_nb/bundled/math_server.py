@@ -76,16 +76,9 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 def evaluate(expression: str) -> Number:
-    """Evaluate an arithmetic expression.
+    """Evaluate an arithmetic expression of numbers, `+ - * / // % **`, parentheses, names of `CONSTANTS`, calls of `FUNCTIONS`.
 
-    Args:
-        expression: Numbers, `+ - * / // % **`, parentheses, names of `CONSTANTS`, calls of `FUNCTIONS`.
-
-    Returns:
-        A finite number; a whole number has at most `MAX_DIGITS` digits.
-
-    Raises:
-        ToolError: The expression is not valid, leaves the limits, or has no real result.
+    The result is finite; a whole number has at most `MAX_DIGITS` digits.
     """
     if len(expression) > MAX_CHARACTERS:
         raise ToolError(f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are accepted.")

@@ -39,15 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(cwd: str = ".", max_output: int = 20_000) -> FunctionServer:
-    """Build the server.
-
-    Args:
-        cwd: The folder that commands run in. It confines nothing.
-        max_output: Maximum number of bytes to keep of each output stream.
-
-    Raises:
-        ValueError: The folder does not exist, or the limit is too small.
-    """
+    """Build the server. The folder that commands run in confines nothing. `max_output` bytes of each output stream are kept."""
     if not Path(cwd).is_dir():
         raise ValueError(f"not an existing folder: {cwd}")
     if max_output < 100:
@@ -154,11 +146,7 @@ def _end(pid: int) -> None:
 
 
 class BothEnds:
-    """Keeps the first and last bytes of a stream, and its total size.
-
-    Args:
-        limit: Maximum number of bytes to keep, half from each end.
-    """
+    """Keeps the first and last bytes of a stream, half of the limit from each end, and its total size."""
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2

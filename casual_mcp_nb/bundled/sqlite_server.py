@@ -104,15 +104,7 @@ class Statements(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement. Iterating over it yields its rows.
-
-    Args:
-        columns: The names of the columns; None if the statement returns no rows.
-        rows: The rows, each shortened.
-        truncated: Whether there are more.
-        changed: How many rows were changed.
-        last_id: The id of the row that was inserted last.
-    """
+    """The result of a statement. Iterating over it yields its rows, each shortened; without columns it has none."""
 
     columns: list[str] | None
     rows: list[list[Any]]
@@ -130,14 +122,7 @@ class Result:
 
 
 class Database:
-    """A database file, or the sample shop in a temporary one.
-
-    Args:
-        file: An existing SQLite file; None for the sample.
-
-    Raises:
-        ValueError: The file does not exist.
-    """
+    """A database file, or the sample shop in a temporary one."""
 
     def __init__(self, file: str | None) -> None:
         self._lock = threading.Lock()
@@ -168,27 +153,12 @@ class Database:
 
     @contextmanager
     def connect(self, *, write: bool = False, guard: bool = True) -> Iterator[DatabaseConnection]:
-        """Open the database for one tool.
-
-        Args:
-            write: Allow changes.
-            guard: Allow only the rights of an untrusted statement; False for our own statements.
-        """
+        """Open the database for one tool; only our own statements run without the guard."""
         with self._lock:
             yield DatabaseConnection(self, write, guard)
 
     def run(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], seconds: float, **options: Any) -> Result:
-        """Run a statement, while no other one runs.
-
-        Args:
-            sql: The statement.
-            parameters: The values of its placeholders, in order or by name.
-            seconds: Its time.
-            **options: Further fields of `_statement.statement`.
-
-        Raises:
-            ToolError: The statement is invalid or forbidden, or exceeds a limit; with SQLite's own message.
-        """
+        """Run a statement, while no other one runs. `options` are further fields of `_statement.statement`."""
         growth = max(0, MAX_SAMPLE - self._path.stat().st_size) if self._sample else MAX_GROWTH
         values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
         job = {"uri": self._path.as_uri(), "sql": sql, "parameters": values, "seconds": seconds, "growth": growth, **options}
@@ -208,10 +178,7 @@ class Database:
 class DatabaseConnection:
     """The database for the statements of one tool, which share its time.
 
-    Args:
-        database: The database.
-        write: Allow changes.
-        guard: Allow only the rights of an untrusted statement.
+    With `guard`, they have the rights of untrusted ones.
     """
 
     def __init__(self, database: Database, write: bool, guard: bool) -> None:
@@ -221,17 +188,7 @@ class DatabaseConnection:
     def execute(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), max_rows: int = MAX_ROWS, *, whole: bool = False
     ) -> Result:
-        """Run a statement.
-
-        Args:
-            sql: The statement.
-            parameters: The values of its placeholders, in order or by name.
-            max_rows: The most rows to return.
-            whole: Return values as long as a definition in the schema can be.
-
-        Raises:
-            ToolError: See `Database.run`.
-        """
+        """Run a statement; `whole` returns values as long as a definition in the schema can be."""
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise ToolError(_explained("interrupted"))
@@ -282,15 +239,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(database: str | None = None, read_only: bool = False) -> FunctionServer:
-    """Build the server.
-
-    Args:
-        database: An existing SQLite file; None for the sample shop, which is forgotten at the end.
-        read_only: Leave out the `execute` tool.
-
-    Raises:
-        ValueError: The file does not exist.
-    """
+    """Build the server. Without a database, it has a sample shop, which is forgotten at the end."""
     opened = Database(database)
     tools = Tables(opened)
     registered = reads(

@@ -19,17 +19,9 @@ _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026
 
 
 def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
-    """Parse a date, a time today, or both.
+    """Parse a date, a time today, or both: ISO 8601, a common date format, `now` or `today`.
 
-    Args:
-        text: ISO 8601, a common date format, `now` or `today`.
-        zone: The time zone of `now`, `today` and times without a date.
-
-    Returns:
-        A datetime with the offset in the text; naive without one.
-
-    Raises:
-        ToolError: The text is not a date.
+    The zone is that of `now`, `today` and times without a date. Without an offset in the text, the result is naive.
     """
     cleaned = text.strip()
     now = datetime.now(zone).replace(tzinfo=None, microsecond=0)

@@ -45,16 +45,8 @@ class Page(NamedTuple):
 async def fetch(url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BYTES) -> Page:
     """Fetch a page, following redirects.
 
-    A name is resolved once for each request and the connection goes to the address that was checked, so a name that resolves
-    to another address the next time gains nothing.
-
-    Args:
-        url: The address, of the scheme http or https.
-        allowed: IP addresses that are permitted although they are not public.
-        max_bytes: Where the body is cut.
-
-    Raises:
-        ToolError: The address is refused, cannot be reached, or answers with an error.
+    IP addresses in `allowed` are permitted although they are not public. A name is resolved once for each request and the
+    connection goes to the address that was checked, so a name that resolves to another address the next time gains nothing.
     """
     try:
         # No proxies of the environment: they would connect to addresses that nobody checked.
@@ -145,12 +137,7 @@ _NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-
 
 
 def build(allowed_addresses: Collection[str] = ()) -> FunctionServer:
-    """Build the server.
-
-    Args:
-        allowed_addresses: IP addresses that may be connected to although they are not public; for tests, so no option of the
-            command line gives them.
-    """
+    """Build the server. The allowed addresses need not be public; for tests, so no option of the command line gives them."""
     web = Web(frozenset(allowed_addresses))
     return FunctionServer("web", "Pages of the public web as text.", reads(web.fetch_page, open_world=True))
 

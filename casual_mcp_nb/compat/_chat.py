@@ -35,9 +35,6 @@ class McpClient:
 
     As an async context manager it connects, and ends everything it started with the outermost `async with`. The next use starts
     it again.
-
-    Args:
-        server_manager: The connections.
     """
 
     def __init__(self, server_manager: ServerManager) -> None:
@@ -46,20 +43,13 @@ class McpClient:
 
     @classmethod
     def of(cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()) -> McpClient:
-        """Find the connections of a client.
-
-        Args:
-            client: The result of `load_mcp_client`, or a FastMCP client: its server, command, URL or config is connected again.
-            server_names: The server's name for a FastMCP client for one server.
-
-        Raises:
-            UsageError: It is neither.
-        """
+        """Find the connections of a client: one of ours, or a FastMCP client, whose server or config is connected again."""
         if isinstance(client, McpClient):
             return client
         if isinstance(client, ServerManager):
             return cls(client)
-        transport = getattr(client, "transport", None) if "fastmcp" in sys.modules and _is_fastmcp(client) else None
+        fastmcp = sys.modules.get("fastmcp")
+        transport = client.transport if fastmcp is not None and isinstance(client, fastmcp.Client) else None
         if (server := getattr(transport, "server", None)) is not None:
             name = next(iter(server_names), None) or server.name
             return cls(ServerManager({}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl))
@@ -138,12 +128,6 @@ class McpClient:
     async def close(self) -> None:
         """End all connections and server processes, for good."""
         await self.server_manager.close()
-
-
-def _is_fastmcp(client: object) -> bool:
-    from fastmcp import Client
-
-    return isinstance(client, Client)
 
 
 def _settings(folder: Path | None) -> Settings:

@@ -84,11 +84,7 @@ for _kind in (
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Create a logger of this package.
-
-    Args:
-        name: Its name within the package.
-    """
+    """Create a logger of this package, by its name within the package."""
     return logging.getLogger(f"casual_mcp_nb.{name}")
 
 
@@ -154,12 +150,7 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
 
 
 def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
-    """Convert tools to this package's form, keeping their order.
-
-    Args:
-        tools: Those of a `ToolCache`, whose server is known, or the MCP SDK's.
-        server_of: Returns the server of an SDK tool by its name.
-    """
+    """Convert tools to this package's form, keeping their order. The server of an SDK tool is found by its name."""
     return [tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools]
 
 
@@ -185,14 +176,9 @@ def _own_name(name: str, server: str) -> str:
 
 
 def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
-    """Split the name of an MCP SDK tool, which may begin with its server, into server and tool.
+    """Split the name of an MCP SDK tool, such as `math_add` or `math__add`, into server and tool.
 
-    Args:
-        tool_name: The name, such as `math_add` or `math__add`.
-        server_names: The servers. The longest that fits counts. A single one has every tool.
-
-    Returns:
-        Both. The server is `default` if none fits.
+    The longest server that fits counts, and a single one has every tool. If none fits, the server is `default`.
     """
     names = sorted(server_names, key=len, reverse=True)
     server = next((name for name in names if tool_name.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
@@ -204,27 +190,13 @@ def _reader(servers: Iterable[str]) -> Callable[[str], str]:
 
 
 def build_tool_server_map(tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> dict[str, str]:
-    """Map each tool's name to its server.
-
-    Args:
-        tools: The tools.
-        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
-    """
+    """Map each tool's name to its server, which is read from the name of a tool of the MCP SDK."""
     tools = list(tools)
     return {tool.name: spec.server for tool, spec in zip(tools, specs(tools, _reader(server_names)), strict=True)}
 
 
 def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> None:
-    """Check that everything a toolset names exists.
-
-    Args:
-        toolset: The toolset.
-        tools: All tools.
-        server_names: The servers.
-
-    Raises:
-        ToolSetValidationError: It names servers or tools that do not exist. The message lists all of them.
-    """
+    """Raise ToolSetValidationError, with all of them, if a toolset names servers or tools that do not exist."""
     statuses = {name: ServerStatus(name=name, state="ready") for name in server_names}
     check_tool_set(toolset, statuses, specs(tools, _reader(statuses)))
 
@@ -232,17 +204,7 @@ def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool
 def filter_tools_by_toolset(
     tools: Iterable[AnyTool], toolset: ToolSetConfig, server_names: Iterable[str], validate: bool = True
 ) -> list[AnyTool]:
-    """Filter tools by a toolset, keeping their order.
-
-    Args:
-        tools: All tools.
-        toolset: The toolset.
-        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
-        validate: Whether to check first that everything the toolset names exists.
-
-    Raises:
-        ToolSetValidationError: It names servers or tools that do not exist.
-    """
+    """Filter tools by a toolset, keeping their order, after `validate_toolset` unless that is switched off."""
     tools, server_names = list(tools), set(server_names)
     converted = specs(tools, _reader(server_names))
     if validate:
@@ -305,11 +267,7 @@ def render_system_prompt(
 
 @dataclass(frozen=True, eq=False)
 class PairedHit(SearchHit):
-    """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the index.
-
-    Args:
-        given: The tool as it was given.
-    """
+    """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the index."""
 
     given: Any = None
 

@@ -165,12 +165,7 @@ class SessionCassettes(Namespace):
         return secrets
 
     def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
-        """Build a cassette of turns that were not recorded, with the servers and settings that the session has now.
-
-        Args:
-            conversation: The turns.
-            head: The set-up of the conversation, or None for that of the present one.
-        """
+        """Build a cassette of turns that were not recorded, with the servers and settings that the session has now."""
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
         cassette = Cassette.from_conversation(conversation, head=head or self._turns.runner.saver.head)
@@ -192,15 +187,7 @@ class SessionCassettes(Namespace):
         match_on: Collection[MatchOn] | None,
         approval: Mapping[str, Policies] | None,
     ) -> None:
-        """Replay a cassette for as long as the session lives, see `Session.quick`.
-
-        Args:
-            cassette: The cassette.
-            path: Its file.
-            pace: See `use`.
-            match_on: See `use`, or None for everything except the system prompt, which comes from the cassette.
-            approval: Policies by server that replace the recorded ones, or None for none.
-        """
+        """Replay a cassette for as long as the session lives, see `Session.quick`; the policies replace the recorded ones."""
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
         self.source = self._replayer(cassette, path, pace, match_on)
@@ -268,11 +255,7 @@ class SessionCassettes(Namespace):
         return self.current
 
     def _end(self, cassette: CassetteInUse) -> None:
-        """End a cassette, if it is the current one.
-
-        Raises:
-            UsageError: A turn is running, or the file cannot be written.
-        """
+        """End a cassette, if it is the current one and no turn is running."""
         if self.current is not cassette:
             return
         if self.source is not None:
@@ -309,11 +292,7 @@ class SessionCassettes(Namespace):
     replay_async = awaited(replay)
 
     def _recorded_turns(self) -> Iterator[RecordedTurn]:
-        """Yield the turns of the cassette that is replayed.
-
-        Raises:
-            CassetteError: None is.
-        """
+        """Yield the turns of the cassette that is replayed."""
         tape = self._replayed
         interactions = [each for each in tape.cassette.interactions if each.kind in ("turn", "model")]
         for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
@@ -322,12 +301,7 @@ class SessionCassettes(Namespace):
                 yield _recorded_turn(turn, first)
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
-        """Set up the servers and the selection for a recorded turn. On the engine's loop.
-
-        Args:
-            turn: The turn.
-            selection: The selection of the session that replays.
-        """
+        """Set up the servers and the selection for a recorded turn, from the session's. On the engine's loop."""
         usual = {name for name, entry in self._replayed.cassette.servers.items() if not entry.added}
         if turn.selection is None:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 
 from casual_mcp_nb.base.config import Config
@@ -15,6 +14,7 @@ from casual_mcp_nb.conversation.audit import Audit
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import TrustRequiredError, UsageError, shown
+from casual_mcp_nb.notebook.loop import is_set
 from casual_mcp_nb.notebook.prompts import Questions, can_prompt
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ class TrustGate:
         on_change: Called when the servers may start from now on, and when they were kept from it.
 
     Attributes:
+        is_open: Whether the servers may start.
         pending: The report that the person has to accept, once something was kept from starting.
     """
 
@@ -43,12 +44,7 @@ class TrustGate:
         self._on_change = on_change
         self.pending: Trust | None = None
         self._store = TrustStore()
-        self._open = trusted or config.path is None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the servers may start."""
-        return self._open
+        self.is_open = trusted or config.path is None
 
     def report(self) -> Trust:
         """Report the servers that would be started, and whether the person must accept them first."""
@@ -61,7 +57,8 @@ class TrustGate:
             why = "It was opened with trust=True."
         elif all(entry.state in ready for entry in entries):
             why = "It is as you accepted it." if any(entry.state == "trusted" for entry in entries) else "It is harmless."
-        elif not self._strict and _environment_trusts():
+        # Not from a `.env`, which may have come with the config.
+        elif not self._strict and is_set(TRUST_VARIABLE):
             why = f"{TRUST_VARIABLE} is set."
         elif not self._strict and (folder := self._store.accepted_folder(path)):
             why = f"You trust the configs in {exact(str(folder))}."
@@ -71,7 +68,7 @@ class TrustGate:
 
     def require(self) -> None:
         """Raise TrustRequiredError unless the servers may start."""
-        if not self._open:
+        if not self.is_open:
             report = self.report()
             if report.required:
                 raise self._refusal(report)
@@ -79,7 +76,7 @@ class TrustGate:
 
     def ask(self) -> None:
         """Ask the person if they have not accepted the config, with `input()`, on the thread of the cell."""
-        if self._open:
+        if self.is_open:
             return
         report = self.report()
         if report.required:
@@ -116,7 +113,7 @@ class TrustGate:
         self._store.accept(self._config)
 
     def _set_open(self) -> None:
-        self._open, self.pending = True, None
+        self.is_open, self.pending = True, None
         self._on_change()
 
     def _refusal(self, report: Trust) -> TrustRequiredError:
@@ -129,11 +126,6 @@ class TrustGate:
             hint="Read session.consent.trust(), then session.consent.trust().accept(). "
             "In a script: Session.from_config(…, trust=True).",
         )
-
-
-def _environment_trusts() -> bool:
-    # Not from a `.env`, which may have come with the config.
-    return os.environ.get(TRUST_VARIABLE, "").strip().lower() not in ("", "0", "false")
 
 
 class SessionConsent(Namespace):

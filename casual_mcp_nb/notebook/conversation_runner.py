@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 5.0
 """How long to wait for a turn that is being stopped."""
-
-
-class InConversation(TypedDict):
-    """The conversation's part of the arguments of `McpToolChat.run`."""
-
-    history: list[ChatMessage]
-    turn: Turn
-    before: Turn | None
-    on_event: Callable[[Event], None]
-    in_history: bool
-    asked_at: float
-    ahead: Callable[[], Awaitable[None]] | None
 
 
 class ConversationRunner:
@@ -79,7 +67,7 @@ class ConversationRunner:
     @asynccontextmanager
     async def adding(
         self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
-    ) -> AsyncIterator[InConversation]:
+    ) -> AsyncIterator[dict[str, Any]]:
         """Add a turn that the body runs to the conversation, or in place of those from `index` on, and save it as it grows.
 
         No other can run meanwhile. A stop or a close ends the body early; the turn is then as it is. Yields the engine's
@@ -205,15 +193,10 @@ class ConversationRunner:
     def check_open(self) -> None:
         """Raise ClosedError, with the reason, if no further turn can begin."""
         if self._ended:
-            raise ClosedError(
-                f"This session is closed: {self._ended}.",
-                hint="Open a new one with Session.from_config. To keep two of one config, give it a name.",
-            )
+            hint = "Open a new one with Session.from_config. To keep two of one config, give it a name."
+            raise ClosedError(f"This session is closed: {self._ended}.", hint=hint)
         if self.ended:
-            raise ClosedError(
-                "This session is closed.",
-                hint="Start again with %mcp demo or %mcp connect.",
-            )
+            raise ClosedError("This session is closed.", hint="Start again with %mcp demo or %mcp connect.")
 
     def end(self, why: str = "") -> None:
         """Refuse further turns; errors give the first reason. It is empty where the person closed the session."""

@@ -68,15 +68,8 @@ def _local(running: RunningServer) -> ModelAtHand:
 def _by_key(variables: Mapping[str, str]) -> Iterator[ModelAtHand]:
     for spec in specs().values():
         if spec.example_model and spec.key_variable and variables.get(spec.key_variable):
-            reason = "is set" if _is_installed(spec.sdk) else f"is set. {install(spec.sdk or '')}"
+            reason = "is set" if spec.sdk is None or _version(spec.sdk) else f"is set. {install(spec.sdk)}"
             yield ModelAtHand(spec.key_variable, reason, f"{spec.name}:{spec.example_model}")
-
-
-def _is_installed(sdk: str | None) -> bool:
-    try:
-        return sdk is None or bool(version(sdk))
-    except PackageNotFoundError:
-        return False
 
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
@@ -325,13 +318,7 @@ def server_check(status: ServerStatus) -> Check:
         case "ready" | "unlisted":
             return Check("Servers", status.name, "warn", f"connected, but {status.error}", f"%mcp reconnect {status.name}")
         case "starting" | "closed" if status.seconds is None:
-            return Check(
-                "Servers",
-                status.name,
-                "ok",
-                "not connected yet",
-                "To connect it: %mcp servers",
-            )
+            return Check("Servers", status.name, "ok", "not connected yet", "To connect it: %mcp servers")
         case _:
             return Check("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
 

@@ -364,10 +364,7 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
         raise UsageError(
             "nest-asyncio breaks asyncio on Python 3.14 and later.", hint="Use `await`, or the blocking methods of Session."
         )
-    try:
-        loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        loop = None
+    loop = _running_loop()
     if loop is not None and not isinstance(loop, asyncio.BaseEventLoop):
         raise UsageError(
             f"nest-asyncio cannot patch a loop of {type(loop).__module__}.",
@@ -380,6 +377,11 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
     return "already on" if already else "on"
 
 
+def is_set(variable: str) -> bool:
+    """Check whether a variable of the environment turns something on: empty, `0` and `false` do not."""
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false")
+
+
 logger = logging.getLogger("casual_mcp_nb")
 # Without a handler, Python would print warnings into the cell.
 logger.addHandler(logging.NullHandler())
@@ -390,12 +392,7 @@ def show_log(level: str, libraries: str | None = None) -> None:
     logger.setLevel(level)
     for name in ("fastmcp", "mcp"):
         logging.getLogger(name).setLevel(libraries or level)
-    others = [handler for handler in (*logger.handlers, *logging.getLogger().handlers) if _shows(handler)]
-    if not others:
+    if all(isinstance(handler, logging.NullHandler) for handler in (*logger.handlers, *logging.getLogger().handlers)):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
-
-
-def _shows(handler: logging.Handler) -> bool:
-    return not isinstance(handler, logging.NullHandler)

@@ -162,16 +162,11 @@ class ResourceService:
         texts = {key: str(value) for key, value in others.items() if value is not None}
         return await self._chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
 
-    async def subscribe(self, what: Readable, server: str | None) -> Subscriptions:
-        """Have a server report the changes of a resource, see `SessionResources.subscribe`."""
+    async def follow(self, what: Readable, server: str | None, *, on: bool) -> Subscriptions:
+        """Have a server report the changes of a resource, or no longer, see `SessionResources.subscribe`."""
         name, uri = await self._locate(what, server, {})
-        await self._chat.server_manager.resources_of(name).subscribe(uri)
-        return self.subscriptions
-
-    async def unsubscribe(self, what: Readable, server: str | None) -> Subscriptions:
-        """End `subscribe`, see `SessionResources.unsubscribe`."""
-        name, uri = await self._locate(what, server, {})
-        await self._chat.server_manager.resources_of(name).unsubscribe(uri)
+        reader = self._chat.server_manager.resources_of(name)
+        await (reader.subscribe(uri) if on else reader.unsubscribe(uri))
         return self.subscriptions
 
     async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
@@ -345,7 +340,7 @@ class SessionResources(_Offered[Resource]):
             UnknownNameError: There is no such resource.
             ResourceError: The server does not report changes of it.
         """
-        return await self._starter.run_shown(self._service.subscribe(what, server))
+        return await self._starter.run_shown(self._service.follow(what, server, on=True))
 
     subscribe_async = awaited(subscribe)
 
@@ -361,7 +356,7 @@ class SessionResources(_Offered[Resource]):
             UnknownNameError: There is no such resource.
             ResourceError: The server did not answer.
         """
-        return await self._starter.run_shown(self._service.unsubscribe(what, server))
+        return await self._starter.run_shown(self._service.follow(what, server, on=False))
 
     unsubscribe_async = awaited(unsubscribe)
 

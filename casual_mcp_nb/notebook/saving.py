@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 TITLE = "A conversation with casual_mcp_nb"
+_FORMATS: Mapping[str, Any] = {".html": "html", ".md": "markdown", ".json": None}
+"""The forms of a document, or None for the conversation itself."""
 
 
 def export(
@@ -38,14 +40,18 @@ def export(
 
     `player` makes the page that steps through it, from it and a title, in place of the one without scripts.
     """
-    write = _FORMATS.get(path.suffix.casefold())
-    if write is None:
+    suffix = path.suffix.casefold()
+    if suffix not in _FORMATS:
         hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
         raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
-    if player and write is not _html:
+    if player and suffix != ".html":
         raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
     conversation = _masked(conversation, secrets)
-    text = player(conversation, TITLE) if player else write(conversation)
+    if player:
+        text = player(conversation, TITLE)
+    else:
+        form = _FORMATS[suffix]
+        text = display().document(conversation, form, TITLE) if form else conversation.to_json()
     path = path.expanduser()
     write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
     return path
@@ -59,21 +65,6 @@ def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
     before = json.loads(text)
     after = scrubbed(before, secrets)
     return conversation if after == before else Conversation.from_json(json.dumps(after))
-
-
-def _html(conversation: Conversation) -> str:
-    return display().document(conversation, "html", TITLE)
-
-
-def _markdown(conversation: Conversation) -> str:
-    return display().document(conversation, "markdown", TITLE)
-
-
-_FORMATS: dict[str, Callable[[Conversation], str]] = {
-    ".html": _html,
-    ".md": _markdown,
-    ".json": lambda conversation: conversation.to_json(),
-}
 
 
 STORE_VARIABLE = "MCP_STORE"

@@ -154,11 +154,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.status_of(name)
 
     def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure the cost of the connected servers' tools, see `audit_host`.
-
-        Args:
-            unreadable: Servers of the file that are left out of the config, each with the reason.
-        """
+        """Measure the cost of the connected servers' tools, see `audit_host`; `unreadable` has why others are left out."""
         return measure(self._chat, self._config, unreadable)
 
     def log(self, name: str) -> ServerLog:

@@ -18,21 +18,20 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell, shell
+from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell, shell
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.config import Config
     from casual_mcp_nb.base.status import Servers, ServerStatus
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.notebook.consent import TrustGate
-    from casual_mcp_nb.notebook.loop import EngineThread
+    from casual_mcp_nb.notebook.parts import SessionParts
 
 
 T = TypeVar("T")
@@ -155,7 +154,7 @@ class StartDisplay:
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
-        visible = not quiet and not _quiet_environment() and threading.current_thread() is threading.main_thread()
+        visible = not quiet and not is_set(QUIET_VARIABLE) and threading.current_thread() is threading.main_thread()
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -366,30 +365,13 @@ def _bundle(value: Any) -> dict[str, str]:
     return display().mimebundle(value)
 
 
-def _quiet_environment() -> bool:
-    return os.environ.get(QUIET_VARIABLE, "").strip().lower() not in ("", "0", "false")
-
-
 EXIT_SECONDS = 2.0
 """How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
 
 _registry_lock = threading.Lock()
 
 
-class Registered(Protocol):
-    """The part of a session that the registry needs."""
-
-    config: Config
-    name: str | None
-
-    def close_replaced(self, why: str) -> Future[None]:
-        """Close in the background; `why` is told to whoever uses it from now on."""
-
-    def abandon(self) -> None:
-        """Become unusable, in a forked child."""
-
-
-_open: weakref.WeakSet[Registered] = weakref.WeakSet()
+_open: weakref.WeakSet[SessionParts] = weakref.WeakSet()
 _closing: set[Future[None]] = set()
 
 
@@ -401,7 +383,7 @@ def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any,
     return future
 
 
-def replace_earlier(session: Registered) -> list[Future[None]]:
+def replace_earlier(session: SessionParts) -> list[Future[None]]:
     """Register an open session, and close the earlier one that it replaces.
 
     In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
@@ -424,13 +406,13 @@ def _end_with_worker() -> None:
         Finalize(None, _close_all, exitpriority=0)
 
 
-def unregister(session: Registered) -> None:
+def unregister(session: SessionParts) -> None:
     """Remove a closed session."""
     with _registry_lock:
         _open.discard(session)
 
 
-def _replaces(session: Registered, other: Registered) -> bool:
+def _replaces(session: SessionParts, other: SessionParts) -> bool:
     if session.name != other.name or not session.config.servers:
         return False
     paths = session.config.path, other.config.path
@@ -461,7 +443,7 @@ def _in_forked_child() -> None:
     _closing.clear()
 
 
-_inherited: list[Registered] = []
+_inherited: list[SessionParts] = []
 """The parent's sessions, never collected: that would run the ends of their coroutines."""
 
 if hasattr(os, "register_at_fork"):

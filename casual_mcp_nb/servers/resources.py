@@ -364,10 +364,7 @@ class ServerResources:
     async def _request(
         self, request: str, send: Callable[[McpSession], Coroutine[Any, Any, T]], *, optional: bool = False
     ) -> T:
-        """Send a request, a second time if the server has forgotten the session.
-
-        If optional, an unknown method returns None.
-        """
+        """Send a request, again if the server has forgotten the session. If optional, an unknown method returns None."""
         for again in (False, True):
             session = await self._lifecycle.ensure()
             start = asyncio.get_running_loop().time()

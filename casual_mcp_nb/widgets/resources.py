@@ -107,7 +107,7 @@ class ResourcesState(State):
     @command
     async def set_followed(self, server: str, uri: str, on: bool) -> None:
         """Have the server report the changes of a resource, or not. In Python: `resources.subscribe` and `unsubscribe`."""
-        await (self._service.subscribe if on else self._service.unsubscribe)(uri, server)
+        await self._service.follow(uri, server, on=on)
 
     async def _contents(
         self, kind: Kind, server: str, name: str, values: Mapping[str, str]

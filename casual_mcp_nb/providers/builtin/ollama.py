@@ -47,6 +47,8 @@ async def stream(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
     """Make a streaming request."""
+    from ollama import ChatResponse
+
     request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
     answer = _Streamed()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
@@ -56,8 +58,6 @@ async def stream(
             response.raise_for_status()
         lines = response.aiter_lines()
         async for line in lines:
-            from ollama import ChatResponse
-
             part: object = json.loads(line)
             if isinstance(part, dict) and "error" in part:
                 raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
@@ -67,6 +67,7 @@ async def stream(
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
+                # To the end, so that the connection can be reused, but without waiting for a server that never ends.
                 with suppress(Exception):
                     async with asyncio.timeout(0.1):
                         await anext(lines, None)
