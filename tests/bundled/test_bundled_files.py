@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.bundled import build
-from casual_mcp_nb.bundled._files import MAX_COPY_BYTES, Root, ToolError
-from casual_mcp_nb.bundled.files_server import Files
+from casual_mcp_nb.bundled.files_server import MAX_COPY_BYTES, Files, Root, ToolError
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _CONTENT_TYPES = (

@@ -175,7 +175,6 @@ def test_a_missing_sdk_has_one_remedy_in_one_spelling(monkeypatch: pytest.Monkey
     from casual_mcp_nb.providers.registry import specs
 
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    monkeypatch.setattr(doctor, "_is_installed", lambda sdk: False)
     for spec in specs().values():
         if not spec.sdk:
             continue
