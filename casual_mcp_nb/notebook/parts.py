@@ -1,12 +1,19 @@
-"""The services of a session, made once in the order in which they need each other, and ended together."""
+"""The services of a session, made once in the order in which they need each other, and ended together.
+
+A notebook has one open session for each config, and none outlives the interpreter.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import os
+import sys
+import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +30,13 @@ from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
-from casual_mcp_nb.notebook.loop import OTHER_PROCESS, NotebookRunner, engine_thread, show_log
+from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, NotebookRunner, engine_thread, shell, show_log
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.starting import ServerStarter, close_in_background, replace_earlier, unregister
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import status_of
 from casual_mcp_nb.notebook.sync_and_async import run
 from casual_mcp_nb.notebook.tools import SessionTools
@@ -96,11 +103,11 @@ class SessionParts:
         )
         self.runner = runner = ConversationRunner(chat, observers, ConversationSaver(store_of(store, self.config), chat))
         self.endpoints: set[Any] = set()
-        self._finalizer = weakref.finalize(self, close_in_background, engine, chat.close)
+        self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False
         gate = TrustGate(self.config, trusted=trust, strict=strict or self.config.strict, on_change=observers.changes.notify)
         self.starter = starter = ServerStarter(
-            chat, engine, gate, runner.check_open, quiet=quiet, predecessors=replace_earlier(self)
+            chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
         self.consent = SessionConsent(chat, gate, questions)
         self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function)
@@ -163,7 +170,8 @@ class SessionParts:
     async def close(self) -> None:
         """End the turn that runs, the services, the cassette, the servers and the store; on the engine's loop."""
         self._finalizer.detach()
-        unregister(self)
+        with _registry_lock:
+            _open.discard(self)
         try:
             await self.runner.close()
             for endpoint in tuple(self.endpoints):
@@ -187,7 +195,7 @@ class SessionParts:
     def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; later use is an error that says why."""
         self.runner.end(why)
-        return close_in_background(self.engine, self.close)
+        return _close_in_background(self.engine, self.close)
 
     def abandon(self) -> None:
         """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
@@ -195,6 +203,79 @@ class SessionParts:
         self.observers.clear()
         self.runner.end(OTHER_PROCESS)
         self.chat.abandon()
+
+
+EXIT_SECONDS = 2.0
+"""How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
+
+_registry_lock = threading.Lock()
+_open: weakref.WeakSet[SessionParts] = weakref.WeakSet()
+_closing: set[Future[None]] = set()
+
+
+def _close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
+    """Start closing on the engine thread. The interpreter waits for it before it exits."""
+    future, _ = engine.submit(close())
+    _closing.add(future)
+    future.add_done_callback(_closing.discard)
+    return future
+
+
+def _replace_earlier(session: SessionParts) -> list[Future[None]]:
+    """Register an open session, and close the earlier one that it replaces.
+
+    In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
+    even if `Out` still holds it.
+    """
+    if not _open:
+        _end_with_worker()
+    with _registry_lock:
+        others = [other for other in _open if _replaces(session, other)] if shell() else []
+        _open.add(session)
+    return [other.close_replaced("a newer session was opened from its config") for other in others]
+
+
+def _end_with_worker() -> None:
+    """Have a `multiprocessing` child close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close_all, exitpriority=0)
+
+
+def _replaces(session: SessionParts, other: SessionParts) -> bool:
+    if session.name != other.name or not session.config.servers:
+        return False
+    paths = session.config.path, other.config.path
+    if any(paths):
+        return len({path and path.resolve() for path in paths}) == 1
+    return session.config == other.config
+
+
+@atexit.register
+def _close_all() -> None:
+    for session in tuple(_open):
+        session.close_replaced("the interpreter is ending")
+    wait(tuple(_closing), timeout=EXIT_SECONDS)
+
+
+def _in_forked_child() -> None:
+    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays must not notice."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for session in tuple(_open):
+        _inherited.append(session)
+        session.abandon()
+    _open.clear()
+    _closing.clear()
+
+
+_inherited: list[SessionParts] = []
+"""The parent's sessions, never collected: that would run the ends of their coroutines."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:

@@ -1,28 +1,22 @@
-"""Start servers: asked first, shown while they start, with what the first turn needs loaded in the background.
-
-A notebook has one open session for each config, and none outlives the interpreter.
-"""
+"""Start servers: asked first, shown while they start, with what the first turn needs loaded in the background."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextvars
 import html
 import logging
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell, shell
+from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 
 if TYPE_CHECKING:
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.notebook.consent import TrustGate
-    from casual_mcp_nb.notebook.parts import SessionParts
 
 
 T = TypeVar("T")
@@ -363,88 +356,3 @@ def _bundle(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         return {"text/plain": value, "text/html": f"<small>{html.escape(value)}</small>" if value else ""}
     return display().mimebundle(value)
-
-
-EXIT_SECONDS = 2.0
-"""How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
-
-_registry_lock = threading.Lock()
-
-
-_open: weakref.WeakSet[SessionParts] = weakref.WeakSet()
-_closing: set[Future[None]] = set()
-
-
-def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
-    """Start closing on the engine thread. The interpreter waits for it before it exits."""
-    future, _ = engine.submit(close())
-    _closing.add(future)
-    future.add_done_callback(_closing.discard)
-    return future
-
-
-def replace_earlier(session: SessionParts) -> list[Future[None]]:
-    """Register an open session, and close the earlier one that it replaces.
-
-    In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
-    even if `Out` still holds it.
-    """
-    if not _open:
-        _end_with_worker()
-    with _registry_lock:
-        others = [other for other in _open if _replaces(session, other)] if shell() else []
-        _open.add(session)
-    return [other.close_replaced("a newer session was opened from its config") for other in others]
-
-
-def _end_with_worker() -> None:
-    """Have a `multiprocessing` child close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
-        from multiprocessing.util import Finalize
-
-        Finalize(None, _close_all, exitpriority=0)
-
-
-def unregister(session: SessionParts) -> None:
-    """Remove a closed session."""
-    with _registry_lock:
-        _open.discard(session)
-
-
-def _replaces(session: SessionParts, other: SessionParts) -> bool:
-    if session.name != other.name or not session.config.servers:
-        return False
-    paths = session.config.path, other.config.path
-    if any(paths):
-        return _resolved(paths[0]) == _resolved(paths[1])
-    return session.config == other.config
-
-
-def _resolved(path: Path | None) -> Path | None:
-    return path and path.resolve()
-
-
-@atexit.register
-def _close_all() -> None:
-    for session in tuple(_open):
-        session.close_replaced("the interpreter is ending")
-    wait(tuple(_closing), timeout=EXIT_SECONDS)
-
-
-def _in_forked_child() -> None:
-    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays must not notice."""
-    global _registry_lock
-    _registry_lock = threading.Lock()
-    for session in tuple(_open):
-        _inherited.append(session)
-        session.abandon()
-    _open.clear()
-    _closing.clear()
-
-
-_inherited: list[SessionParts] = []
-"""The parent's sessions, never collected: that would run the ends of their coroutines."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_child)

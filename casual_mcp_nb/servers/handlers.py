@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.mcp import MAX_SAMPLE_TOKENS, MAX_SAMPLES, SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.base.mcp import MAX_SAMPLE_TOKENS, MAX_SAMPLES, Direction, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.logs import logger
@@ -135,6 +135,28 @@ class Handlers:
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Callbacks of a lifecycle.
+
+    Args:
+        opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
+        resource_updated: Called with the URI of a resource whose contents changed.
+        refused: Called with the method of a server request that has no handler.
+        stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
+    """
+
+    client_options: dict[str, Any]
+    opened: Callable[[float], Awaitable[None]]
+    changed: Callable[[], None]
+    tools_changed: Callable[[], Awaitable[None]]
+    offers_changed: Callable[[], None]
+    resource_updated: Callable[[str], None]
+    refused: Callable[[str], None]
+    record: Callable[[Direction, Any], None]
+    stderr: Callable[[], Callable[[bytes], None]]
 
 
 def client_options(

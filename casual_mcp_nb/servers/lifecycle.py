@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
-from casual_mcp_nb.base.mcp import Direction
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers._errors import closed_error, connect_error, lost_reason, root_cause, shown_address, start_reason
+from casual_mcp_nb.servers.handlers import Hooks
 from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -47,28 +47,6 @@ class ConnectMode:
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
     """Check whether a call failed because the server cannot ask questions on a connection of this version."""
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Callbacks of a lifecycle.
-
-    Args:
-        opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
-        resource_updated: Called with the URI of a resource whose contents changed.
-        refused: Called with the method of a server request that has no handler.
-        stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
-    """
-
-    client_options: dict[str, Any]
-    opened: Callable[[float], Awaitable[None]]
-    changed: Callable[[], None]
-    tools_changed: Callable[[], Awaitable[None]]
-    offers_changed: Callable[[], None]
-    resource_updated: Callable[[str], None]
-    refused: Callable[[str], None]
-    record: Callable[[Direction, Any], None]
-    stderr: Callable[[], Callable[[bytes], None]]
 
 
 class StartSlots:

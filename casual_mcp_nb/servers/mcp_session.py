@@ -9,7 +9,7 @@ import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastmcp import Client
 from mcp.client.subscriptions import listen
@@ -32,13 +32,11 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CLOSED, clean, error_text
 from casual_mcp_nb.servers._messages import input_of
 from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantClient, TolerantTransport
+from casual_mcp_nb.servers.handlers import Hooks
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.process import POLL_SECONDS, end_group, process_ended, signal_group
 from casual_mcp_nb.servers.running_calls import ASKER
 from casual_mcp_nb.servers.transport import TransportContext
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.servers.lifecycle import Hooks
 
 MAX_EXTENSIONS = 20
 
