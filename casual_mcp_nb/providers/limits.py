@@ -121,7 +121,7 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits one client's requests in order of arrival; None is no limit per minute."""
+    """Admits one client's requests in order of arrival, so many requests and tokens per minute, if limited."""
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
         name = shown(client)
