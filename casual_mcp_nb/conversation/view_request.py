@@ -137,9 +137,11 @@ def request_words(request: Request) -> str:
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
-    """Show the same without a heading, its parts folded, for a place where there is little room."""
-    blocks = request_blocks(request, limits)
-    folded = tuple(replace(block, fold="closed") if isinstance(block, Section) else block for block in blocks)
+    """Show the same without a heading, all but the messages folded, for a place where there is little room."""
+    folded = tuple(
+        replace(block, fold="closed") if isinstance(block, Section) and block.title != "Messages" else block
+        for block in request_blocks(request, limits)
+    )
     return View("request", "", folded)
 
 

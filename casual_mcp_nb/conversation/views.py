@@ -297,7 +297,8 @@ def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
             ("Repeated from the previous request", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
         )
     facts += [("Not read from the cache", miss) for miss in _misses(stats)]
-    if tokens.unknown_calls:
+    # Where no call reported any, as with the offline planner, every figure is an estimate and marked as such.
+    if tokens.unknown_calls and tokens.prompt_tokens is not None:
         facts.append(("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"))
     return (*facts, *_cost(stats.cost))
 

@@ -496,7 +496,7 @@ class Comparison(Mapping[str, WayResult], Displayable):
         return len(self.ways)
 
     def __repr__(self) -> str:
-        ways, runs = count(len(self.ways), "way"), count(len(self.runs), "run")
+        ways, runs = count(len(self.ways), "option"), count(len(self.runs), "run")
         return f"<Comparison: {self.status}, {ways}, {self.ended} of {runs} done>"
 
     @property

@@ -94,8 +94,8 @@ def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
     if any(len(result.done) > 1 for result in comparison.values()):
         blocks.append(Section("Spread", (_spread(comparison, limits),), fold="closed", note="lowest and highest of a run"))
     blocks.append(_answers(comparison, limits))
-    counts = {"prompt": len(comparison.prompts), "way": len(comparison), "repeat": comparison.repeats}
-    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "way")
+    counts = {"prompt": len(comparison.prompts), "option": len(comparison), "repeat": comparison.repeats}
+    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "option")
     return View("comparison", "Comparison", tuple(blocks), note=note)
 
 
@@ -179,7 +179,7 @@ def _table(comparison: Comparison, limits: DisplayLimits) -> Table:
     figures = {name: [result.figure(name) for result in results] for name in FIGURES}
     names = [name for name in FIGURES if name != "cost" or any(figures["cost"])]
     checked = any(result.checked for result in results)
-    titles = columns("Way", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
+    titles = columns("Option", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
     rows = tuple(
         (
             result.way.name,
@@ -235,7 +235,7 @@ def _spread(comparison: Comparison, limits: DisplayLimits) -> Table:
             yield low if low == high else f"{low} to {high}"
 
     rows = tuple(tuple(row(result)) for result in results)
-    return Table(columns("Way", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
+    return Table(columns("Option", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
 
 
 def _answers(comparison: Comparison, limits: DisplayLimits) -> Section:

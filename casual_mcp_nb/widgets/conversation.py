@@ -144,7 +144,12 @@ def _row(stored: StoredConversation) -> dict[str, Any]:
         "changed": stored.changed.isoformat(),
         "about": ", ".join(
             filter(
-                None, [words.count(stored.turns, "turn"), words.tokens(stored.tokens, stored.origin) if stored.tokens else ""]
+                None,
+                [
+                    "fork" if stored.head.forked_from else "",
+                    words.count(stored.turns, "turn"),
+                    words.tokens(stored.tokens, stored.origin) if stored.tokens else "",
+                ],
             )
         ),
     }

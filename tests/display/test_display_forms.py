@@ -471,8 +471,14 @@ def test_stats_leave_unknown_tokens_out_and_never_say_0() -> None:
     text = plain(ChatStats(TokenUsageStats(unknown_calls=2), llm_calls=2))
     assert "Input" not in text
     assert "Total" not in text
-    assert "2 model calls reported no token count" in text
+    assert "reported no token count" not in text, "every figure is an estimate then, and marked as such"
     assert "discovery was off" in text
+
+
+@pytest.mark.defect("S17")
+def test_stats_say_which_calls_their_sums_lack() -> None:
+    text = plain(ChatStats(TokenUsageStats(10, 5, unknown_calls=2), llm_calls=3))
+    assert "2 model calls reported no token count" in text
 
 
 def test_stats_say_who_counted(make: Any) -> None:

@@ -71,6 +71,8 @@ def test_they_are_found_opened_and_kept_in_order(session: Session, state: Conver
     do(state, "fork", id=second)
     forked = do(state, "found")["current"]
     assert forked not in (first, second)
+    abouts = {row["id"]: row["about"] for row in do(state, "found")["rows"]}
+    assert abouts[forked] == f"fork, {abouts[second]}", "a fork does not look like its origin"
     assert session.conversations.store is not None
     assert session.conversations.store.get(forked).head.forked_from is not None
     do(state, "fork", id=forked)

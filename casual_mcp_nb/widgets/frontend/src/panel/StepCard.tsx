@@ -17,6 +17,12 @@ export function StepCard({ id, question }: { id: string; question: StepAsked }) 
     <QuestionCard question={question} label={label} title={label}>
       <p data-testid="question-message">{question.message}</p>
       <ComingRequest question={id} />
+      {question.texts.length === 0 && (
+        <p class="cmn-quiet" data-testid="step-no-edit">
+          Nothing to edit here: the search result names tools that are loaded already. What you write can be edited before step
+          1, and a tool's result before the step that reads it.
+        </p>
+      )}
       {question.texts.length > 0 && (
         <details data-testid="step-edit">
           <summary>Edit the text that the model reads next</summary>
