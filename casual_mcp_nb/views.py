@@ -26,6 +26,7 @@ from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, Vie
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
+from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.serve import views as serve_views
 from casual_mcp_nb.servers import views as servers_views
@@ -65,8 +66,10 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
     ]
 
 
-def figure_of(stats: ChatStats) -> Any:
-    """Draw a matplotlib figure with a stacked bar for each model call."""
+def figure_of(stats: ChatStats | RunResults) -> Any:
+    """Draw a matplotlib figure: a stacked bar for each model call, or the share of right runs of each arm."""
+    if isinstance(stats, RunResults):
+        return experiments_views.results_plot(stats)
     _library("matplotlib")
     from matplotlib.figure import Figure
 
@@ -169,6 +172,9 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.comparison_view,
+    experiments_views.results_view,
+    experiments_views.run_record_view,
+    experiments_views.tool_uses_view,
     experiments_views.experiments_view,
     serve_views.service_view,
     serve_views.served_tools_view,

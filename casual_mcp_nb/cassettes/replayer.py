@@ -52,7 +52,7 @@ class Replayer:
         self.cassette = cassette
         self.name = name
         self._pace = pace
-        self._match_on = frozenset(match_on)
+        self.match_on = frozenset(match_on)
         self._secrets = secrets
         self._left: dict[str, deque[Interaction]] = {}
         self._last: dict[str, Interaction] = {}
@@ -134,7 +134,7 @@ class Replayer:
             # In which order they are offered depends on which server was connected first.
             "tools": sorted((*request["tools"], *request.get("found", ())), key=lambda tool: str(tool["name"])),
         }
-        return {part: value for part, value in parts.items() if part in self._match_on}
+        return {part: value for part, value in parts.items() if part in self.match_on}
 
     def _mismatch(self, kind: Kind, request: Mapping[str, Plain]) -> CassetteMismatchError:
         recorded = [each for each in self.cassette.interactions if each.kind == kind]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
@@ -19,7 +20,7 @@ from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import always_loaded, mode_of
 from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache
-from casual_mcp_nb.errors import UnknownNameError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -245,6 +246,31 @@ class ChatNames:
             catalog.resolve(name)
 
 
+Described = str | Mapping[str, Any]
+"""A tool's description, or a mapping with `description` and `parameters`, the texts by parameter."""
+
+
+def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
+    """Copy a tool with another description, or with others of its parameters.
+
+    Raises:
+        UsageError: It has no such parameter, or the text is not one.
+    """
+    given: Mapping[str, Any] = text if isinstance(text, Mapping) else {"description": text}
+    texts: Any = given.get("parameters") or {}
+    values = [given.get("description", ""), *(texts.values() if isinstance(texts, Mapping) else [None])]
+    if not given.keys() <= {"description", "parameters"} or not all(isinstance(value, str) for value in values):
+        hint = "Give a text, or {'description': text, 'parameters': {name: text}}."
+        raise UsageError(f"The description of {shown(str(tool.tool_name))} cannot be {brief(text)}.", hint=hint)
+    properties = dict(tool.input_schema.get("properties") or {})
+    for name, value in texts.items():
+        if name not in properties:
+            raise UnknownNameError(f"parameter of {tool.tool_name}", str(name), properties)
+        properties[name] = {**(properties[name] if isinstance(properties[name], Mapping) else {}), "description": value}
+    schema = {**tool.input_schema, "properties": properties} if texts else tool.input_schema
+    return replace(tool, description=given.get("description", tool.description), input_schema=schema)
+
+
 RELIST_SECONDS = 3.0
 """How long a step waits for servers that list their tools again."""
 _LOOP_ITERATIONS = 3
@@ -283,6 +309,34 @@ class ChatTools:
         self._window = window
         self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
+        self._descriptions: Mapping[ToolName, Described] = {}
+        self._described: tuple[Catalog, Catalog] = Catalog(), Catalog()
+
+    def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
+        """Copy these tools with other descriptions for some of them, which only the model reads.
+
+        Args:
+            descriptions: For a tool its description, or a mapping with `description` and `parameters`, the texts by parameter.
+        """
+        other = copy.copy(self)
+        other._descriptions, other._views, other._last_view = dict(descriptions), ViewCache(), ("", (), None)
+        other._described = Catalog(), Catalog()
+        return other
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now, with the descriptions that the model reads."""
+        catalog = self.changes.catalog
+        if not self._descriptions:
+            return catalog
+        if self._described[0] is not catalog:
+            descriptions = self._descriptions
+            changed = (
+                described_tool(tool, descriptions[tool.tool_name]) if tool.tool_name in descriptions else tool
+                for tool in catalog
+            )
+            self._described = catalog, Catalog(changed)
+        return self._described[1]
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
@@ -350,7 +404,7 @@ class ChatTools:
         Waits for servers that list their tools again, for a few seconds at most.
         """
         await self.relist()
-        if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
+        if self.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
             return view
         refreshed = self.view(self._with_new_servers(view.selection))
         await refreshed.measure()
@@ -377,7 +431,7 @@ class ChatTools:
             window: Context window of the model in tokens, or None for that of the model that turns use unless they name
                 another.
         """
-        catalog, key, blocked, own = self.changes.catalog, selection.key(), self.changes.blocked, self.own
+        catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
         if last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own:
             return last

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from casual_mcp_nb.base.config import Discovery, Strategy
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count, display
@@ -225,6 +225,8 @@ class Way:
         discovery: Whether deferred tools are hidden.
         strategy: How the model finds them.
         delivery: How it receives search results.
+        descriptions: The name of the descriptions of tools that it reads, if they are not those of the servers.
+        without: The server or tool that it does without.
     """
 
     name: str
@@ -233,6 +235,8 @@ class Way:
     discovery: Discovery | None = None
     strategy: Strategy | None = None
     delivery: DeliverySetting | None = None
+    descriptions: str | None = None
+    without: str | None = None
 
 
 @dataclass(frozen=True)
@@ -465,8 +469,58 @@ class DiscoveryEffect:
         return self.costs_more or (self.fewer_right or 0) > 0
 
 
+class Exportable(Displayable):
+    """A displayable value with rows that can be written to a file. A subclass says what it is: `_kind`."""
+
+    _kind: ClassVar[str] = "A comparison"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Build a list of rows, one per run, for a DataFrame or a CSV file."""
+        raise NotImplementedError
+
+    def _about(self) -> dict[str, Any]:
+        """Collect what a JSON file has beside the rows."""
+        raise NotImplementedError
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to a file.
+
+        Args:
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.csv`
+                (a row per run), or `.json` (the same rows).
+            overwrite: Replace a file that exists.
+
+        Returns:
+            The file. It is written whole or not at all.
+
+        Raises:
+            UsageError: The extension is not one of these, the file exists, or it cannot be written.
+        """
+        path = Path(path).expanduser()
+        formats = {".html": self._page, ".csv": self._csv, ".json": self._json}
+        write = formats.get(path.suffix.casefold())
+        if write is None:
+            hint = did_you_mean(closest(path.suffix, formats), formats)
+            raise UsageError(f"{self._kind} cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
+        write_text(path, write(), overwrite=overwrite, hint="To replace it: overwrite=True.")
+        return path
+
+    def _page(self) -> str:
+        return display().page(self, f"{self._kind} with casual_mcp_nb")
+
+    def _json(self) -> str:
+        return json.dumps({**self._about(), "runs": self.rows()}, ensure_ascii=False, indent=2) + "\n"
+
+    def _csv(self) -> str:
+        text, rows = io.StringIO(), self.rows()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
+        return text.getvalue()
+
+
 @dataclass(frozen=True, repr=False)
-class Comparison(Mapping[str, WayResult], Displayable):
+class Comparison(Mapping[str, WayResult], Exportable):
     """The same prompts answered in several ways: a mapping of the ways by name.
 
     Args:
@@ -559,42 +613,8 @@ class Comparison(Mapping[str, WayResult], Displayable):
         """Build a list of rows, one per run, for a DataFrame or a CSV file."""
         return [run.row() for run in self.runs]
 
-    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write it to a file.
-
-        Args:
-            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.csv`
-                (a row per run), or `.json` (the same rows).
-            overwrite: Replace a file that exists.
-
-        Returns:
-            The file. It is written whole or not at all.
-
-        Raises:
-            UsageError: The extension is not one of these, the file exists, or it cannot be written.
-        """
-        path = Path(path).expanduser()
-        formats = {".html": self._page, ".csv": self._csv, ".json": self._json}
-        write = formats.get(path.suffix.casefold())
-        if write is None:
-            hint = did_you_mean(closest(path.suffix, formats), formats)
-            raise UsageError(f"A comparison cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
-        write_text(path, write(), overwrite=overwrite, hint="To replace it: overwrite=True.")
-        return path
-
-    def _page(self) -> str:
-        return display().page(self, "A comparison with casual_mcp_nb")
-
-    def _json(self) -> str:
-        about = {"status": self.status, "prompts": self.prompts, "ways": list(self), "repeats": self.repeats}
-        return json.dumps({**about, "runs": self.rows()}, ensure_ascii=False, indent=2) + "\n"
-
-    def _csv(self) -> str:
-        text, rows = io.StringIO(), self.rows()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
-        return text.getvalue()
+    def _about(self) -> dict[str, Any]:
+        return {"status": self.status, "prompts": self.prompts, "ways": list(self), "repeats": self.repeats}
 
 
 def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, str | None]:
@@ -634,10 +654,12 @@ def _as_text(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Experiments(Displayable):
-    """The comparisons of a session.
+    """The comparisons and results of a session.
 
     Args:
         comparison: The last comparison, or None before the first one.
+        results: The last results of cases, if they are later than it.
     """
 
     comparison: Comparison | None = None
+    results: Displayable | None = None

@@ -6,38 +6,50 @@ A comparison answers the same prompts in several ways. Each run is a conversatio
 from __future__ import annotations
 
 import asyncio
-import inspect
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from casual_mcp_nb.base.displayable import Namespace, display
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.conversation.event import Event
-from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import spelled_out
-from casual_mcp_nb.errors import CasualMcpError, UsageError, brief
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.experiments.arms import (
+    Arm,
+    Budget,
+    Check,
+    Comparing,
+    Descriptions,
+    Ways,
+    arms_of,
+    checks_of,
+    options_of,
+    prompts_of,
+)
+from casual_mcp_nb.experiments.cases import Functions
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases
+from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases
+from casual_mcp_nb.experiments.records import ResultsFile, RunResults
 from casual_mcp_nb.experiments.results import (
     Case,
-    ComparedRun,
     Comparison,
-    ComparisonStatus,
     Evaluation,
     Experiments,
     Lint,
-    RunStatus,
-    Way,
 )
+from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe
+from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.parts import SessionParts
@@ -50,268 +62,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Discovery, Strategy
     from casual_mcp_nb.base.model_options import DeliverySetting
+    from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.providers.chat_model import ChatModel
-
-
-MAX_RUNS = 100
-"""How many runs a comparison may have unless the person changes it: each calls a model."""
-
-Check = str | re.Pattern[str] | Callable[[Turn], Any]
-"""The check of a turn: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
-
-_STOPPED = "Stopped before it began."
-
-
-@dataclass(frozen=True)
-class Ways:
-    """The options that differ between runs: each field has the values of one option; empty leaves the session's.
-
-    Args:
-        discovery: Whether deferred tools are hidden; `auto` decides it by their size.
-        models: Names of models in the config, or model objects.
-        tool_sets: Names of toolsets. None is the toolset of the session.
-        strategies: How the model finds deferred tools.
-        deliveries: How it receives search results.
-    """
-
-    discovery: Sequence[Discovery] = ()
-    models: Sequence[str | Model | ChatModel] = ()
-    tool_sets: Sequence[str | None] = ()
-    strategies: Sequence[Strategy] = ()
-    deliveries: Sequence[DeliverySetting] = ()
-
-
-def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way, TurnOptions]:
-    """Build the options of a turn for each variant: all combinations, in order.
-
-    Without discovery nothing is found, so that strategies and deliveries make one way there.
-
-    Raises:
-        UsageError: A name does not exist, or the ways do not differ.
-    """
-    for model in ways.models:
-        if isinstance(model, str):
-            chat.models.check(model)
-        elif not hasattr(model, "default_options"):
-            raise UsageError(f"A model cannot be {brief(model)}.", hint="Give names of models of the config, or model objects.")
-    for tool_set in ways.tool_sets:
-        if tool_set is not None:
-            chat.names.check_tool_set(tool_set)
-    selection = chat.selection
-    if (ways.strategies or ways.deliveries) and not (ways.discovery or selection.discovery):
-        raise UsageError(
-            "Discovery is off, so strategies and deliveries make no difference.", hint="Add discovery=True, or [False, True]."
-        )
-    labels = _unique(model if isinstance(model, str) else model.name for model in ways.models)
-    models = dict(zip(labels, ways.models, strict=True))
-    values: dict[str, list[Any]] = {
-        "model": list(models),
-        "tool_set": list(dict.fromkeys(ways.tool_sets)),
-        "discovery": list(dict.fromkeys(ways.discovery)),
-        "strategy": list(dict.fromkeys(ways.strategies)),
-        "delivery": list(dict.fromkeys(ways.deliveries)),
-    }
-    all_tools = "all tools" if selection.tool_set is None else "the session's toolset"
-    result: dict[Way, TurnOptions] = {}
-    for combination in product(*(each or [None] for each in values.values())):
-        given: dict[str, Any] = dict(zip(values, combination, strict=True))
-        if given["discovery"] is False:
-            given |= {"strategy": None, "delivery": None}
-        words = {
-            **given,
-            "tool_set": given["tool_set"] or (all_tools if ways.tool_sets else None),
-            "discovery": {True: "discovery on", False: "discovery off", "auto": "discovery auto"}.get(given["discovery"]),
-        }
-        words = {name: word for name, word in words.items() if word is not None}
-        differing = [word for name, word in words.items() if len(values[name]) > 1]
-        way = Way(" · ".join(differing or words.values()) or "as the session is set", **given)
-        changes = {name: value for name, value in given.items() if value is not None}
-        if way.model is not None:
-            changes["model"] = models[way.model]
-        result[way] = options.replaced(**changes)
-    return result
-
-
-def prompts_of(prompt: str | Iterable[str]) -> tuple[str, ...]:
-    """List the prompts, each once.
-
-    Raises:
-        UsageError: There are none, or one is not a text.
-    """
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt) if isinstance(prompt, Iterable) else (prompt,)
-    for each in prompts:
-        if not isinstance(each, str) or not each.strip():
-            raise UsageError(f"A prompt cannot be {brief(each)}.", hint="Give a text, or a list of texts.")
-    if not prompts:
-        raise UsageError("There is no prompt to compare.")
-    return tuple(dict.fromkeys(prompts))
-
-
-def checks_of(check: Check | Sequence[Check | None] | None, prompts: Sequence[str]) -> dict[str, Check | None]:
-    """Read the check of each prompt.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    checks: Sequence[Any] = [check] * len(prompts) if not isinstance(check, list | tuple) else check
-    if len(checks) != len(prompts):
-        raise UsageError(f"There are {len(checks):,} checks for {len(prompts):,} prompts.", hint="Give one for each, or one.")
-    for each in checks:
-        if each is not None and not isinstance(each, str | re.Pattern) and not callable(each):
-            hint = "Give a text of the answer, a compiled pattern, or a function of the turn."
-            raise UsageError(f"A check cannot be {brief(each)}.", hint=hint)
-    return dict(zip(prompts, checks, strict=True))
-
-
-class Comparing:
-    """A comparison while it runs, one run after another, on the loop of its chat.
-
-    Runs do not overlap, so that their times can be compared and questions to the person come one at a time. The ways alternate,
-    so that one that is stopped early has runs of each.
-
-    Args:
-        chat: Its servers and models are used. Its conversation stays as it is.
-        ways: The options of a turn for each way.
-        prompts: The prompts, each once.
-        repeats: How often each prompt is sent in each way.
-        checks: The check of each prompt.
-        max_runs: The most runs that it may have.
-
-    Attributes:
-        on_change: Called whenever something changed, on the chat's loop or on the thread of `end`.
-
-    Raises:
-        UsageError: There are too many runs.
-    """
-
-    def __init__(
-        self,
-        chat: McpToolChat,
-        ways: Mapping[Way, TurnOptions],
-        prompts: Sequence[str],
-        *,
-        repeats: int = 1,
-        checks: Mapping[str, Check | None] | None = None,
-        max_runs: int = MAX_RUNS,
-    ) -> None:
-        for name, value in {"repeats": repeats, "max_runs": max_runs}.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
-        count = len(ways) * len(prompts) * repeats
-        if count > max_runs:
-            factors = f"variants {len(ways):,}, prompts {len(prompts):,}, repeats {repeats:,}"
-            raise UsageError(
-                f"That would be {count:,} runs ({factors}), and the limit is {max_runs:,}.",
-                hint="Each run calls a model. To make them all, raise max_runs.",
-            )
-        self.on_change: Callable[[], None] = lambda: None
-        self._chat = chat.apart()
-        self._ways = dict(ways)
-        self._prompts = tuple(prompts)
-        self._repeats = repeats
-        self._checks = dict(checks or {})
-        # Replaced as a whole, since other threads read it.
-        self._runs = tuple(
-            ComparedRun(way, prompt, repeat) for repeat in range(repeats) for prompt in self._prompts for way in self._ways
-        )
-        self._status: ComparisonStatus = "running"
-        self._began = time.monotonic()
-        self._seconds: float | None = None
-
-    @property
-    def comparison(self) -> Comparison:
-        """The comparison as it is now. For any thread."""
-        runs = tuple(run.measured() if run.status == "running" else run for run in self._runs)
-        seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
-        return Comparison(runs, tuple(self._ways), self._prompts, self._repeats, self._status, seconds)
-
-    @property
-    def runs(self) -> tuple[ComparedRun, ...]:
-        """All runs. The figures of one that is being made are left out."""
-        return self._runs
-
-    async def run(self) -> None:
-        """Make all runs. A failed run does not end the others. When cancelled, completed runs stay."""
-        self._began = time.monotonic()
-        try:
-            for index in range(len(self._runs)):
-                await self._run(index)
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """Mark unfinished runs as stopped; harmless at the end of all runs, and safe on any thread."""
-        if self._status != "running":
-            return
-        self._seconds = time.monotonic() - self._began
-        runs = tuple(map(_stopped, self._runs))
-        self._status = "stopped" if any(run.status == "stopped" for run in runs) else "done"
-        self._runs = runs
-        self.on_change()
-
-    async def _run(self, index: int) -> None:
-        from casual_llm.messages import UserMessage
-
-        run = self._runs[index]
-        turn = Turn(Trace())
-        self._set(index, replace(run, status="running", turn=turn))
-        chat = self._chat.apart(self._chat.consent)
-        options = self._ways[run.way]
-        error: str | None = None
-
-        def on_event(_: Event) -> None:
-            self.on_change()
-
-        try:
-            await chat.run([UserMessage(content=run.prompt)], options, turn=turn, on_event=on_event)
-        except Exception as failure:
-            error = str(failure) if isinstance(failure, CasualMcpError) else f"{type(failure).__name__}: {failure}"
-        status: RunStatus = "done" if error is None and turn.status == "done" else "failed"
-        ended = replace(run, status=status, turn=turn, error=error or turn.error)
-        self._set(index, await self._checked(await asyncio.to_thread(ended.measured)))
-
-    async def _checked(self, run: ComparedRun) -> ComparedRun:
-        check = self._checks.get(run.prompt)
-        if check is None:
-            return run
-        if run.status != "done" or run.turn is None:
-            return replace(run, right=False)
-        if isinstance(check, str | re.Pattern):
-            pattern = _contains(check) if isinstance(check, str) else check
-            return replace(run, right=pattern.search(run.answer) is not None)
-        function, turn = check, run.turn
-        try:
-            right = await self._chat.run_function(lambda: function(turn), inspect.iscoroutinefunction(function))
-            return replace(run, right=bool(right))
-        except Exception as failure:
-            return replace(run, problem=f"The check failed: {type(failure).__name__}: {failure}")
-
-    def _set(self, index: int, run: ComparedRun) -> None:
-        if self._status == "running":
-            self._runs = (*self._runs[:index], run, *self._runs[index + 1 :])
-            self.on_change()
-
-
-def _stopped(run: ComparedRun) -> ComparedRun:
-    if run.status not in ("waiting", "running"):
-        return run
-    error = _STOPPED if run.status == "waiting" else "Stopped."
-    return replace(run.measured(), status="stopped", error=error)
-
-
-def _contains(text: str) -> re.Pattern[str]:
-    """Compile a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or `391.5`."""
-    return re.compile(rf"(?<!\w)(?<!\d[.,]){re.escape(text.strip())}(?!\w)(?![.,]\d)", re.IGNORECASE)
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    """Number the names that occur more than once."""
-    counts: dict[str, int] = {}
-    result = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        result.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
-    return result
 
 
 _MAX_READ = 100
@@ -328,6 +80,9 @@ class SessionExperiments(Namespace):
     def __init__(self, parts: SessionParts) -> None:
         self._engine = parts.engine
         self._comparison: Comparison | None = None
+        self._results: RunResults | None = None
+        self._recipe = partial(SessionRecipe.of, parts)
+        self._secrets = parts.secrets
         self._chat = parts.chat
         self._turns = parts.turn_service
         self._starter = parts.starter
@@ -340,9 +95,14 @@ class SessionExperiments(Namespace):
         return self._comparison
 
     @property
+    def results(self) -> RunResults | None:
+        """The results of the last `run`, even of one that was stopped, or None before the first one."""
+        return self._results
+
+    @property
     def now(self) -> Experiments:
-        """The last comparison, as a value."""
-        return Experiments(self._comparison)
+        """The last comparison or results, as a value."""
+        return Experiments(self._comparison, self._results)
 
     @blocking
     @spelled_out(ModelOptions)
@@ -403,14 +163,141 @@ class SessionExperiments(Namespace):
         )
         with self._shown(comparing, progress):
             try:
-                await on_engine(lambda blocks: self._run(comparing, blocks))
+                await on_engine(lambda blocks: self._apart(blocks, comparing.run))
             finally:
                 comparing.end()
-                self._comparison = comparing.comparison
+                self._comparison, self._results = comparing.comparison, None
         shell = notebook_shell() if progress else None
         return ShownComparison.of(self._comparison, shell) if shell else self._comparison
 
     compare_async = awaited(compare)
+
+    @blocking
+    @spelled_out(ModelOptions)
+    async def run(
+        self,
+        cases: CaseSource,
+        *,
+        models: str | Sequence[str | Model | ChatModel] = (),
+        deliveries: DeliverySetting | Sequence[DeliverySetting] = (),
+        tool_sets: str | Sequence[str | None] = (),
+        discovery: Discovery | Sequence[Discovery] = (),
+        strategies: Strategy | Sequence[Strategy] = (),
+        descriptions: Mapping[str, Descriptions] | None = None,
+        without: Sequence[str] = (),
+        repeats: int = 1,
+        results: str | Path | None = None,
+        max_total_tokens: int | None = None,
+        max_cost: float | None = None,
+        max_runs: int = 1_000,
+        concurrency: int = 4,
+        executor: Executor | None = None,
+        recipe: Recipe | None = None,
+        functions: Functions | None = None,
+        system: str | None = None,
+        max_steps: int | None = None,
+        mock: Mapping[str, Any] | None = None,
+        progress: bool = True,
+        **options: Unpack[ModelOptions],
+    ) -> RunResults:
+        """Measure how well models call the tools: run cases of tool use, and judge each run by its calls.
+
+        Each run is a separate conversation. All combinations of the models, deliveries, toolsets, descriptions and so on are
+        arms, which are compared case by case. **Tools are really called**, unless stubs answer (`mock`). Calls that need
+        approval ask as usual. An interrupt or `Session.stop` ends it early, and `results` has what was done.
+
+        Args:
+            cases: A file, a DataFrame, or `ToolUseCase`s; see `load_tool_cases`.
+            models: Names of models in the config, or model objects.
+            deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
+            tool_sets: Names of toolsets, or None in the list is the session's own choice.
+            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
+            strategies: `search`, `browse`, or both.
+            descriptions: Other descriptions of tools by name: `{"shorter": {"mail:send": "Send an email."}}`. Each of them is
+                compared with the servers' own.
+            without: Servers or tools: for each of them, an arm does without it.
+            repeats: How often each case is run in each arm.
+            results: A file to which each run is appended. What it has already is not run again, even if the process was killed.
+            max_total_tokens: The most input and output tokens of all runs together. No model call is made that could pass it.
+            max_cost: The same in money, for models with a price.
+            max_runs: The most runs to make.
+            concurrency: How many runs may overlap. With 1, servers that remember something see one run at a time.
+            executor: Makes the runs in other processes: a process pool, or the executor of a Dask or Ray cluster.
+            recipe: Opens the session of such a process, such as `partial(Session.from_config, path)`. The default opens one
+                with the same config, selection and cassette, which does not work with servers and tools of this process.
+            functions: The functions that `$function` in a file of cases may name.
+            system: The system prompt.
+            max_steps: Maximum number of model calls in a turn.
+            mock: Stubs that answer in place of tools, see `session.tools.mock`.
+            progress: Show it while it runs.
+            options: See `Session.chat`: those that go to the model, such as `temperature`.
+
+        Returns:
+            The arms by name, with intervals, comparisons and failures. A run that could not be made does not raise.
+
+        Raises:
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running; nothing was sent.
+            ConnectError: No server could be connected.
+        """
+        self._turns.check_open()
+        loaded = load_tool_cases(cases, functions=functions)
+        ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
+        given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        plan = {"ways": ways, "options": given, "descriptions": descriptions or {}, "without": tuple(without)}
+        evaluating = Evaluating(
+            self._chat,
+            self._arms(plan),
+            loaded,
+            repeats=repeats,
+            file=ResultsFile(results, lambda line: redacted(line, self._secrets())) if results is not None else None,
+            budget=Budget(max_total_tokens, max_cost),
+            concurrency=concurrency,
+            max_runs=max_runs,
+        )
+        if executor is None:
+            make = evaluating.run
+        else:
+            shared = {**plan, "cases": loaded, "repeats": repeats, "concurrency": concurrency}
+            job = partial(Job, recipe or self._recipe(), shared)
+            make = partial(evaluating.run_elsewhere, executor, job)
+        self._comparison = None
+        with self._shown(evaluating, progress):
+            try:
+                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare))
+            finally:
+                evaluating.end()
+                self._results = evaluating.results
+        shell = notebook_shell() if progress else None
+        return ShownResults.of(self._results, shell) if shell else self._results
+
+    run_async = awaited(run)
+
+    def _arms(self, plan: Mapping[str, Any]) -> list[Arm]:
+        shared = TurnOptions(model=self._turns.model, **plan["options"])
+        return arms_of(options_of(self._chat, plan["ways"], shared), plan["descriptions"], plan["without"])
+
+    @blocking
+    async def _run_job(self, job: Job) -> JobResult:
+        """Make the runs of a job in this process, which another one has started."""
+        plan = job.plan
+        budget = Budget(None if job.tokens == math.inf else job.tokens, None if job.cost == math.inf else job.cost)
+        evaluating = Evaluating(
+            self._chat,
+            self._arms(plan),
+            plan["cases"],
+            repeats=plan["repeats"],
+            budget=budget,
+            concurrency=plan["concurrency"],
+            max_runs=sys.maxsize,
+        )
+
+        async def prepare() -> None:
+            await evaluating.prepare()
+            evaluating.select(job.wanted)
+
+        await on_engine(lambda blocks: self._apart(blocks, evaluating.run, prepare))
+        return JobResult(evaluating.results.records, budget.spent)
 
     @blocking
     async def evaluate(
@@ -508,22 +395,27 @@ class SessionExperiments(Namespace):
                 with suppress(UsageError):
                     yield from saver.required.load(stored.id)
 
-    async def _run(self, comparing: Comparing, blocks: bool) -> None:
+    async def _apart(
+        self, blocks: bool, make: Callable[[], Awaitable[None]], prepare: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Make runs beside the conversation, when the servers are connected."""
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
         async with self._questions.prompt_on(channel), self._turns.runner.apart():
             warm_up()
             await self._starter.view()
             await warmed_up()
-            await comparing.run()
+            if prepare is not None:
+                await prepare()
+            await make()
 
     @contextmanager
-    def _shown(self, comparing: Comparing, progress: bool) -> Iterator[None]:
-        """Show a comparison while the body runs."""
-        live = LiveComparison(self._engine, comparing) if progress and notebook_shell() is not None else None
+    def _shown(self, work: Comparing | Evaluating, progress: bool) -> Iterator[None]:
+        """Show a comparison or runs of cases while the body makes them."""
+        live = LiveExperiment(self._engine, work) if progress and notebook_shell() is not None else None
         try:
             with self._starter.shown(quiet=not progress, handle=live.handle if live else None) as display:
                 if live is None:
-                    with _bar(comparing, shown=progress):
+                    with _bar(work, shown=progress):
                         yield
                     return
 
@@ -532,7 +424,7 @@ class SessionExperiments(Namespace):
                         display.stop()
                     live.draw()
 
-                comparing.on_change = on_change
+                work.on_change = on_change
                 yield
         finally:
             if live is not None:
@@ -553,37 +445,116 @@ class ShownComparison(ShownInCell, Comparison):
         return Comparison, tuple(values_of(self).values())
 
 
-class LiveComparison(LiveDisplay):
-    """Shows a comparison while it runs."""
+class ShownResults(ShownInCell, RunResults):
+    """Results that were shown live in their cell."""
 
-    def __init__(self, engine: EngineThread, comparing: Comparing) -> None:
-        self._comparing = comparing
-        super().__init__(engine, lambda: any(run.status == "running" for run in comparing.runs))
+    @classmethod
+    def of(cls, results: RunResults, shell: Any) -> ShownResults:
+        """Wrap the results as ones that the running cell shows already."""
+        copy = cls(**values_of(results))
+        copy._shown_in(shell)
+        return copy
+
+    def __reduce__(self) -> tuple[type[RunResults], tuple[Any, ...]]:
+        return RunResults, tuple(values_of(self).values())
+
+
+class LiveExperiment(LiveDisplay):
+    """Shows a comparison or runs of cases while they are made."""
+
+    def __init__(self, engine: EngineThread, work: Comparing | Evaluating) -> None:
+        self._work = work
+        super().__init__(engine, lambda: work.running)
 
     def draw(self) -> None:
         """Draw it soon, from any thread."""
         self._throttle()
 
     def _live(self) -> dict[str, str]:
-        return display().mimebundle(self._comparing.comparison)
+        return display().mimebundle(self._work.results if isinstance(self._work, Evaluating) else self._work.comparison)
 
     _final = _live
 
 
 @contextmanager
-def _bar(comparing: Comparing, *, shown: bool) -> Iterator[None]:
+def _bar(work: Comparing | Evaluating, *, shown: bool) -> Iterator[None]:
     """Show a bar on stderr if that is a terminal."""
     from tqdm import tqdm
 
-    with tqdm(total=len(comparing.runs), unit="run", leave=False, delay=1.0, disable=None if shown else True) as bar:
+    with tqdm(total=work.total, unit="run", leave=False, delay=1.0, disable=None if shown else True) as bar:
 
         def on_change() -> None:
-            waiting = sum(run.status in ("waiting", "running") for run in comparing.runs)
-            bar.set_description(next((run.way.name for run in comparing.runs if run.status == "running"), ""), refresh=False)
-            bar.update(len(comparing.runs) - waiting - bar.n)
+            if isinstance(work, Comparing):
+                bar.set_description(next((run.way.name for run in work.runs if run.status == "running"), ""), refresh=False)
+            bar.update(work.ended - bar.n)
 
-        comparing.on_change = on_change
+        work.on_change = on_change
         yield
+
+
+@dataclass(frozen=True)
+class SessionRecipe:
+    """Opens a session like this one in another process. It has no secrets: the config is read there.
+
+    Args:
+        path: The file of the config, or of the cassette that answers in place of models and servers.
+        selection: The selection.
+        model: The default model.
+        system: The system prompt.
+        match_on: The parts of a request that must match the cassette, or None for a config.
+    """
+
+    path: Path
+    selection: Mapping[str, Any]
+    model: str | None
+    system: str | None
+    match_on: tuple[MatchOn, ...] | None = None
+
+    @classmethod
+    def of(cls, parts: SessionParts) -> SessionRecipe:
+        """Describe a session.
+
+        Raises:
+            UsageError: It has a config, servers, tools or a cassette that only this process has.
+        """
+        source, current, manager = parts.cassettes.source, parts.cassettes.current, parts.chat.server_manager
+        settings = (parts.chat.selection.model_dump(), parts.turn_service.model, parts.turn_service.system)
+        if source is not None and current is not None:
+            return cls(current.path, *settings, tuple(sorted(source.match_on)))
+        own = next((name for name in manager.names if parts.config.servers.get(name) is None), None)
+        if own is None and current is None and parts.config.path is not None:
+            return cls(parts.config.path, *settings)
+        what = "a config without a file" if parts.config.path is None else "a cassette that is in use"
+        what = f"server {shown(own)}" if own is not None else what
+        hint = "Give recipe=…, a function of a module that opens such a session there."
+        raise UsageError(f"Another process does not have {what}.", hint=hint)
+
+    def __call__(self) -> OpenedSession:
+        """Open it."""
+        # With a separate name it replaces no session that is open with the same config.
+        options: dict[str, Any] = {"name": f"runs {id(self)}", "trust": True, "quiet": True}
+        if self.match_on is None:
+            parts = SessionParts(self.path, system=self.system, **options)
+        else:
+            file, cassette, config = opened_cassette(self.path, {})
+            parts = SessionParts(config, system=self.system, **options)
+            parts.cassettes.replay_only(cassette, file, 0, self.match_on, None)
+        parts.chat.selection.assign(Selection.model_validate(dict(self.selection)))
+        parts.turn_service.model = self.model
+        return OpenedSession(parts)
+
+
+class OpenedSession:
+    """A session that makes runs for another process."""
+
+    def __init__(self, parts: SessionParts) -> None:
+        self.experiments = SessionExperiments(parts)
+        self._parts = parts
+
+    def close(self) -> None:
+        """End its servers."""
+        if not self._parts.engine.inherited:
+            self._parts.engine.run(self._parts.close())
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import html
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
@@ -25,6 +29,16 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
 )
+from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
+from casual_mcp_nb.experiments.records import (
+    ArmComparison,
+    ArmResults,
+    MeasureName,
+    ResultsStatus,
+    RunRecord,
+    RunResults,
+    ToolUses,
+)
 from casual_mcp_nb.experiments.results import (
     FIGURES,
     ComparedRun,
@@ -42,6 +56,7 @@ from casual_mcp_nb.experiments.results import (
     WayResult,
     price_of,
 )
+from casual_mcp_nb.experiments.statistics import Interval
 
 _TITLES: dict[FigureName, str] = {
     "steps": "Steps",
@@ -68,12 +83,15 @@ _MAX_TOOLS = 6
 
 _NOTHING_COMPARED = (
     "Nothing was compared yet. session.experiments.compare(…) answers a prompt with several set-ups, "
-    ".evaluate(…) measures how well tools are found, and .lint() lists descriptions that need work."
+    ".run(cases) measures whether a model calls the right tools, .evaluate(…) how well tools are found, "
+    "and .lint() lists descriptions that need work."
 )
 
 
 def experiments_view(experiments: Experiments, limits: DisplayLimits) -> View:
-    """Show the last comparison, or the possible ones."""
+    """Show the last comparison or results, or the possible ones."""
+    if isinstance(experiments.results, RunResults):
+        return results_view(experiments.results, limits)
     if experiments.comparison is not None:
         return comparison_view(experiments.comparison, limits)
     return View("experiments", "Experiments", (TextBlock(_NOTHING_COMPARED),))
@@ -329,6 +347,265 @@ def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Secti
     rows = tuple((Name(str(finding.tool)), finding.text) for finding in findings[:limit])
     table = Table(columns("Tool", "Finding"), rows, len(findings) - len(rows))
     return Section(kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed")
+
+
+_ENDED: dict[ResultsStatus, Status] = {
+    "running": Status("▸ running", "busy"),
+    "done": Status("✓ done", "good"),
+    "stopped": Status("■ stopped", "quiet"),
+    "over budget": Status("■ stopped at the budget", "bad"),
+    "failing": Status("✗ failed", "bad"),
+}
+_MEANS: tuple[tuple[MeasureName, str], ...] = (
+    ("input_tokens", "Input"),
+    ("output_tokens", "Output"),
+    ("steps", "Steps"),
+    ("searches", "Searches"),
+    ("seconds", "Time"),
+    ("cost", "Cost"),
+)
+_SIGNIFICANT = 0.05
+
+
+def results_view(results: RunResults, limits: DisplayLimits) -> View:
+    """Show the progress, the conclusions in sentences, a table of the arms, their failures and the wrong runs."""
+    ended, planned = len(results.records), max(results.planned, len(results.records))
+    figures = [f"{ended:,} of {words.count(planned, 'run')}" if ended < planned else words.count(planned, "run")]
+    figures += [f"{results.reused:,} made before" if results.reused else "", words.seconds(results.seconds)]
+    blocks: list[Block] = [Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))]
+    if results.problem:
+        blocks.append(Line(Status(results.problem, "bad")))
+    blocks.append(TextBlock("\n".join(_conclusions(results))))
+    blocks.append(_arms(results, limits))
+    if results.status != "running":
+        blocks += _failures(results, limits)
+        blocks += _by_case(results, limits)
+        blocks += _uses(results.tool_uses(), limits)
+        if results.not_made:
+            rows = tuple((record.case, record.arm, record.detail) for record in results.not_made[: limits.rows])
+            table = Table(columns("Case", "Arm", "Why"), rows, len(results.not_made) - len(rows))
+            note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
+            blocks.append(Section("Not made", (table,), note=note, fold="closed"))
+    counts = {"arm": len(results), "case": len(results.cases), "repeat": results.repeats}
+    return View(
+        "runs", "Tool use", tuple(blocks), note=" · ".join(words.count(number, unit) for unit, number in counts.items())
+    )
+
+
+def _conclusions(results: RunResults) -> Iterator[str]:
+    """Write which arm calls the right tools more often than the first, and what a comparison of this size can find."""
+    if results.status != "running":
+        for each in results.comparisons():
+            yield _conclusion(each)
+    if len(results) > 1:
+        smallest = results.smallest_difference
+        size = f"{words.count(len(results.cases), 'case')} with {words.count(results.repeats, 'repeat')}"
+        if smallest is None:
+            yield f"{size} is too little to find any difference between the arms."
+        else:
+            yield f"{size} find a difference of {_points(smallest)} in four of five experiments, a smaller one less often."
+
+
+def _conclusion(each: ArmComparison) -> str:
+    right = each.right
+    p = right.p if right.adjusted_p is None else right.adjusted_p
+    if right.clusters < 2:
+        return f"{each.second}: one case tells nothing about the difference to {each.first}."
+    interval = f"{_points(right.low)} to {_points(right.high)}"
+    counts = f"{right.better:,} better, {right.worse:,} worse, {right.same:,} the same"
+    corrected = ", corrected" if right.adjusted_p is not None else ""
+    verdict = "more" if right.mean > 0 else "less"
+    if p > _SIGNIFICANT:
+        return f"{each.second}: no clear difference to {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
+    difference = _points(abs(right.mean))
+    return (
+        f"{each.second} is right {difference} {verdict} often than {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
+    )
+
+
+def _points(share: float) -> str:
+    value = f"{share * 100:.1f}".removesuffix(".0")
+    return f"{'0' if value == '-0' else value} points"
+
+
+def _arms(results: RunResults, limits: DisplayLimits) -> Table:
+    arms = list(results.values())[: limits.rows]
+    means = {name: [arm.mean(name) for arm in arms] for name, _ in _MEANS}
+    shown = [(name, title) for name, title in _MEANS if any(means[name]) and (name != "searches" or any(_values(means[name])))]
+    last = results.repeats if results.repeats > 1 else None
+    titles = columns(
+        "Arm", "Runs #", "Right", "95% interval", *([f"Right {last} of {last}"] if last else []), *(t for _, t in shown)
+    )
+    rows = []
+    for number, arm in enumerate(arms):
+        right, passed = arm.right, arm.pass_hat(last) if last else None
+        row: list[Cell] = [arm.way.name, words.number(len(arm.done))]
+        row.append(Bar(words.percent(right.value), right.value, _BLUE, narrow=True) if right else words.UNKNOWN)
+        row.append(f"{words.percent(right.low)} to {words.percent(right.high)}" if right else words.UNKNOWN)
+        row += [words.UNKNOWN if passed is None else words.percent(passed)] if last else []
+        for name, _ in shown:
+            interval = means[name][number]
+            most = max(_values(means[name]), default=0.0)
+            value = interval.value if interval else None
+            row.append(
+                Bar(
+                    _mean(name, value, arm),
+                    fraction(value, most),
+                    _COLOURS.get("cost" if name == "cost" else "steps", 0),
+                    narrow=True,
+                )
+            )
+        rows.append(tuple(row))
+    return Table(titles, tuple(rows), len(results) - len(rows))
+
+
+def _values(intervals: Iterable[Interval | None]) -> list[float]:
+    return [interval.value for interval in intervals if interval]
+
+
+def _mean(name: MeasureName, value: float | None, arm: ArmResults) -> str:
+    if value is None:
+        return words.UNKNOWN
+    if name == "input_tokens":
+        return words.about(
+            round(value), "estimated" if any(record.origin == "estimated" for record in arm.done) else "reported"
+        )
+    if name == "output_tokens":
+        return words.about(round(value), "reported")
+    if name == "seconds":
+        return words.seconds(value)
+    if name == "cost":
+        return str(Cost(value, arm.done[0].currency or "")).partition(" (")[0]
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _failures(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    counts = {name: arm.failures for name, arm in results.items()}
+    groups = [group for group in FAILURE_GROUPS if any(group in each for each in counts.values())]
+    if not groups:
+        return
+    names = list(results)[: limits.rows]
+    rows = tuple((group.capitalize(), *(words.number(counts[name].get(group, 0)) for name in names)) for group in groups)
+    wrong = results.failures()
+    sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
+    more = (TextBlock(f"{len(wrong) - limits.rows:,} more"),) if len(wrong) > limits.rows else ()
+    yield Section("Failures", (Table(columns("Group", *(f"{name} #" for name in names)), rows), *sections, *more))
+
+
+def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
+    note = " · ".join(filter(None, (record.arm, record.message, record.detail)))
+    blocks: list[Block] = [TextBlock(record.answer or "No text.", label="Answer", limit=limits.text, prose=bool(record.answer))]
+    if record.called:
+        blocks.insert(0, TextBlock(", ".join(record.called), label="Called"))
+    return Section(record.case, tuple(blocks), mark=Status(record.failure or "wrong", "bad"), note=note, fold="closed")
+
+
+def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    if len(results) < 2 or not results.records:
+        return
+    names = list(results)[: limits.rows]
+    shares = [results[name].means("right") for name in names]
+    # Those that differ most first.
+    cases = sorted(results.cases, key=lambda case: -abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0)))[
+        : limits.rows
+    ]
+    rows = tuple(
+        (case, *(words.UNKNOWN if (share := each.get(case)) is None else words.percent(share) for each in shares))
+        for case in cases
+    )
+    table = Table(columns("Case", *(f"{name} #" for name in names)), rows, len(results.cases) - len(rows))
+    yield Section("By case", (table,), note="share of right runs", fold="closed")
+
+
+def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
+    if uses:
+        yield Section(
+            "Deferred tools",
+            (_uses_table(uses, limits),),
+            note="runs in which each was needed, and what became of it",
+            fold="closed",
+        )
+
+
+def tool_uses_view(uses: ToolUses, limits: DisplayLimits) -> View:
+    """Show for each deferred tool how often it was needed, searched for, found and called."""
+    block: Block = _uses_table(uses, limits) if uses else TextBlock("No tool was deferred.")
+    return View("tool-uses", "Use of deferred tools", (block,), note=words.count(len(uses), "tool"))
+
+
+def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
+    ordered = sorted(uses, key=lambda use: (-use.needed, use.called - use.needed, -use.unneeded_found))
+    rows: list[tuple[Cell, ...]] = []
+    for use in ordered[: limits.rows]:
+        counts = (use.runs, use.needed, use.searched, use.found, use.called, use.unneeded_found)
+        rows.append((Name(use.tool), use.arm, *map(words.number, counts)))
+    titles = columns("Tool", "Arm", "Runs #", "Needed #", "Searched #", "Found #", "Called #", "Found, not needed #")
+    return Table(titles, tuple(rows), len(uses) - len(rows))
+
+
+def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
+    """Show one run: its outcome, and what was expected and called."""
+    mark = Status("✓ right", "good") if record.right else Status(record.failure or "not made", "bad")
+    facts = (
+        ("Case", record.case),
+        ("Arm", record.arm),
+        ("Needed", ", ".join(record.needed) or "nothing"),
+        ("Called", ", ".join(record.called) or "nothing"),
+        ("Answer", record.answer or "none"),
+    )
+    return View(
+        "run",
+        "Run",
+        (Line(mark, (record.detail,) if record.detail else ()), KeyValues(facts)),
+        note=f"repeat {record.repeat + 1}",
+    )
+
+
+@dataclass(frozen=True)
+class Svg:
+    """A drawing that Jupyter shows."""
+
+    text: str
+
+    def _repr_svg_(self) -> str:
+        return self.text
+
+
+def results_plot(results: RunResults) -> Any:
+    """Draw the share of right runs of each arm with its interval: a matplotlib figure, or an SVG without matplotlib."""
+    arms = [(name, right) for name, arm in results.items() if (right := arm.right) is not None]
+    try:
+        figures = importlib.import_module("matplotlib.figure")
+    except ImportError:
+        return Svg(_svg(arms))
+    figure = figures.Figure(figsize=(6.4, 1.2 + 0.5 * len(arms)), layout="constrained")
+    axes = figure.subplots()
+    for row, (_, right) in enumerate(arms):
+        errors = [[right.value - right.low], [right.high - right.value]]
+        axes.errorbar([right.value], [row], xerr=errors, fmt="o", capsize=4, color="tab:blue")
+    axes.set_yticks(range(len(arms)), [name for name, _ in arms])
+    axes.set(xlim=(0, 1), ylim=(len(arms) - 0.5, -0.5), xlabel="share of right runs, 95% interval")
+    return figure
+
+
+def _svg(arms: Sequence[tuple[str, Interval]]) -> str:
+    left, width, row = 200, 400, 32
+    height = row * len(arms) + 36
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {height}" '
+        'font-family="sans-serif" font-size="13">'
+    ]
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        x = left + share * width
+        parts.append(f'<path d="M{x} 4V{height - 28}" stroke="#ccc"/>')
+        parts.append(f'<text x="{x}" y="{height - 10}" text-anchor="middle">{share:.0%}</text>')
+    for number, (name, right) in enumerate(arms):
+        y = row * number + 20
+        low, middle, high = (left + value * width for value in (right.low, right.value, right.high))
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{html.escape(words.clean(name)[:28])}</text>')
+        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="#1f77b4" stroke-width="2"/>')
+        parts.append(f'<circle cx="{middle:.1f}" cy="{y}" r="5" fill="#1f77b4"/>')
+    return "\n".join([*parts, "</svg>"])
 
 
 def _names(names: Iterable[ToolName]) -> str:

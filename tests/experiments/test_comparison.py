@@ -24,8 +24,8 @@ from casual_mcp_nb.conversation.event import ApprovalAnswered, ApprovalAsked, St
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments.arms import Comparing, Ways, checks_of, options_of
 from casual_mcp_nb.experiments.results import ComparedRun, Comparison, Way
-from casual_mcp_nb.experiments.service import Comparing, Ways, checks_of, options_of
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {

@@ -1,0 +1,525 @@
+"""Make runs of cases: arms, keys, a budget, and the processes that they are spread over.
+
+An arm is one way to answer: a model, a delivery, a toolset, descriptions of tools. Each run is a separate conversation with the
+servers of the session. What a file of results has already is not run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import json
+import math
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.event import FINDING, SYNTHETIC, UNKNOWN, Event, Request, StepFinished, StepStarted
+from casual_mcp_nb.conversation.step import text_of, with_nested
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.engine.build_run import prompt_source
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.dispatch import problems
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.tools import Described, described_tool
+from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
+from casual_mcp_nb.experiments.arms import Arm, Budget, BudgetReachedError
+from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.matching import LIMITS, Judgement, judge_turns
+from casual_mcp_nb.experiments.records import ResultsFile, ResultsStatus, RunRecord, RunResults, transcript_of
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers.chat_model import ChatModel
+
+MAX_RUNS = 1_000
+"""How many runs there may be unless the person raises it: each calls a model."""
+MAX_FAILING = 20
+"""After how many runs in a row that could not be made, and none before, the others are not tried."""
+RUNS_A_JOB = 20
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A run to be made."""
+
+    key: str
+    arm: Arm
+    case: ToolUseCase
+    repeat: int
+
+
+@dataclass
+class _Prepared:
+    """An arm with its chat, and what its runs depend on."""
+
+    arm: Arm
+    chat: McpToolChat
+    model: ChatModel
+    digest: str
+    catalog: Any
+    deferred: frozenset[str]
+
+
+class Evaluating:
+    """Runs of cases while they are made, on the loop of their chat.
+
+    Args:
+        chat: Its servers and models are used. Its conversation stays as it is.
+        arms: The arms.
+        cases: The cases.
+        repeats: How often each case is run in each arm.
+        file: The file of results, or None to keep them in memory only.
+        budget: What may be spent.
+        concurrency: How many runs may overlap.
+        max_runs: The most runs that may be made.
+
+    Attributes:
+        on_change: Called whenever a run ended, on the chat's loop or the thread of `end`.
+
+    Raises:
+        UsageError: A value is not valid.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        arms: Sequence[Arm],
+        cases: Sequence[ToolUseCase],
+        *,
+        repeats: int = 1,
+        file: ResultsFile | None = None,
+        budget: Budget | None = None,
+        concurrency: int = 4,
+        max_runs: int = MAX_RUNS,
+    ) -> None:
+        for name, value in {"repeats": repeats, "concurrency": concurrency, "max_runs": max_runs}.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
+        self.on_change: Callable[[], None] = lambda: None
+        self.budget = budget or Budget()
+        self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
+        self._repeats, self._file, self._concurrency, self._max_runs = repeats, file, concurrency, max_runs
+        self._prepared: dict[str, _Prepared] = {}
+        self._records: list[RunRecord] = []
+        self._pending: list[_Planned] = []
+        self._reused = 0
+        self._status: ResultsStatus = "running"
+        self._problem = ""
+        self._began = time.monotonic()
+        self._seconds: float | None = None
+
+    @property
+    def results(self) -> RunResults:
+        """The results so far. For any thread."""
+        seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
+        records = tuple(self._records)
+        if self._status != "running":
+            places = {case.id: index for index, case in enumerate(self._cases)}
+            arms = {arm.way.name: index for index, arm in enumerate(self._arms)}
+            records = tuple(sorted(records, key=lambda each: (each.repeat, places[each.case], arms[each.arm])))
+        return RunResults(
+            records,
+            tuple(arm.way for arm in self._arms),
+            tuple(case.id for case in self._cases),
+            self._repeats,
+            self._status,
+            self.total,
+            self._reused,
+            seconds,
+            self._problem,
+            len({case.cluster or case.id for case in self._cases}),
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether runs are being made."""
+        return self._status == "running"
+
+    @property
+    def total(self) -> int:
+        """How many runs there are, made before or not."""
+        return len(self._cases) * len(self._arms) * self._repeats
+
+    @property
+    def ended(self) -> int:
+        """How many of them have ended."""
+        return len(self._records)
+
+    async def prepare(self) -> None:
+        """Connect the servers, check all names, and find out which runs the file has already.
+
+        Raises:
+            UsageError: A case or a description names a tool that does not exist, or there are too many runs.
+            ConnectError: No server could be connected.
+        """
+        for arm in self._arms:
+            self._prepared[arm.way.name] = await self._prepare(arm)
+        for prepared in self._prepared.values():
+            for case in self._cases:
+                _check_tools(case, prepared.catalog)
+        existing = self._file.records if self._file is not None else {}
+        for repeat in range(self._repeats):
+            for case in self._cases:
+                for arm in self._arms:
+                    key = _hash([self._prepared[arm.way.name].digest, case.id, case.digest, repeat])
+                    record = existing.get(key)
+                    if record is not None and record.made:
+                        # The same run, perhaps under another name.
+                        self._records.append(replace(record, arm=arm.way.name, cluster=case.cluster or case.id))
+                    else:
+                        self._pending.append(_Planned(key, arm, case, repeat))
+        self._reused = len(self._records)
+        if len(self._pending) > self._max_runs:
+            factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
+            raise UsageError(
+                f"That would be {len(self._pending):,} runs ({factors}), and the limit is {self._max_runs:,}.",
+                hint="Each run calls a model. To make them all, raise max_runs.",
+            )
+        if self._file is not None:
+            self._file.add(*(arm.way for arm in self._arms))
+        if self.budget.limits[1] < math.inf:
+            unpriced = [each.model.name for each in self._prepared.values() if each.model.price is None]
+            if unpriced:
+                raise UsageError(
+                    f"Model {shown(unpriced[0])} has no price, so its cost has no limit.", hint="Add it to prices."
+                )
+
+    async def run(self) -> None:
+        """Make all runs that are pending. When cancelled, completed runs stay."""
+        queue = iter(tuple(self._pending))
+        failing = 0
+
+        async def work() -> None:
+            nonlocal failing
+            for planned in queue:
+                if self._status != "running":
+                    return
+                try:
+                    record = await self._run(planned)
+                except BudgetReachedError as error:
+                    self._stop("over budget", str(error))
+                    return
+                self.add(record)
+                failing = 0 if record.made else failing + 1
+                if failing >= MAX_FAILING and not any(each.made for each in self._records):
+                    self._stop("failing", f"None of the first {failing} runs could be made: {record.detail}")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._concurrency, max(1, len(self._pending)))):
+                    group.create_task(work())
+        except BaseExceptionGroup as error:
+            raise error.exceptions[0] from None
+        finally:
+            self.end()
+
+    async def run_elsewhere(self, executor: Executor, job: Callable[..., Callable[[], JobResult]]) -> None:
+        """Make all runs that are pending in other processes.
+
+        Args:
+            executor: Runs the jobs.
+            job: Builds a job from the keys of the runs, by arm, case and repeat, and its share of the budget.
+        """
+        pending = list(self._pending)
+        try:
+            while pending and self._status == "running":
+                batches = [pending[start : start + RUNS_A_JOB] for start in range(0, len(pending), RUNS_A_JOB)]
+                keys = {(each.arm.way.name, each.case.id, each.repeat): each.key for each in pending}
+                tokens, cost = self.budget.left()
+                if min(tokens, cost) <= 0:
+                    self._stop("over budget", "The budget is spent.")
+                    return
+                futures = []
+                for batch in batches:
+                    share = len(batch) / len(pending)
+                    wanted = [(each.arm.way.name, each.case.id, each.repeat) for each in batch]
+                    futures.append(asyncio.wrap_future(executor.submit(job(wanted, tokens * share, cost * share))))
+                count = len(self._records)
+                try:
+                    for future in asyncio.as_completed(futures):
+                        result = await future
+                        self.budget.spent = tuple(  # type: ignore[assignment]
+                            one + other for one, other in zip(self.budget.spent, result.spent, strict=True)
+                        )
+                        self.add(*(replace(each, key=keys[each.arm, each.case, each.repeat]) for each in result.records))
+                finally:
+                    for future in futures:
+                        future.cancel()
+                ended = {record.key for record in self._records}
+                pending = [each for each in pending if each.key not in ended]
+                if len(self._records) == count:
+                    self._stop("over budget" if self.budget.limited else "failing", "The other processes made no run.")
+        finally:
+            self.end()
+
+    def add(self, *records: RunRecord) -> None:
+        """Add runs that ended: to the file first."""
+        if self._file is not None:
+            self._file.add(*records)
+        self._records += records
+        self.on_change()
+
+    def end(self) -> None:
+        """Mark the end; harmless after it. On any thread."""
+        if self._seconds is not None:
+            return
+        self._seconds = time.monotonic() - self._began
+        if self._status == "running":
+            self._status = "done" if self.ended >= self.total else "stopped"
+        self.on_change()
+
+    def select(self, wanted: Iterable[tuple[str, str, int]]) -> None:
+        """Keep only these of the pending runs, by arm, case and repeat: the job of another process."""
+        chosen = set(wanted)
+        self._pending = [each for each in self._pending if (each.arm.way.name, each.case.id, each.repeat) in chosen]
+
+    def _stop(self, status: ResultsStatus, problem: str) -> None:
+        if self._status == "running":
+            self._status, self._problem = status, problem
+
+    async def _prepare(self, arm: Arm) -> _Prepared:
+        """Build the chat of an arm, and a hash of all that its runs depend on."""
+        chat = self._chat.apart(self._chat.consent)
+        await chat.view()
+        if arm.descriptions:
+            overrides: dict[ToolName, Described] = {}
+            for name, text in arm.descriptions.items():
+                tool = chat.catalog.resolve(name)
+                described_tool(tool, text)
+                overrides[tool.tool_name] = text
+            chat.tools = chat.tools.described(overrides)
+        for name in arm.off:
+            if name in chat.server_manager.names:
+                chat.selection.servers[name] = "off"
+            else:
+                chat.selection.tools_off.add(str(chat.catalog.resolve(name).tool_name))
+        given = arm.options.given
+        model = await chat.ready_model(given.get("model"))
+        view = await chat.tools.connected_view(arm.options.applied_to(chat.selection), model)
+        if view.problem:
+            raise UsageError(view.problem)
+        system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
+        selection = view.selection.model_dump(mode="json", exclude={"servers", "tools_off", "tool_set", "delivery"})
+        in_view = ("model", "tool_set", "discovery", "strategy", "delivery")
+        options = {name: value for name, value in given.items() if name not in in_view}
+        parts = [
+            *(model.provider, model.model, model.with_options(arm.options.request).sendable(tools=True).options.shown()),
+            *(options, system, None if system is not None else chat.templates.source(template)),
+            *(selection, chat.deliveries.of(view, model), view.definitions),
+            *(sorted(json.dumps(tool.definition, sort_keys=True) for tool in view.deferred), view.instructions),
+        ]
+        deferred = frozenset(str(tool.tool_name) for tool in view.deferred)
+        return _Prepared(arm, chat, model, _hash(parts), view.catalog, deferred)
+
+    async def _run(self, planned: _Planned) -> RunRecord:
+        """Make a run: send the case's messages, one after another, and judge the turns.
+
+        Raises:
+            BudgetReachedError: A model call could have passed the budget.
+        """
+        from casual_llm.messages import UserMessage
+
+        prepared, run = self._prepared[planned.arm.way.name], id(planned)
+        chat = prepared.chat.apart(prepared.chat.consent)
+        options, price = planned.arm.options, prepared.model.price
+        if self.budget.limited:
+
+            async def gate(step: int, request: Request) -> None:
+                if not self.budget.reserve(run, request, price):
+                    raise BudgetReachedError("The next model call could pass the budget.")
+
+            options = TurnOptions(gate=gate, **options.given)
+
+        requests: dict[int, Request] = {}
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, StepStarted):
+                requests[event.step] = event.request
+            elif isinstance(event, StepFinished):
+                self.budget.spend(run, event.usage, requests[event.step], text_of(event.message.content), price)
+
+        turns: list[Turn] = []
+        history: list[Any] = []
+        error = ""
+        try:
+            for message in planned.case.messages:
+                turn = Turn(Trace())
+                before = turns[-1] if turns else None
+                await chat.run(
+                    [UserMessage(content=message)], options, history=history, turn=turn, before=before, on_event=on_event
+                )
+                turns.append(turn)
+                history += turn.messages
+                if isinstance(turn.exception, BudgetReachedError):
+                    raise turn.exception
+                if turn.status != "done":
+                    break
+        except BudgetReachedError:
+            raise
+        except Exception as failure:
+            error = str(failure) if isinstance(failure, CasualMcpError) else f"{type(failure).__name__}: {failure}"
+        finally:
+            self.budget.release(run)
+        last = turns[-1] if turns else None
+        if last is not None and last.status == "failed" and not (last.failure and last.failure.kind in LIMITS):
+            error = last.error or "The turn failed."
+        judgement = None if error else await self._judged(planned.case, turns, prepared)
+        return await asyncio.to_thread(self._record, planned, prepared, turns, judgement, error)
+
+    async def _judged(self, case: ToolUseCase, turns: Sequence[Turn], prepared: _Prepared) -> Judgement:
+        worker = prepared.chat.server_manager.worker
+
+        def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
+            tool = prepared.catalog.get(name)
+            return isinstance(tool, ToolSpec) and bool(problems(tool, arguments, worker))
+
+        # A pattern of a case may take long on a text of a model.
+        return await asyncio.to_thread(judge_turns, case, turns, against_schema)
+
+    def _record(
+        self, planned: _Planned, prepared: _Prepared, turns: Sequence[Turn], judgement: Judgement | None, error: str
+    ) -> RunRecord:
+        """Collect the figures of a run."""
+        case = planned.case
+        record = RunRecord(
+            planned.key,
+            case.id,
+            planned.arm.way.name,
+            planned.repeat,
+            case.cluster or case.id,
+            message=case.messages[-1],
+            made=judgement is not None,
+            detail=error,
+            model=prepared.model.name,
+            needed=tuple(str(name) for name in _needed(case, prepared.catalog)),
+        )
+        if judgement is not None:
+            record = replace(
+                record,
+                right=judgement.right,
+                failure=judgement.failure,
+                detail=judgement.detail,
+                tool=judgement.tool,
+                parameters=judgement.parameters,
+                matched=judgement.matched,
+                expected=judgement.expected,
+                extra=judgement.extra,
+            )
+        if not turns:
+            return record
+        stats = turns[0].stats
+        for turn in turns[1:]:
+            stats = stats + turn.stats
+        calls = [call for turn in turns for call in with_nested(turn.tool_calls)]
+        searches = [call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
+        called = [str(call.tool) for call in calls if call.tool.server not in (SYNTHETIC, UNKNOWN)]
+        hits = dict.fromkeys(str(row.tool) for turn in turns for search in turn.searches for row in search.rows)
+        cost = stats.cost
+        known_cost = cost is not None and not cost.unknown_calls and not cost.unknown_hosted
+        names = dict.fromkeys((*record.needed, *hits, *called))
+        return replace(
+            record,
+            steps=len(stats.steps),
+            calls=len(called),
+            searches=len(searches),
+            input_tokens=stats.sent_tokens,
+            output_tokens=None if stats.tokens.unknown_calls or not stats.llm_calls else stats.tokens.completion_tokens,
+            origin=stats.parts.origin,
+            seconds=sum(turn.seconds for turn in turns),
+            cost=cost.amount if cost is not None and known_cost else None,
+            currency=cost.currency if cost is not None and known_cost else None,
+            answer=turns[-1].answer,
+            deferred=tuple(name for name in names if name in prepared.deferred),
+            found=tuple(hits),
+            called=tuple(dict.fromkeys(called)),
+            transcript=transcript_of(turns),
+        )
+
+
+def _needed(case: ToolUseCase, catalog: Any) -> list[ToolName]:
+    """Resolve the tools that a case expects first of all."""
+    names = (call.tools[0] for call in case.acceptable[0])
+    return list(dict.fromkeys(tool.tool_name for name in names for tool in catalog.matches(name)[:1]))
+
+
+def _check_tools(case: ToolUseCase, catalog: Any) -> None:
+    """Check that each expected call of a case names a tool.
+
+    Raises:
+        UnknownNameError: One does not.
+    """
+    for call in (call for calls in case.acceptable for call in calls):
+        if not any(catalog.matches(name) for name in call.tools):
+            try:
+                catalog.resolve(call.tools[0])
+            except UsageError as error:
+                raise UsageError(f"Case {shown(case.id)}: {error}") from None
+
+
+def _hash(value: Any) -> str:
+    def plain(part: Any) -> str:
+        # The address of a function differs in each process.
+        return getattr(part, "__qualname__", None) or type(part).__name__ if callable(part) else str(part)
+
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=plain).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job of another process has made: its runs, and the tokens and the money that they took."""
+
+    records: tuple[RunRecord, ...]
+    spent: tuple[float, float]
+
+
+class Opened(Protocol):
+    """A session of another process."""
+
+    experiments: Any
+
+    def close(self) -> None:
+        """End it."""
+
+
+Recipe = Callable[[], Opened]
+"""Opens a session in another process. It must be picklable, such as `functools.partial(Session.from_config, path)`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs for another process, which opens its own session once.
+
+    Args:
+        recipe: Opens the session.
+        plan: The arguments of `session.experiments.run`.
+        wanted: The runs, by arm, case and repeat.
+        tokens: The share of the budget.
+        cost: The share of the budget.
+    """
+
+    recipe: Recipe
+    plan: Mapping[str, Any]
+    wanted: Sequence[tuple[str, str, int]]
+    tokens: float
+    cost: float
+
+    def __call__(self) -> JobResult:
+        """Make the runs, in the session of this process."""
+        key = pickle.dumps(self.recipe)
+        with _lock:
+            if key not in _sessions:
+                _sessions[key] = self.recipe()
+                atexit.register(_sessions[key].close)
+            session = _sessions[key]
+        result: JobResult = session.experiments._run_job(self)
+        return result
+
+
+_sessions: dict[bytes, Opened] = {}
+_lock = threading.Lock()

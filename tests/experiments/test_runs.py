@@ -1,0 +1,426 @@
+"""Runs of cases: arms, repeats, files that are continued, a budget, other processes, and what the results tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.weather import desk, weather
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
+from casual_mcp_nb.experiments.records import ResultsFile, load_runs
+from casual_mcp_nb.experiments.results import Way
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.scripted import call, scripted_model
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {
+        "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
+        "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
+        "units": {"bundled": "units", "transport": "in-process"},
+    },
+    "tool_sets": {"numbers": {"servers": {"math": True}}},
+    "tool_discovery": {"enabled": True},
+}
+CASES = [
+    ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], answer="391", id="product"),
+    ToolUseCase("What time is it in Tokyo when it is 14:30 in Oslo?", ["time:convert_time"], answer="22:30", id="tokyo"),
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    session = Session.from_config(CONFIG, store=None, quiet=True)
+    session.connect(strict=True, quiet=True)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def small() -> Iterator[Session]:
+    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+        yield session
+
+
+def model_of(answer: Any, name: str = "scripted", usage: TokenUsage | None = None) -> ChatModel:
+    """A model that answers each request with a function of its messages and tools, for ever."""
+
+    def answers() -> Iterator[Any]:
+        while True:
+            yield answer
+
+    model = scripted_model(name=name)
+    model.client._answers = answers()  # type: ignore[attr-defined]
+    return model
+
+
+def forecaster(messages: Any, tools: Any) -> Any:
+    """Call the tool whose description the message names, else the first one."""
+    if messages[-1].role == "tool":
+        return f"It says: {messages[-1].content}"
+    text = str(messages[-1].content)
+    tool = next((tool for tool in tools if tool["description"].split()[0].lower() in text.lower()), tools[0])
+    return call(tool["name"], **dict.fromkeys(tool["parameters"]["properties"], "Oslo"))
+
+
+FORECAST = ToolUseCase("Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Oslo"})], id="forecast")
+PAST = ToolUseCase("Past days of Oslo", ["weather:history"], id="past")
+TODAY = ToolUseCase("Today in Oslo", ["weather:history"], id="today")
+
+
+async def test_arms_are_run_repeatedly_and_judged(session: Session) -> None:
+    before = session.selection.key(), session.messages
+    results = await session.experiments.run_async(CASES, deliveries=["definitions", "bridge"], repeats=2)
+    assert list(results) == ["definitions", "bridge"]
+    assert (results.status, len(results.records), results.planned, results.reused) == ("done", 8, 8, 0)
+    assert all(record.right and record.transcript for record in results.records)
+    assert session.experiments.results is results
+    assert (session.selection.key(), session.messages) == before
+    for arm in results.values():
+        assert arm.right is not None
+        assert (arm.right.value, arm.right.n, arm.pass_hat(2)) == (1, 2, 1)
+    turn = results.records[0].turn
+    assert turn is not None
+    assert any(str(made.tool) == "math:evaluate_expression" for made in turn.tool_calls)
+    use = {(use.tool, use.arm): use for use in results.tool_uses()}["math:evaluate_expression", "bridge"]
+    assert (use.runs, use.needed, use.searched, use.found, use.called) == (4, 2, 2, 2, 2)
+
+
+async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_case(small: Session) -> None:
+    cases = [FORECAST, PAST, TODAY, *(ToolUseCase(f"Today, no. {n}", ["weather:history"], id=f"n{n}") for n in range(6))]
+    results = await small.experiments.run_async(
+        cases,
+        models=model_of(forecaster),
+        descriptions={"clearer": {"weather:history": "Today and past weather of a city."}},
+        repeats=2,
+    )
+    assert list(results) == ["as listed", "clearer"]
+    listed, clearer = results.values()
+    assert listed.right is not None
+    assert clearer.right is not None
+    assert (listed.right.value, clearer.right.value) == (pytest.approx(2 / 9), pytest.approx(8 / 9))
+    (comparison,) = results.comparisons()
+    assert (comparison.right.better, comparison.right.worse, comparison.right.same, comparison.right.n) == (7, 1, 1, 9)
+    assert comparison.right.low > 0
+    assert comparison.right.p < 0.1
+    assert listed.failures == {"wrong tool": 14}
+    assert {record.case for record in results.failures("wrong tool", arm="clearer")} == {"past"}
+    sent = [step.request.tools for record in clearer.records[:1] for step in record.turns[0].steps]
+    assert any(tool["description"] == "Today and past weather of a city." for tool in sent[0])
+    # The session's own view has the servers' descriptions.
+    assert {tool.description for tool in small.tools} >= {"Past weather of a city."}
+    text, html = str(results), results._repr_html_()
+    assert "clearer" in text
+    assert "wrong tool" in text.lower()
+    assert "<table" in html
+
+
+async def test_parameters_can_be_described_too_and_wrong_names_are_refused(small: Session) -> None:
+    model = scripted_model("Hello", "Hello")
+    described = {"city": {"weather:forecast": {"parameters": {"city": "Name of a town"}}}}
+    await small.experiments.run_async([ToolUseCase("Hi", no_call=True)], models=model, descriptions=described, concurrency=1)
+    one, other = (next(tool for tool in request.tools if "forecast" in tool["name"]) for request in model.client.requests)
+    assert "description" not in one["parameters"]["properties"]["city"]
+    assert other["parameters"]["properties"]["city"]["description"] == "Name of a town"
+    for wrong in ({"weather:forcast": "x"}, {"weather:forecast": 3}, {"weather:forecast": {"parameters": {"town": "x"}}}):
+        with pytest.raises(UsageError):
+            await small.experiments.run_async([FORECAST], models=model, descriptions={"wrong": wrong})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repeats": 0},
+        {"concurrency": 0},
+        {"max_runs": 1},
+        {"models": ["planer"]},
+        {"tool_sets": ["number"]},
+        {"max_total_tokens": 0},
+        {"max_cost": 1.0},
+        {"without": ["maths"]},
+        {"temprature": 1},
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, options: dict[str, Any]) -> None:
+    calls = len(session.consent.audit)
+    with pytest.raises(UsageError):
+        session.experiments.run(CASES, **options)
+    assert len(session.consent.audit) == calls
+
+
+def test_a_case_that_names_no_tool_is_an_error_with_the_closest_names(session: Session) -> None:
+    with pytest.raises(UsageError, match=r"(?s)typo.*evaluate_expression"):
+        session.experiments.run([ToolUseCase("Go", ["math:evaluate_expresion"], id="typo")])
+
+
+async def test_an_arm_can_do_without_a_server_or_a_tool(session: Session) -> None:
+    results = await session.experiments.run_async(CASES, without=["math", "time:convert_time"])
+    assert list(results) == ["with all", "without math", "without time:convert_time"]
+    shares = {name: arm.means("right") for name, arm in results.items()}
+    assert shares == {
+        "with all": {"product": 1, "tokyo": 1},
+        "without math": {"product": 0, "tokyo": 1},
+        "without time:convert_time": {"product": 1, "tokyo": 0},
+    }
+    assert session.selection.servers["math"] == "deferred"
+
+
+async def test_several_messages_are_one_conversation(small: Session) -> None:
+    def answer(messages: Any, tools: Any) -> Any:
+        asked = [message for message in messages if message.role == "user"]
+        return f"{len(asked)} messages" if messages[-1].role == "tool" else call("desk__note", text=str(len(asked)))
+
+    case = ToolUseCase(
+        ["One", "Two"],
+        [ExpectedCall("desk:note", {"text": "1"}, turn=1), ExpectedCall("desk:note", {"text": "2"}, turn=2)],
+        answer="2 messages",
+    )
+    (record,) = (await small.experiments.run_async([case], models=model_of(answer))).records
+    assert (record.right, len(record.turns), record.steps, record.calls) == (True, 2, 4, 2)
+
+
+async def test_a_provider_that_fails_is_not_the_models_mistake(small: Session, tmp_path: Path) -> None:
+    broken = iter([ProviderError("Overloaded", client="x"), call("weather__forecast", city="Oslo"), "Sunny"])
+
+    def answer(messages: Any, tools: Any) -> Any:
+        return next(broken)
+
+    model, path = model_of(answer), tmp_path / "runs.jsonl"
+    results = await small.experiments.run_async([FORECAST], models=model, results=path)
+    (record,) = results.not_made
+    assert (record.right, results.failures(), next(iter(results.values())).right) == (None, (), None)
+    assert any("Overloaded" in problem for problem in results.problems())
+    # It is made again, and then counts.
+    results = await small.experiments.run_async([FORECAST], models=model, results=path)
+    assert [record.right for record in results.records] == [True]
+    assert load_runs(path).not_made == ()
+
+
+async def test_runs_end_early_if_none_can_be_made(small: Session) -> None:
+    model = model_of(lambda messages, tools: ProviderError("No key", client="x"))
+    results = await small.experiments.run_async([FORECAST], models=model, repeats=60)
+    assert results.status == "failing"
+    assert 20 <= len(results.records) < 30
+
+
+async def test_what_a_file_has_is_not_run_again_until_something_changes(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "results" / "runs.jsonl"
+    first = await session.experiments.run_async(CASES, repeats=2, results=path)
+    lines = path.read_bytes()
+
+    async def again(**options: Any) -> int:
+        return (await session.experiments.run_async(CASES, **{"repeats": 2, "results": path, **options})).reused
+
+    assert (first.reused, await again()) == (0, 4)
+    assert path.read_bytes() == lines
+    loaded = {record.key: record for record in load_runs(path).records}
+    assert loaded == {record.key: record for record in first.records}
+    assert loaded[first.records[0].key].turns[0].answer == first.records[0].answer
+    assert await again(repeats=3) == 4
+    assert await again(temperature=0.5) == 0
+    assert await again(system="Be brief.") == 0
+    assert await again(deliveries=["bridge", "definitions"]) == 4
+    assert await again(tool_sets=["numbers"]) == 0
+    assert await again(descriptions={"x": {"math:evaluate_expression": "Compute."}}) == 4
+    changed = [ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], id="product"), CASES[1]]
+    results = await session.experiments.run_async(changed, repeats=2, results=path)
+    assert results.reused == 2
+
+
+def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    from casual_mcp_nb.experiments.records import RunRecord
+
+    path = tmp_path / "runs.jsonl"
+    one, two = (RunRecord(key, key, "arm", 0, key, right=True) for key in ("one", "two"))
+    ResultsFile(path).add(Way("arm"), one)
+    with path.open("ab") as file:
+        file.write(b'{"key": "tor')
+    torn = ResultsFile(path)
+    assert list(torn.records) == ["one"]
+    torn.add(two)
+    assert list(ResultsFile(path).records) == ["one", "two"]
+    assert load_runs(path)["arm"].records == (one, two)
+    other = tmp_path / "notes.txt"
+    other.write_text("Not a file of runs.\n")
+    with pytest.raises(UsageError):
+        ResultsFile(other)
+    with pytest.raises(UsageError):
+        load_runs(tmp_path / "absent.jsonl")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_runs_survive_a_process_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    script = textwrap.dedent(
+        f"""
+        import os, signal
+        from casual_mcp_nb import Session
+        from casual_mcp_nb.experiments.cases import ToolUseCase
+        from casual_mcp_nb.experiments.records import ResultsFile
+        add = ResultsFile.add
+        def added(self, *items):
+            add(self, *items)
+            if len(self.records) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+        ResultsFile.add = added
+        cases = [ToolUseCase(f"What is {{n}} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
+        Session.from_config({CONFIG!r}, store=None).experiments.run(cases, results={str(path)!r}, progress=False)
+        """
+    )
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    cases = [ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
+    with Session.from_config(CONFIG, store=None, quiet=True) as session:
+        results = session.experiments.run(cases, results=path)
+    assert (results.reused, len(results.records), results.status) == (3, 6, "done")
+
+
+async def test_a_budget_is_not_passed(small: Session) -> None:
+    usage = TokenUsage(300, 100)
+
+    def answer(messages: Any, tools: Any) -> Any:
+        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
+        function = AssistantToolCallFunction(name="weather__forecast", arguments='{"city": "Oslo"}')
+        calls = None if messages[-1].role == "tool" else [AssistantToolCall(id="1", function=function)]
+        return ModelResponse(AssistantMessage(content="Sunny", tool_calls=calls), usage, "stop")
+
+    spent: list[int] = []
+    for limit in (1_000, 2_500, 5_000):
+        model = model_of(answer)
+        results = await small.experiments.run_async(
+            [FORECAST], models=model, repeats=20, max_total_tokens=limit, max_tokens=100, concurrency=3
+        )
+        assert results.status == "over budget"
+        requests = len(model.client.requests)
+        assert requests * 400 <= limit
+        spent.append(requests)
+        assert len(results.records) >= (requests - 3) // 2
+        assert results.records or limit == 1_000
+    assert spent == sorted(spent)
+    assert spent[-1] >= 9
+    enough = await small.experiments.run_async([FORECAST], models=model_of(answer), max_total_tokens=50_000, max_tokens=100)
+    assert enough.status == "done"
+
+
+async def test_a_stop_keeps_what_was_done(small: Session) -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    count = 0
+
+    async def answer(messages: Any, tools: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > 5:
+            loop.call_soon_threadsafe(started.set)
+            await asyncio.Event().wait()
+        return "Hello"
+
+    running = asyncio.create_task(
+        small.experiments.run_async([ToolUseCase("Hi", no_call=True)], models=model_of(answer), repeats=20, concurrency=2)
+    )
+    await started.wait()
+    await small.stop_async()
+    results = await running
+    assert results.status == "stopped"
+    # The fifth one may not have been judged yet.
+    assert len(results.records) in (4, 5)
+    assert small.experiments.results is results
+    assert not small.parts.runner.busy
+
+
+@pytest.mark.parametrize("kind", ["processes", "dask"])
+def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
+    cases = [*CASES, ToolUseCase("What is 2 + 2?", ["math:evaluate_expression"], id="sum")]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    with Session.from_config(config, trust=True, store=None, quiet=True) as session:
+        session.selection.defer_all = True
+        here = session.experiments.run(cases, repeats=2, results=tmp_path / "here.jsonl")
+        options: dict[str, Any] = {"repeats": 2, "results": tmp_path / f"{kind}.jsonl"}
+        if kind == "processes":
+            with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+                there = session.experiments.run(cases, executor=executor, **options)
+        else:
+            distributed = pytest.importorskip("distributed")
+            cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+            with cluster, distributed.Client(cluster) as client:
+                there = session.experiments.run(cases, executor=client.get_executor(), **options)
+        assert (there.status, len(there.records)) == ("done", 6)
+        outcome = {(record.key, record.right, record.called, record.input_tokens) for record in here.records}
+        assert {(record.key, record.right, record.called, record.input_tokens) for record in there.records} == outcome
+        again = session.experiments.run(cases, **options)
+        assert again.reused == 6
+
+
+def test_other_processes_need_a_session_that_can_be_opened_there(small: Session) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor, pytest.raises(UsageError, match="recipe"):
+        small.experiments.run([ToolUseCase("Hi", no_call=True)], executor=executor)
+
+
+async def test_a_cassette_answers_in_place_of_models_and_servers(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.json"
+    async with Session.from_config(CONFIG, store=None, quiet=True) as session:
+        with session.cassettes.use(path, "all"):
+            live = await session.experiments.run_async(CASES, deliveries=["definitions", "bridge"], repeats=2)
+    with Session.quick(cassette=path, quiet=True, store=None, pace=0) as replayed:
+        results = replayed.experiments.run(CASES, deliveries=["definitions", "bridge"], repeats=2)
+        assert results.not_made == ()
+        assert [(record.right, record.called) for record in results.records] == [
+            (record.right, record.called) for record in live.records
+        ]
+        missing = replayed.experiments.run([ToolUseCase("Something else", no_call=True)])
+        assert [record.made for record in missing.records] == [False]
+
+
+def test_thresholds_and_a_baseline_are_checked(small: Session, tmp_path: Path) -> None:
+    cases = [ToolUseCase(f"Forecast for town {n}", ["weather:forecast"], id=str(n)) for n in range(12)]
+    good = small.experiments.run(cases, models=model_of(forecaster), results=tmp_path / "good.jsonl")
+    assert good.problems(min_right=1.0, min_pass=1.0, baseline=good) == []
+    bad = small.experiments.run(cases, models=model_of("I do not know"))
+    assert len(bad.problems(min_right=0.5, min_pass=0.5, baseline=load_runs(tmp_path / "good.jsonl"))) == 3
+    assert bad.problems() == []
+    with pytest.raises(UnknownNameError):
+        bad.failures("wrong tools")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError):
+        bad.compare("a", "b")
+
+
+def test_results_are_frames_and_files(small: Session, tmp_path: Path) -> None:
+    results = small.experiments.run([FORECAST, PAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}})
+    frame, arms, cases = results.frame(), results.arms_frame(), results.cases_frame()
+    assert (len(frame), list(arms["arm"]), list(cases["case"])) == (4, ["as listed", "x"], ["forecast", "past"])
+    assert {"low", "high", "wrong tool", "input_tokens"} <= set(arms.columns)
+    for name in ("runs.csv", "runs.json", "runs.html"):
+        assert results.export(tmp_path / name).stat().st_size > 200
+    assert json.loads((tmp_path / "runs.json").read_text())["arms"] == ["as listed", "x"]
+
+
+def test_the_plot_is_a_figure_of_matplotlib(small: Session) -> None:
+    results = small.experiments.run([FORECAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}})
+    assert [label.get_text() for label in results.plot().axes[0].get_yticklabels()] == ["as listed", "x"]
+
+
+def test_without_matplotlib_the_plot_is_an_svg(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = small.experiments.run([FORECAST], models=model_of(forecaster), descriptions={"<b>": {"desk:note": "Write"}})
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    svg = results.plot()._repr_svg_()
+    assert svg.startswith("<svg")
+    assert "&lt;b&gt;" in svg
