@@ -17,8 +17,7 @@ import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 from kit.marks import one_case
 
-# Python is slower by far where each line is traced, as for its coverage.
-GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
+GUARD = LoopGuard(LIMIT_SECONDS)
 
 # jsonschema would import it for a check of formats that nobody makes; it takes seconds in each process.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
