@@ -25,6 +25,8 @@ MAX_DESCRIPTION = 10_000
 MAX_TOOLS_ON_LOOP = 1_000
 """Work on more tools than this runs on another thread, so that the event loop is not blocked."""
 Restriction = Literal["app only", "task only"]
+SYNTHETIC = "_synthetic"
+"""The server name under which synthetic tools, such as the search tool, are counted."""
 _MAX_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -174,7 +176,8 @@ class ToolSpec(Displayable):
     def _defined(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         parameters, cuts = limited_parameters(self.input_schema)
         text = self.description or self.name
-        if len(text) > MAX_DESCRIPTION:
+        # The manifest is in the description of the search tool, and has its own limit.
+        if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
         return {"name": self.wire_name, "description": text, "parameters": parameters}, tuple(cuts)

@@ -15,6 +15,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.base.tool import SYNTHETIC as SYNTHETIC
 from casual_mcp_nb.base.tool import Permission, ToolName
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "unknown"]
 TurnStatus = Literal["running", "done", "stopped", "failed"]
-
-SYNTHETIC = "_synthetic"
-"""The server name under which synthetic tools, such as the search tool, are counted."""
 
 SEARCH_TOOLS = "search_tools"
 """The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""

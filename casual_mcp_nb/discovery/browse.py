@@ -28,7 +28,7 @@ from casual_mcp_nb.discovery.manifest import (
     summary,
 )
 from casual_mcp_nb.discovery.search_tools import Finder, SearchArguments, read_browsing, read_names
-from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, definition_of
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -133,11 +133,7 @@ class BrowseToolkitTool:
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the categories, and `parameters`."""
         text = "See what tools you can load: of a category, for a query, or all categories in short."
-        return definition_of(
-            self.name,
-            f"{text} {_CATEGORIES}{self._categories}",
-            _BROWSED,
-        )
+        return synthetic_spec(self.name, f"{text} {_CATEGORIES}{self._categories}", _BROWSED).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """List categories or tools for `category`, `query` and `page`, all optional: at most fifty lines. Nothing is loaded."""
@@ -211,7 +207,7 @@ class LoadToolsTool:
         text = (
             f"Load tools, to call them{through} from your next step on; at most {self._shelf.max_active} are loaded at a time."
         )
-        return definition_of(self.name, text, {"names": _NAMES}, "names")
+        return synthetic_spec(self.name, text, {"names": _NAMES}, "names").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Load the tools in `names`, with a card for each. Those beyond the limit are not loaded, and the text mentions it."""
@@ -258,7 +254,8 @@ class UnloadToolsTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`."""
-        return definition_of(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
+        text = f"Unload tools of {LOAD_TOOLS} that you no longer need."
+        return synthetic_spec(self.name, text, {"names": _NAMES}, "names").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Unload the tools in `names`. Those that are always loaded stay, and the text mentions it."""

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, definition_of
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
@@ -424,7 +424,8 @@ class SearchToolsTool:
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
         through = f" through {CALL_TOOL}" if self._delivery == "bridge" else ""
-        return definition_of(self.name, _DESCRIPTION.format(manifest=self._manifest, through=through), _PROPERTIES)
+        text = _DESCRIPTION.format(manifest=self._manifest, through=through)
+        return synthetic_spec(self.name, text, _PROPERTIES).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Search the deferred tools by `query`, `server_name` and `tool_names`, as the model sent them.

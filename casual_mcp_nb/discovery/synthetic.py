@@ -27,17 +27,10 @@ BUILT_IN = FINDING | {READ_RESULT}
 """The names of this package's synthetic tools, all of them harmless."""
 
 
-def definition_of(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> dict[str, Any]:
-    """Write the definition of a synthetic tool, as it is sent to a model."""
-    parameters = {"type": "object", "properties": {key: dict(schema) for key, schema in properties.items()}}
+def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> ToolSpec:
+    """Describe a synthetic tool as other tools are: its `definition` is what is sent to a model."""
     more = {"required": list(required)} if required else {}
-    return {"name": name, "description": description, "parameters": {**parameters, **more}}
-
-
-def synthetic_spec(definition: Mapping[str, Any]) -> ToolSpec:
-    """Describe a synthetic tool as other tools are."""
-    name = definition["name"]
-    return ToolSpec(SYNTHETIC, name, definition["description"], definition["parameters"], wire_name=name)
+    return ToolSpec(SYNTHETIC, name, description, {"type": "object", "properties": properties, **more}, wire_name=name)
 
 
 class _Result(NamedTuple):

@@ -20,7 +20,7 @@ from casual_mcp_nb.base.limits import is_large
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import READ_RESULT
 from casual_mcp_nb.conversation.step import EMPTY_RESULT
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, definition_of, synthetic_spec
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
@@ -159,7 +159,7 @@ _PART_SHARE = 2
 _USUAL_LIMIT = 4_000
 _MAX_OFFSET_DIGITS = 12
 
-DEFINITION = definition_of(
+_SPEC = synthetic_spec(
     READ_RESULT,
     "Read on in a large result, search it, or query it.",
     {
@@ -173,7 +173,7 @@ DEFINITION = definition_of(
     "handle",
 )
 
-TOKENS = synthetic_spec(DEFINITION).tokens
+DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
 """Estimated tokens of the definition."""
 
 

@@ -24,7 +24,6 @@ from casual_mcp_nb.discovery.synthetic import (
     BUILT_IN,
     SyntheticTool,
     SyntheticToolResult,
-    definition_of,
     synthetic_spec,
     with_loaded,
 )
@@ -155,13 +154,13 @@ class GuardedTool:
         self._own.on_log(self.name, level, text)
 
 
-DEFINITION = definition_of(
+DEFINITION = synthetic_spec(
     CALL_TOOL,
     "Call a tool that was found.",
     {"name": {"type": "string", "description": "The tool"}, "arguments": {"type": "object", "description": "By its schema"}},
     "name",
     "arguments",
-)
+).definition
 
 _USAGE = f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…", "arguments": {{…}}}}'
 _MAX_PROBLEM = 500
@@ -310,8 +309,8 @@ class ToolView:
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
         """The search or browsing tools as specs; none if nothing is deferred."""
         own = {spec.name for spec in self.own_specs}
-        definitions = [tool.definition for name, tool in self.synthetic_tools().items() if name not in own]
-        return tuple(map(synthetic_spec, definitions))
+        sent = [(name, tool.definition) for name, tool in self.synthetic_tools().items() if name not in own]
+        return tuple(ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name) for name, each in sent)
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
