@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
 from casual_mcp_nb.cli import FAILED, INTERRUPTED
-from casual_mcp_nb.cli.terminal import AsJson, Source, connect, demo_config_of, show, tell, tell_failures
+from casual_mcp_nb.cli.terminal import Allow, Source, connect, demo_config_of, show, tell, tell_failures
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
 
 Names = Annotated[tuple[str, ...], Parameter(negative=())]
+EventsAsJson = Annotated[
+    bool,
+    Parameter(
+        name="--json",
+        negative=(),
+        help="Write the events as JSON lines. Nobody is asked then: calls of destructive tools are denied.",
+    ),
+]
 _SOURCE = Source()
 _HELP = """\
 /model [NAME]    choose a model, or list them
@@ -39,8 +47,6 @@ class TurnSettings:
         model: The model. The first one of the config if not given.
         toolset: Only the tools of this toolset.
         system: The system prompt, instead of the model's template.
-        allow: Run the tools of this server without asking; can be given several times.
-        json: Write the events as JSON lines. Nobody is asked then: calls of destructive tools are denied.
         image: An image for the message: a file, or an address that the provider fetches; can be given several times.
         attach: A resource to add to the message, by its URI; can be given several times.
         template: The template of the system prompt.
@@ -63,8 +69,8 @@ class TurnSettings:
     model: Annotated[str | None, Parameter(alias="-m")] = None
     toolset: Annotated[str | None, Parameter(alias="-t")] = None
     system: str | None = None
-    allow: Names = ()
-    json: AsJson = False
+    allow: Allow = ()
+    json: EventsAsJson = False
     image: Names = ()
     attach: Names = ()
     template: str | None = None
@@ -109,14 +115,12 @@ def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETT
     return _chat(source, source.load(), " ".join(message), settings)
 
 
-def demo(*message: str, model: str | None = None, allow: Names = (), json: AsJson = False) -> int:
+def demo(*message: str, model: str | None = None, allow: Allow = (), json: EventsAsJson = False) -> int:
     """Chat with the bundled demo servers: with an offline planner, which needs no key, or with a model.
 
     Args:
         message: The message. Without one, begin a conversation.
         model: A model instead of the planner, such as openai:gpt-5.4 or ollama:qwen3.
-        allow: Run the tools of this server without asking; can be given several times.
-        json: Write the events as JSON lines.
     """
     if not message and sys.stdin.isatty():
         tell("The bundled servers with " + (model or "an offline planner, which is not a language model") + ".")

@@ -45,7 +45,6 @@ def check(
         connect: Start the servers too, and check that they have the tools that toolsets name.
         keys: Whether a missing API key fails.
         trust: With --connect, start the servers of the config although you have not accepted it yet.
-        json: Write JSON.
     """
     try:
         loaded = Source(config, trust=trust).load()
@@ -84,7 +83,6 @@ def doctor(
         connect: Start the servers too.
         demo: Check the bundled demo servers instead of a config.
         trust: With --connect, start the servers of the config although you have not accepted it yet.
-        json: Write JSON.
     """
     if query is not None and tool is None:
         raise UsageError("Which tool should the query find?", hint="For example: casual-mcp-nb doctor --tool math:add -q sum")
@@ -152,7 +150,6 @@ def migrate_config(
         output: The new file. By default casual_mcp_config.json, or the old file if it is of casual-mcp before 1.0.
         overwrite: Replace the new file if it exists.
         dry_run: Write nothing.
-        json: Write JSON.
     """
     from casual_mcp_nb.base.files import write_text
     from casual_mcp_nb.config.loader import check_config, replace_text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 from cyclopts import App, Parameter
 
 from casual_mcp_nb.base.service import ServeLimits
-from casual_mcp_nb.cli.terminal import Source, show, tell
+from casual_mcp_nb.cli.terminal import Allow, Source, show, tell
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.session import Session
 
+ConfigFile = Annotated[Path | None, Parameter(help="The config file.")]
+Host = Annotated[str, Parameter(help="The address to listen at.")]
+Port = Annotated[int, Parameter(help="The port, or 0 for a free one.")]
+AllowHost = Annotated[
+    tuple[str, ...],
+    Parameter(negative=(), help="Another name by which clients address it, such as that of a proxy; can be repeated."),
+]
+AllowOrigin = Annotated[
+    tuple[str, ...],
+    Parameter(negative=(), help="A site whose pages may use it, such as https://example.org; can be repeated."),
+]
 _SOURCE = Source()
 _LIMITS = ServeLimits()
 
@@ -31,14 +42,14 @@ serve = App(name="serve", help="Serve the models and tools of a config to other 
 
 @serve.default
 def http(
-    config: Path | None = None,
+    config: ConfigFile = None,
     /,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    allow: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_host: AllowHost = (),
+    allow_origin: AllowOrigin = (),
+    allow: Allow = (),
     max_turns: int = _LIMITS.max_turns,
     turn_seconds: float = _LIMITS.turn_seconds,
     source: Source = _SOURCE,
@@ -49,12 +60,6 @@ def http(
     Nobody is asked before calls: those of destructive tools are denied; --allow and `approval` in the config decide it.
 
     Args:
-        config: The config file.
-        host: The address to listen at.
-        port: The port, or 0 for a free one.
-        allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
-        allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
-        allow: Run the tools of this server without asking; can be given several times.
         max_turns: How many turns run at the same time.
         turn_seconds: How long a turn may take.
     """
@@ -72,7 +77,7 @@ def http(
 
 @serve.command
 def mcp(
-    config: Path | None = None,
+    config: ConfigFile = None,
     /,
     *,
     transport: Literal["stdio", "http"] = "stdio",
@@ -82,10 +87,10 @@ def mcp(
     plain_names: Annotated[bool, Parameter(negative=())] = False,
     cassette: Path | None = None,
     approval: Literal["ask", "host"] = "ask",
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    allow_host: AllowHost = (),
+    allow_origin: AllowOrigin = (),
     source: Source = _SOURCE,
 ) -> int:
     """Serve the tools, resources and prompts as one MCP server, for MCP hosts such as editors and desktop apps.
@@ -93,7 +98,6 @@ def mcp(
     Over HTTP, other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
 
     Args:
-        config: The config file.
         transport: stdio for a host that starts this command, http for hosts that connect to it until Ctrl-C.
         toolset: The toolset to serve.
         all_tools: List every tool, for hosts that read the list only once.
@@ -102,10 +106,6 @@ def mcp(
         cassette: Answer from this recorded session: a mock of its servers, which starts none and needs no key.
         approval: The action for calls whose policy asks a person: ask through the host and deny them where it cannot, or
             leave it to the host.
-        host: The address to listen at.
-        port: The port, or 0 for a free one.
-        allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
-        allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
     """
     if config is not None:
         source = replace(source, config=config)

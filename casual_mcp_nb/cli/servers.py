@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.terminal import AsJson, Flag, Source, connect, show, write_json
+from casual_mcp_nb.cli.terminal import AsJson, Flag, Source, Trust, connect, show, write_json
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -24,11 +24,7 @@ _SOURCE = Source()
 
 
 def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the models of the config.
-
-    Args:
-        json: Write JSON.
-    """
+    """List the models of the config."""
     from casual_mcp_nb.notebook.models import models_of
 
     config = source.load()
@@ -40,11 +36,7 @@ def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 
 def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the clients of the config, and whether the key of each is set.
-
-    Args:
-        json: Write JSON.
-    """
+    """List the clients of the config, and whether the key of each is set."""
     from casual_mcp_nb.notebook.models import clients_of
 
     rows = clients_of(source.load())
@@ -59,7 +51,6 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
 
     Args:
         server: Show everything about this one.
-        json: Write JSON.
     """
     with source.open() as session:
         if server is not None and server not in session.servers:
@@ -76,15 +67,13 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
         return FAILED if any(status.state == "failed" or status.error for status in chosen.values()) else 0
 
 
-def audit(path: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False, json: AsJson = False) -> int:
+def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
     """Start the servers of a config, or of another MCP host's, and list the token cost of their tools, sorted by price.
 
     Shows the cost with every tool deferred as well. Nothing is changed. Exits with 1 if a server fails.
 
     Args:
         path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or jupyter-ai's mcp_settings.json.
-        trust: Start the servers of the config although you have not accepted it yet.
-        json: Write JSON.
     """
     from casual_mcp_nb.config.loader import load_readable
 
@@ -132,7 +121,6 @@ def tools(
     Args:
         server: Only the tools of this server.
         toolset: Only the tools that this toolset includes.
-        json: Write JSON.
     """
     with source.connected() as session:
         choose(session, toolset)
@@ -155,7 +143,6 @@ def tool(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) -> Non
 
     Args:
         name: The tool, such as math:add.
-        json: Write JSON.
     """
     with source.connected() as session:
         everything = session.tools.now
@@ -187,7 +174,6 @@ def search(
         why_not: Explain the rank of this tool only, even if it was not found.
         server: Only tools of this server.
         limit: How many the model would get, instead of the config's limit.
-        json: Write JSON.
     """
     if not query:
         raise UsageError("What are you looking for?", hint='For example: casual-mcp-nb search "convert a time zone"')
@@ -216,7 +202,6 @@ def call(name: str, arguments: str = "{}", /, *, source: Source = _SOURCE, json:
     Args:
         name: The tool, such as math:add.
         arguments: Its arguments, a JSON object.
-        json: Write JSON.
     """
     values = _object(arguments)
     with source.connected() as session:

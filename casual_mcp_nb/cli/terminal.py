@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.base.tool import ToolSpec
-    from casual_mcp_nb.config.trust import Trust
+    from casual_mcp_nb.config.trust import Trust as TrustReport
     from casual_mcp_nb.display.view import Block, Cell, Section, Table, View
     from casual_mcp_nb.session import Session
 
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 Flag = Annotated[bool, Parameter(negative=())]
 """An option that is given or not."""
 
-AsJson = Annotated[bool, Parameter(name="--json", negative=())]
-"""The option `--json`."""
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON.")]
+Trust = Annotated[bool, Parameter(negative=(), help="Start the servers of the config although you have not accepted it yet.")]
+Allow = Annotated[
+    tuple[str, ...],
+    Parameter(negative=(), help="Run the tools of this server without asking; can be given several times."),
+]
 
 _TONES = {"good": "green", "bad": "red", "busy": "cyan", "quiet": "dim"}
 
@@ -219,12 +223,11 @@ class Source:
     Args:
         config: The config file.
         demo: Use the bundled demo servers and the offline planner instead of a config.
-        trust: Start the servers of the config although you have not accepted it yet.
     """
 
     config: Annotated[Path, Parameter(alias="-c")] = DEFAULT_CONFIG
     demo: Annotated[bool, Parameter(negative=())] = False
-    trust: Annotated[bool, Parameter(negative=())] = False
+    trust: Trust = False
 
     def __post_init__(self) -> None:
         if self.demo and self.config != DEFAULT_CONFIG:
@@ -303,7 +306,7 @@ def _allowed_by_option(tool: ToolSpec) -> str:
     return f'To allow it, use {option}, or with "approval" of this server in the config.'
 
 
-def _ask_for_trust(report: Trust) -> None:
+def _ask_for_trust(report: TrustReport) -> None:
     from casual_mcp_nb.config.trust import exact
 
     if not can_ask():

@@ -78,11 +78,7 @@ toolsets = App(name="toolsets", help="List, show, create, edit and delete the to
 
 @toolsets.default
 def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the toolsets of the config. Nothing is started.
-
-    Args:
-        json: Write JSON.
-    """
+    """List the toolsets of the config. Nothing is started."""
     from casual_mcp_nb.display.view import Name, Table, TextBlock, View, columns
     from casual_mcp_nb.servers.views import rule_words
 
@@ -101,7 +97,6 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
 
     Args:
         name: The toolset.
-        json: Write JSON.
     """
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.view import KeyValues, Name, Table, View, columns

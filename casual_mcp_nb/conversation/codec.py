@@ -246,14 +246,10 @@ def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
     conversions = _FOLLOWED.get(type(event), {})
     fields: dict[str, Any] = {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
     for each in dataclasses.fields(event):
-        convert, value = conversions.get(each.name, _same), getattr(event, each.name)
+        convert, value = conversions.get(each.name, lambda value: value), getattr(event, each.name)
         if convert is not None:
             fields[each.name] = plain(convert(value), limits)
     return fields
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _size(request: Request) -> dict[str, Any]:
@@ -357,7 +353,9 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
             # Half a character, which no provider takes.
             document = plain(document)
         messages = [read_message(row) for row in document.get("messages", ())]
-        tools = [_checked(row, Mapping) for row in document.get("tools", ())]
+        tools = list(document.get("tools", ()))
+        if not all(isinstance(row, Mapping) for row in tools):
+            raise TypeError("A definition that is not an object.")
         traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
@@ -453,11 +451,7 @@ def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -
 
 
 def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
-    for span in spans:
-        if isinstance(span, Mapping):
-            yield read_message(span)
-        else:
-            yield from spread([span], messages)
+    return (read_message(row) if isinstance(row, Mapping) else row for row in spread(spans, messages))
 
 
 @cache
@@ -518,12 +512,6 @@ def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _checked(value: Any, kind: type[Any]) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError("A value of another kind.")
-    return value
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, value_of
+from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, ToolResult, value_of
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
@@ -143,6 +143,7 @@ UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
 _NONE: Mapping[str, Any] = {}
+_NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
 """The result of a successful call that returned nothing, because providers refuse an empty string."""
@@ -377,39 +378,32 @@ def call_of(
     nested: tuple[ToolCall, ...] = (),
 ) -> ToolCall:
     """Build a tool call from its events."""
-    call = (event.call_id, event.name, event.tool, event.arguments)
     waited = waits.calls.get(event.call_id, 0.0)
-    if end is None:
-        status: CallStatus = "running" if running else "unknown"
-        return ToolCall(
-            *call,
-            status,
-            progress=progress,
-            search=search,
-            at=event.at,
-            needs_approval=running and event.call_id in waits.approvals,
-            waiting=running and event.call_id in waits.waiting,
-            waited=waited,
-            nested=nested,
-        )
+    still = end is None and running
+    result = (end.result if end else None) or _NO_RESULT
     return ToolCall(
-        *call,
-        status=end.status,
-        result=edits[-1].text if edits else end.text,
-        unedited=edits[0].before if edits else None,
-        content=end.result.content if end.result else (),
-        structured=end.result.structured if end.result else None,
-        seconds=end.at - event.at - waited,
+        event.call_id,
+        event.name,
+        event.tool,
+        event.arguments,
+        status=end.status if end else "running" if running else "unknown",
+        result=edits[-1].text if end and edits else end.text if end else "",
+        unedited=edits[0].before if end and edits else None,
+        content=result.content,
+        structured=result.structured,
+        seconds=end.at - event.at - waited if end else None,
         progress=progress,
         search=search,
         at=event.at,
+        needs_approval=still and event.call_id in waits.approvals,
+        waiting=still and event.call_id in waits.waiting,
         waited=waited,
-        payload=end.result.payload if end.result else None,
-        mocked=end.result.mocked if end.result else False,
+        payload=result.payload,
+        mocked=result.mocked,
         nested=nested,
-        previews=end.result.previews if end.result else (),
-        large=end.large,
-        returned=end.result.returned if end.result else (),
+        previews=result.previews,
+        large=end.large if end else None,
+        returned=result.returned,
     )
 
 

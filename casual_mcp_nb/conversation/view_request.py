@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, definition_tokens, estimate_tokens
+from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage, definition_tokens, estimate_tokens
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.step import Step, StepDiff, text_of
@@ -184,30 +184,22 @@ def _how_many(request: Request) -> str:
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
     """Show one model call: its usage, the new part of its request, its answer and its calls."""
-    usage = step.usage
-    facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
-    if delivery := _DELIVERIES.get(step.request.delivery):
-        facts.append(("Search results", delivery))
-    if step.request.reused is not None:
-        facts.append(("Repeated from the previous request", words.tokens(step.request.reused, "estimated")))
-    if usage and usage.cached_tokens is not None:
-        facts.append(("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)))
-    if usage and usage.cache_write_tokens:
-        facts.append(("Written to the cache", words.tokens(usage.cache_write_tokens, usage.origin)))
-    if usage and usage.cache_miss:
-        facts.append(("Not read from the cache", miss_words(usage.cache_miss)))
-    if usage and usage.completion_tokens is not None:
-        facts.append(("Output", words.tokens(usage.completion_tokens, usage.origin)))
-    if step.seconds is not None:
-        facts.append(("Time", words.seconds(step.seconds)))
-    if step.first_token_seconds is not None:
-        facts.append(("First text after", words.seconds(step.first_token_seconds)))
-    if step.cost is not None:
-        facts.append(("Cost", str(step.cost)))
-    if words.ending(step.finish_reason):
-        facts.append(("Ending", words.ending(step.finish_reason)))
+    usage = step.usage or TokenUsage()
+    facts = (
+        ("Input", _price(step.request)),
+        ("Search results", _DELIVERIES.get(step.request.delivery, "")),
+        ("Repeated from the previous request", words.tokens(step.request.reused, "estimated")),
+        ("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)),
+        ("Written to the cache", words.tokens(usage.cache_write_tokens or None, usage.origin)),
+        ("Not read from the cache", miss_words(usage.cache_miss) if usage.cache_miss else ""),
+        ("Output", words.tokens(usage.completion_tokens, usage.origin)),
+        ("Time", words.seconds(step.seconds)),
+        ("First text after", words.seconds(step.first_token_seconds)),
+        ("Cost", str(step.cost or "")),
+        ("Ending", words.ending(step.finish_reason)),
+    )
     images = ImageBudget(limits.images)
-    blocks: list[Block] = [KeyValues(tuple(facts))]
+    blocks: list[Block] = [KeyValues(tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN)))]
     if step.text:
         blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
     if step.hosted_calls:

@@ -463,7 +463,8 @@ def help_of(command: str = "") -> Help:
 def _row(name: str, command: Command) -> HelpRow:
     from casual_mcp_nb.base.diagnosis import HelpRow
 
-    return HelpRow(f"%mcp {name} {command.usage}".strip(), command.summary, command.example)
+    example = f"%mcp {name} {command.example}" if command.example else ""
+    return HelpRow(f"%mcp {name} {command.usage}".strip(), command.summary, example)
 
 
 _NAMES_OF_OPTION = {
