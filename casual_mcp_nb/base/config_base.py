@@ -271,10 +271,15 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110, 5.6.2."""
 
 
-def _header_name(name: str) -> str:
-    if not _HEADER_NAME.fullmatch(name):
-        raise ValueError("is not a valid header name")
-    return name
+def _refusing(problem: Callable[[str], str | None]) -> AfterValidator:
+    """Create a validator that refuses a text, or a secret one, for a reason that does not contain it."""
+
+    def check(value: T) -> T:
+        if reason := problem(value.get_secret_value() if isinstance(value, SecretStr) else str(value)):
+            raise ValueError(reason)
+        return value
+
+    return AfterValidator(check)
 
 
 def header_problem(value: str) -> str | None:
@@ -289,31 +294,13 @@ def header_problem(value: str) -> str | None:
     return None if value.replace("\t", "").isprintable() else "contains a control character, which a header cannot have"
 
 
-def _not_a_mask(secret: SecretStr) -> SecretStr:
-    if holds_mask(secret.get_secret_value()):
-        raise ValueError(IS_MASK)
-    return secret
+_NUL = "contains a NUL character, which an environment variable cannot have"
+_BAD_VARIABLE = "is not a valid name for an environment variable"
+_NOT_A_MASK = _refusing(lambda text: IS_MASK if holds_mask(text) else None)
 
-
-def _header_text(secret: SecretStr) -> SecretStr:
-    if reason := header_problem(secret.get_secret_value()):
-        raise ValueError(reason)
-    return secret
-
-
-def _variable_name(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
-        raise ValueError("is not a valid name for an environment variable")
-    return name
-
-
-def _variable_text(secret: SecretStr) -> SecretStr:
-    if "\0" in secret.get_secret_value():
-        raise ValueError("contains a NUL character, which an environment variable cannot have")
-    return secret
-
-
-HeaderName = Annotated[str, AfterValidator(_header_name)]
-HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_header_text)]
-VariableName = Annotated[str, AfterValidator(_variable_name)]
-VariableText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_variable_text)]
+HeaderName = Annotated[str, _refusing(lambda name: None if _HEADER_NAME.fullmatch(name) else "is not a valid header name")]
+HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(header_problem)]
+VariableName = Annotated[str, _refusing(lambda name: _BAD_VARIABLE if not name or "=" in name or "\0" in name else None)]
+VariableText = Annotated[
+    SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(lambda text: _NUL if "\0" in text else None)
+]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
@@ -73,14 +73,7 @@ class ServerPrompt(Displayable):
             )
 
 
-class _Offered(Protocol):
-    @property
-    def server(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
-O = TypeVar("O", bound=_Offered)  # noqa: E741 (what is offered)
+O = TypeVar("O", "Resource", "ServerPrompt")  # noqa: E741 (what is offered)
 
 
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
@@ -92,7 +85,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     kind = ""
 
     def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
-        self._offers = offers
+        self._offers: tuple[O, ...] = offers
         self.problems = dict(problems or {})
         self.listed = listed
 
@@ -108,6 +101,11 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
         for offer in self:
             servers.setdefault(offer.server, []).append(offer)
         return {server: tuple(offers) for server, offers in servers.items()}
+
+    def of_server(self, name: str) -> Self:
+        """Select those of one server."""
+        problems = {server: problem for server, problem in self.problems.items() if server == name}
+        return type(self)(tuple(offer for offer in self if offer.server == name), problems, listed=self.listed)
 
     def named(self, name: str, server: str | None = None) -> O:
         """Find the one with a name: `server:name`, or a name that only one server has.
@@ -136,11 +134,6 @@ class Resources(_Offers[Resource]):
 
     kind = "resource"
 
-    def of_server(self, name: str) -> Resources:
-        """Select those of one server."""
-        problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return Resources(tuple(resource for resource in self if resource.server == name), problems, listed=self.listed)
-
     def _names(self, offer: Resource) -> tuple[str, ...]:
         return offer.uri, offer.name, f"{offer.server}:{offer.name}"
 
@@ -149,11 +142,6 @@ class Prompts(_Offers[ServerPrompt]):
     """The prompts of a session's servers, by number or with `named`."""
 
     kind = "prompt"
-
-    def of_server(self, name: str) -> Prompts:
-        """Select those of one server."""
-        problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return Prompts(tuple(prompt for prompt in self if prompt.server == name), problems, listed=self.listed)
 
 
 @dataclass(frozen=True)

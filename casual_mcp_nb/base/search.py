@@ -81,7 +81,6 @@ class SearchHit:
     """A tool returned by a search. As a sequence it is the server and the tool, which it equals.
 
     Args:
-        tool: Which tool.
         score: Its score; higher is better.
         rank: Its rank, from 1.
         explain: Computes why, when called.
@@ -120,7 +119,6 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
     """The results of `session.search`, best first.
 
     Args:
-        query: The query.
         hits: The tools found.
         cut: The maximum number of results.
         searched: How many tools were searched.

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 class Conversation(Sequence[Turn], Displayable):
     """The turns of a conversation, oldest first.
 
-    Args:
-        turns: The turns.
-
     Attributes:
         repairs: The repairs on loading, one sentence for each kind of repair.
     """

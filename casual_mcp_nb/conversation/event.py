@@ -50,7 +50,6 @@ class SearchRow:
     """One tool returned by a search.
 
     Args:
-        tool: Its name.
         score: Its score, or None if it was requested by name.
         newly_loaded: Whether this search loaded it.
         same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
@@ -168,7 +167,6 @@ class ContextTrimmed(Displayable):
     """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
 
     Args:
-        step: The step.
         messages: Number of messages left out, over the whole conversation.
         exchanges: Number of exchanges left out: a message of the person, with everything that followed.
         window: The context window in tokens.
@@ -212,7 +210,6 @@ class PrefixChanged(Displayable):
 
     Args:
         step: The step of the request.
-        cause: The cause.
         kept: Estimated tokens of the request before up to the change.
         lost: Its estimated tokens after the change.
         names: The tools that were added, removed or changed, by wire name; at most 12.
@@ -231,8 +228,6 @@ class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
     Args:
-        step: The step.
-        request: The request.
         undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn started; else
             None.
     """
@@ -274,7 +269,6 @@ class StepFinished(Displayable):
     """The model answered.
 
     Args:
-        step: The step.
         message: The answer, with unique and non-empty ids on its calls.
         usage: Tokens as reported by the provider, or None if it did not.
         finish_reason: The provider's reason for the end of the answer, if given.
@@ -300,7 +294,6 @@ class ModelRetry(Displayable):
     """A model request failed and will be retried after a delay.
 
     Args:
-        step: The step.
         attempt: Number of attempts so far.
         seconds: The delay.
         reason: A short reason.
@@ -318,7 +311,6 @@ class ModelWait(Displayable):
     """A model request is delayed.
 
     Args:
-        step: The step.
         seconds: The delay. Another one can follow.
         reason: Why, in short: a limit of its client, or a pause that the provider requested.
     """
@@ -402,7 +394,6 @@ class ToolProgress(Displayable):
     """A running call reported progress.
 
     Args:
-        call_id: The call's id.
         progress: The progress so far.
         total: The total, if the server reported one.
         text: The server's message.
@@ -426,8 +417,6 @@ class ToolFinished(Displayable):
 
     Args:
         step: The step that made the call.
-        call_id: The call's id.
-        tool: Which tool.
         status: How it ended.
         text: The result as the model reads it.
         permission: Who decided whether it may run, or None for a call that did not get that far.
@@ -452,7 +441,6 @@ class ToolsSearched(Displayable):
 
     Args:
         step: The step that made the call.
-        call_id: The search call's id.
         query: The query, in words.
         rows: The hits, best first.
         offered: Number of tools offered from now on, without the search tool.
@@ -492,7 +480,6 @@ class TurnFinished(Displayable):
     """The turn ended.
 
     Args:
-        status: How.
         error: Why, unless the status is `done`.
         failure: If an error of this package ended it, the error's fields.
     """

@@ -77,7 +77,6 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
 
     Args:
         turn: The turn of planning: its searches, requests and tokens. It is not part of the conversation.
-        calls: The calls, in order.
         run: Runs some of them and waits.
         run_async: Runs some of them, to be awaited.
         resume: Continues the conversation and waits; takes the live output of a notebook.

@@ -154,9 +154,7 @@ class ToolCall(Displayable):
     """One tool call.
 
     Args:
-        id: The call's id.
         name: The tool's name as the model wrote it.
-        tool: Which tool.
         arguments: The arguments, or the original text if it is not a usable JSON object.
         status: `running`, or how it ended; `unknown` if its turn ended without recording that.
         result: The result as the model read it, or empty while it runs.

@@ -114,9 +114,6 @@ class Trace:
 class Turn(Displayable):
     """One message of the person and everything that followed, up to the final answer. A view of its trace.
 
-    Args:
-        trace: The turn's events.
-
     Attributes:
         exception: The error that ended the turn, if it failed in this process.
     """

@@ -100,21 +100,7 @@ async def open_endpoint(
 class McpEndpoint(Endpoint):
     """A session's tools over streamable HTTP: a context manager, or call `close`. It ends with the session, too.
 
-    Args:
-        served: The tools.
-        engine: The thread on which it runs.
-        host: The address to listen at.
-        port: The port, or 0 for any free one.
-        token: The token that clients send, or None if they need none.
-        hosts: Further names under which clients may address it, such as that of a proxy.
-        origins: Sites whose pages may use it.
-        owner: The object to keep alive while it serves.
-
-    Attributes:
-        has_token: Whether clients must send a token.
-
-    Raises:
-        UsageError: The address cannot be used.
+    `session.serve.mcp` opens one. `has_token` is whether clients must send a token.
     """
 
     def __init__(
