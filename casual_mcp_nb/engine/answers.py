@@ -190,7 +190,7 @@ class TextPieces:
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit
         self._limit = limit
-        self._throttle: LoopThrottle | None = None
+        self._throttle = LoopThrottle(self._pass_on, _piece_interval)
         self._characters = 0
         self._pending: list[str] = []
         self._size = 0
@@ -206,16 +206,11 @@ class TextPieces:
             raise too_long(self._limit)
         self._pending.append(text)
         self._size += len(text)
-        if self._throttle is None:
-            # Not every response has text.
-            self._throttle = LoopThrottle(self._pass_on, _piece_interval)
         self._throttle.request(immediately=self._size >= MAX_PIECE)
 
     def close(self) -> None:
         """Emit the pending text."""
-        if self._throttle is not None:
-            self._throttle.flush()
-            self._throttle = None
+        self._throttle.flush()
 
     def _pass_on(self) -> None:
         text = "".join(self._pending)

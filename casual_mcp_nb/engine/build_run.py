@@ -303,7 +303,12 @@ async def build_run(
     view = await chat.tools.connected_view(options.applied_to(chat.state.selection), model)
     for each in chat.tools.own:
         each.check(view.catalog)
-    missing = _missing(chat, view)
+    # The notices on servers without tools, and on names in the config that match no tool.
+    missing = (
+        *chat.checks.missing(view, chat.server_manager, chat.tool_sets),
+        *chat.state.consent.unknown_tools(),
+        *chat.tools.exclusions.notices(view.catalog),
+    )
     own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.
     loaded_tools = discovered_in(so_far, view.catalog, own)
@@ -322,6 +327,8 @@ async def build_run(
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     own_notices = (*_unused_system(chat, options, model), *unsent_options)
     max_steps = options.given.get("max_steps")
+    new_selection = chat.state.last_selection not in ("", view.selection_key)
+    chat.state.last_selection = view.selection_key
     run = Run(
         # Where the calls are only planned, the provider does not run anything either.
         model=model.without_hosted_tools() if plan_only else model,
@@ -348,7 +355,7 @@ async def build_run(
         plan_only=plan_only,
         ahead=ahead,
         results=results if results is not None else {},
-        prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
+        prefix=PromptPrefix.after(recorded if steps else before, model, so_far, new_selection),
     )
     now = run.now
     started = _turn_started(messages, model, view, discovered, time.time() - now(), recorded)
@@ -431,12 +438,6 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
     return model.with_options(RequestOptions(tool_choice=CALL_TOOL if bridged else tool.wire_name))
 
 
-def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
-    """Collect the notices on servers without tools and on names in the config that match no tool."""
-    missing_servers = chat.checks.missing(view, chat.server_manager, chat.tool_sets)
-    return (*missing_servers, *chat.state.consent.unknown_tools(), *chat.tools.exclusions.notices(view.catalog))
-
-
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     """Render the system prompt, without the instructions of servers."""
     given = options.given
@@ -470,12 +471,6 @@ def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[
         f"Model {shown(model.name)} has the template {shown(model.template)}, which comes before the chat's system prompt. "
         "For another one, name it in the call: system=… or template=….",
     )
-
-
-def _new_selection(chat: Chat, view: ToolView) -> bool:
-    """Check whether the selection differs from that of the chat's previous turn, and remember it."""
-    last, chat.state.last_selection = chat.state.last_selection, view.selection_key
-    return last not in ("", view.selection_key)
 
 
 def _turn_started(

@@ -53,10 +53,14 @@ _MAX_REASON = 200
 _MAX_RESULT = 300
 
 _SYNTHETIC = f"{SYNTHETIC}:"
-_WRITTEN = json.JSONEncoder(sort_keys=True, default=str).encode
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 _Identity = tuple[str, str, str]
 """Tool, arguments, and result or error."""
+
+
+def _written(arguments: dict[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else _JSON.encode(arguments)
 
 
 class Repeats:
@@ -67,6 +71,7 @@ class Repeats:
     """
 
     def __init__(self) -> None:
+        self._first: dict[tuple[str, str], tuple[int, dict[str, Any] | str]] = {}
         self._steps: dict[_Identity, set[int]] = defaultdict(set)
         self._error: RepeatedCallError | None = None
         self._warned: set[_Identity] = set()
@@ -101,8 +106,12 @@ class Repeats:
 
     def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
         """Count in how many steps a call was made, and identify the call."""
-        written = arguments if isinstance(arguments, str) else _WRITTEN(arguments)
-        identity = (name, written, text)
+        at, first = self._first.setdefault((name, text), (step, arguments))
+        if at == step and first is arguments:
+            # Most results come once, and writing the arguments takes as long as all else here.
+            return (name, "", text), 1
+        self._steps[name, _written(first), text].add(at)
+        identity = (name, _written(arguments), text)
         self._steps[identity].add(step)
         return identity, len(self._steps[identity])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.model_options import Delivery, DeliverySetting
 from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
@@ -367,8 +367,7 @@ class TokenCalibration:
         return round(estimated * self._ratio)
 
 
-@dataclass(frozen=True)
-class TrimResult:
+class TrimResult(NamedTuple):
     """The part of a conversation that goes into a request.
 
     Args:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.base.selection import Selection
+    from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.answers import ModelResponse
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -145,7 +146,8 @@ class Run:
     def __post_init__(self) -> None:
         started = self.clock() if self.started is None else self.started
         self.now = stopwatch(self.clock, started - (self.recorded.trace.last_at if self.recorded else 0))
-        self._first_step = _next_step(self.recorded)
+        steps = self.recorded.trace.of(StepStarted) if self.recorded else ()
+        self._first_step = steps[-1].step + 1 if steps else 0
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
@@ -235,9 +237,11 @@ class Run:
             await self.ahead()
         response = await self._complete(step, request, model)
         self._overflowed = ()
-        self.context.calibration.learn(request.tokens.total, response.usage)
         truncated = response.truncated
-        self._notify_of_cuts(step, request, response, truncated)
+        if response.usage is not None:
+            self._read_usage(request.tokens.total, response.usage)
+        if (truncated or self._cut_answers.where) and (notice := self._cut_answers.notice(step, request, response)):
+            self._notify(notice)
         self.prefix.response_id = response.response_id
         message = response.message
         if not message.tool_calls and not truncated:
@@ -312,10 +316,17 @@ class Run:
     async def _complete(self, step: int, request: Request, model: ChatModel) -> ModelResponse:
         limit = self.limits.answer_characters
         emit, now = self.emit, self.now
-        pieces = TextPieces(lambda text: emit(TextDelta(step, text, now())), limit)
+        # Not every response has text that comes before it is whole.
+        pieces: TextPieces | None = None
 
         def on_event(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
-            pieces.add(event) if isinstance(event, str) else self._report_delay(step, event)
+            nonlocal pieces
+            if not isinstance(event, str):
+                self._report_delay(step, event)
+                return
+            if pieces is None:
+                pieces = TextPieces(lambda text: emit(TextDelta(step, text, now())), limit)
+            pieces.add(event)
 
         found_definitions = request.found if request.delivery == "native" else None
         try:
@@ -329,7 +340,8 @@ class Run:
             )
             response = await within(self.limits, completion)
         finally:
-            pieces.close()
+            if pieces is not None:
+                pieces.close()
         self._answered = True
         characters = len(text_of(response.message.content))
         for call in response.message.tool_calls or ():
@@ -509,12 +521,9 @@ class Run:
                 f"The model searched for no tool, although {shown(str(tool.tool_name))} would have fitted the message."
             )
 
-    def _notify_of_cuts(self, step: int, request: Request, response: ModelResponse, truncated: bool) -> None:
-        if not truncated:
-            self._cut_answers.reset()
-        elif notice := self._cut_answers.notice(step, response, request.options.get("max_tokens")):
-            self._notify(notice)
-        if response.usage and (notice := self.context.cut_by_server(request.tokens.total, response.usage.prompt_tokens)):
+    def _read_usage(self, estimated: int, usage: TokenUsage) -> None:
+        self.context.calibration.learn(estimated, usage)
+        if notice := self.context.cut_by_server(estimated, usage.prompt_tokens):
             self._notify_once(notice)
 
     def _tools_tokens(self, defined: Sequence[ToolSpec], found_tools: Sequence[ToolSpec]) -> int:
@@ -577,41 +586,40 @@ END_AFTER = 3
 
 
 class CutAnswers:
-    """Counts the responses of one turn that were cut."""
+    """Counts the responses of one turn that were cut.
+
+    Attributes:
+        where: Where the last one was cut, or empty if it was not.
+    """
 
     def __init__(self) -> None:
+        self.where = ""
         self._notified = False
-        self.reset()
-
-    def reset(self) -> None:
-        """Record a response that was not cut."""
-        self._where = ""
         self._in_a_row = 0
 
-    def notice(self, step: int, response: ModelResponse, max_tokens: int | None) -> str | None:
-        """Record a response that was cut, and return a notice for the person if it is the first one.
-
-        Args:
-            step: The step, from 0.
-            response: The response.
-            max_tokens: The limit in the request, or None for the model's own.
-        """
-        self._where = _where(response, max_tokens)
+    def notice(self, step: int, request: Request, response: ModelResponse) -> str | None:
+        """Record a response, and return a notice for the person if it is the first one that was cut."""
+        if not response.truncated:
+            self.where, self._in_a_row = "", 0
+            return None
+        # None is the model's own limit.
+        max_tokens = request.options.get("max_tokens")
+        self.where = _where(response, max_tokens)
         if self._notified:
             return None
         self._notified = True
-        return f"The answer of step {step + 1} was cut at {self._where}. {_advice(response, max_tokens)}"
+        return f"The answer of step {step + 1} was cut at {self.where}. {_advice(response, max_tokens)}"
 
     def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Refuse the last call of a response that was cut: errors in place of calls, by their ids.
 
         Its arguments can be incomplete even where they are valid JSON: some providers close what the model did not.
         """
-        if not self._where or not calls:
+        if not self.where or not calls:
             return {}
         self._in_a_row += 1
         last = calls[-1]
-        cut = f"your answer was cut at {self._where}, so the arguments of {shown(last.function.name)} may be incomplete"
+        cut = f"your answer was cut at {self.where}, so the arguments of {shown(last.function.name)} may be incomplete"
         advice = "Make it again with shorter arguments, in several calls if necessary."
         return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
 
@@ -623,7 +631,7 @@ class CutAnswers:
         """
         if self._in_a_row >= END_AFTER:
             raise AnswerCutError(
-                f"{self._in_a_row} answers in a row were cut at {self._where}, in the middle of a tool call.",
+                f"{self._in_a_row} answers in a row were cut at {self.where}, in the middle of a tool call.",
                 hint="Everything up to here is kept: raise max_tokens, or ask for less at a time.",
             )
 
@@ -644,11 +652,6 @@ def _advice(response: ModelResponse, max_tokens: int | None) -> str:
 def stopwatch(clock: Callable[[], float], start: float) -> Callable[[], float]:
     """Create a function that measures the seconds since a start."""
     return lambda: clock() - start
-
-
-def _next_step(recorded: Turn | None) -> int:
-    started = recorded.trace.of(StepStarted) if recorded else ()
-    return started[-1].step + 1 if started else 0
 
 
 _MAX_OVERFLOWS = 1

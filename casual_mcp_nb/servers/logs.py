@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.mcp import Direction, LogLine, Message, Messages, ServerLog
 from casual_mcp_nb.base.secret import MASK, redacted
@@ -192,8 +192,7 @@ class _Cut:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(NamedTuple):
     at: float
     direction: Direction
     method: str
