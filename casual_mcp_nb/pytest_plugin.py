@@ -1,10 +1,18 @@
-"""A pytest plugin that plays cassettes: the marker `cassette`, the fixture `cassette_session`, the option `--cassette-mode`.
+"""A pytest plugin that plays cassettes, and makes a test of each case of tool use.
+
+It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`; the marker `tool_use_cases` and
+the argument `tool_use_case`.
 
 ```python
 @pytest.mark.cassette("lesson.json")
 def test_the_lesson(cassette_session):
     turn = cassette_session.chat("Where is Fram?")
     assert turn.tool_calls[0].tool.tool == "berth"
+
+
+@pytest.mark.tool_use_cases("cases.yaml")
+def test_the_right_tools_are_called(cassette_session, tool_use_case):
+    assert cassette_session.experiments.run([tool_use_case], repeats=3).problems(min_right=1) == []
 ```
 """
 
@@ -41,6 +49,24 @@ def pytest_configure(config: pytest.Config) -> None:
         "cassette(path=None, pace=0, match_on=...): the cassette of cassette_session, relative to the file of the test; "
         "the default is cassettes/MODULE/TEST.json beside it",
     )
+    config.addinivalue_line(
+        "markers",
+        "tool_use_cases(path, functions=None, ...): run the test for each case in a file, relative to that of the test, which "
+        "is its argument tool_use_case",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each case in the file that the marker `tool_use_cases` names."""
+    if "tool_use_case" not in metafunc.fixturenames:
+        return
+    from casual_mcp_nb.experiments.importers import load_tool_cases
+
+    marker = metafunc.definition.get_closest_marker("tool_use_cases")
+    if marker is None or not marker.args:
+        raise pytest.UsageError(f'{metafunc.definition.nodeid} needs a file: @pytest.mark.tool_use_cases("cases.yaml").')
+    cases = load_tool_cases(Path(metafunc.definition.path).parent / marker.args[0], **marker.kwargs)
+    metafunc.parametrize("tool_use_case", cases, ids=[case.id for case in cases])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
-from casual_mcp_nb.cli.chat import chat, demo
+from casual_mcp_nb.cli.chat import chat, demo, evaluate
 from casual_mcp_nb.cli.config import check, doctor, migrate_config, sign_in, sign_out
 from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
@@ -32,6 +32,7 @@ app = App(
 )
 app.command(chat)
 app.command(demo)
+app.command(evaluate)
 app.command(servers)
 app.command(tools)
 app.command(tool)

@@ -1,17 +1,18 @@
-"""`casual-mcp-nb chat` and `demo`: one message, or a conversation on the terminal."""
+"""`casual-mcp-nb chat`, `demo` and `evaluate`: one message, a conversation on the terminal, or many cases that are measured."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
 from casual_mcp_nb.cli import FAILED, INTERRUPTED
-from casual_mcp_nb.cli.terminal import Allow, Source, connect, demo_config_of, show, tell, tell_failures
+from casual_mcp_nb.cli.terminal import Allow, AsJson, Source, connect, demo_config_of, show, tell, tell_failures, write_json
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -126,6 +127,90 @@ def demo(*message: str, model: str | None = None, allow: Allow = (), json: Event
         tell("The bundled servers with " + (model or "an offline planner, which is not a language model") + ".")
         tell("For example: What is 17 * 24?  ·  What time is it in Tokyo when it is 14:30 in Oslo?")
     return _chat(Source(demo=True), demo_config_of(model), " ".join(message), TurnSettings(allow=allow, json=json))
+
+
+def evaluate(
+    cases: Path,
+    /,
+    *,
+    source: Source = _SOURCE,
+    model: Names = (),
+    delivery: Names = (),
+    toolset: Names = (),
+    repeats: int = 1,
+    results: Path | None = None,
+    cassette: Path | None = None,
+    record: Annotated[bool, Parameter(negative=())] = False,
+    min_right: float | None = None,
+    min_pass: float | None = None,
+    max_cost_per_run: float | None = None,
+    baseline: Path | None = None,
+    max_drop: float = 0.0,
+    max_total_tokens: int | None = None,
+    max_cost: float | None = None,
+    max_runs: int = 1_000,
+    concurrency: int = 4,
+    allow: Allow = (),
+    json: AsJson = False,
+) -> int:
+    """Measure whether models call the right tools. Exits with 1 if a threshold is missed.
+
+    Args:
+        cases: The file of cases: JSON lines, YAML, CSV.
+        model: A model; can be given several times. The first one of the config if not given.
+        delivery: How the model receives search results; can be given several times.
+        toolset: A toolset; can be given several times.
+        repeats: How often each case is run.
+        results: The file to which runs are appended. What it has already is not run again.
+        cassette: Let this cassette answer in place of models and servers.
+        record: Record that cassette.
+        min_right: The least share of right runs, from 0 to 1.
+        min_pass: The least share of cases in which all repeats are right.
+        max_cost_per_run: The highest mean cost of a run.
+        baseline: The file of earlier runs, which the new ones must not be worse than.
+        max_drop: How much worse they may be, from 0 to 1.
+        max_total_tokens: The most tokens of all runs together.
+        max_cost: The same in money.
+        max_runs: The most runs.
+        concurrency: How many runs may overlap.
+    """
+    from casual_mcp_nb.experiments.records import load_runs
+    from casual_mcp_nb.session import Session
+
+    if record and cassette is None:
+        raise UsageError("--record needs --cassette FILE.")
+    earlier = load_runs(baseline) if baseline is not None else None
+    options: dict[str, Any] = {"models": model, "deliveries": delivery, "tool_sets": toolset, "repeats": repeats}
+    options |= {"results": results, "max_total_tokens": max_total_tokens, "max_cost": max_cost, "max_runs": max_runs}
+    with ExitStack() as stack:
+        if cassette is not None and not record:
+            session = stack.enter_context(Session.quick(cassette=cassette, pace=0, quiet=True, store=None))
+        else:
+            session = stack.enter_context(source.open(approval=dict.fromkeys(allow, "never")))
+            connect(session)
+            tell_failures(session)
+        # Nobody can be asked about every one of many calls.
+        session.questions.unattended = True
+        if cassette is not None and record:
+            stack.enter_context(session.cassettes.use(cassette, "all"))
+        measured = session.experiments.run(cases, concurrency=concurrency, **options)
+    problems = measured.problems(
+        min_right=min_right, min_pass=min_pass, max_cost=max_cost_per_run, baseline=earlier, max_drop=max_drop
+    )
+    if json:
+        rows = [
+            {"arm": name, "right": asdict(arm.right) if arm.right else None, "failures": arm.failures}
+            for name, arm in measured.items()
+        ]
+        comparisons = [each.row() for each in measured.comparisons()]
+        write_json(
+            {"status": measured.status, "arms": rows, "comparisons": comparisons, "runs": measured.rows(), "problems": problems}
+        )
+    else:
+        show(measured)
+    for problem in problems:
+        tell(problem)
+    return FAILED if problems else 0
 
 
 def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:
