@@ -193,6 +193,7 @@ class ResultsFile:
             UsageError: The file cannot be written.
         """
         rows: list[dict[str, Any]] = []
+        is_new = not self.records
         for item in items:
             if isinstance(item, Way):
                 if self.ways.get(item.name) != item:
@@ -217,7 +218,8 @@ class ResultsFile:
         if not text:
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if is_new:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 os.write(descriptor, text if self._whole else b"\n" + text)

@@ -250,7 +250,7 @@ class SessionExperiments(Namespace):
             self._arms(plan),
             loaded,
             repeats=repeats,
-            file=ResultsFile(results, lambda line: redacted(line, self._secrets())) if results is not None else None,
+            file=ResultsFile(results, partial(redacted, secrets=self._secrets())) if results is not None else None,
             budget=Budget(max_total_tokens, max_cost),
             concurrency=concurrency,
             max_runs=max_runs,

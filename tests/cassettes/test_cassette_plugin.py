@@ -153,3 +153,34 @@ def test_the_plugin_imports_nothing_heavy() -> None:
     code = "import sys, casual_mcp_nb.pytest_plugin; print({'fastmcp', 'mcp', 'casual_llm', 'IPython'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+CASE_TESTS = """
+import pytest
+
+@pytest.fixture
+def cassette_config():
+    server = {"math": {"bundled": "math", "transport": "in-process"}}
+    return {"clients": {"o": {"provider": "offline"}}, "models": {"m": {"client": "o", "model": "planner"}}, "servers": server}
+
+@pytest.mark.tool_use_cases("cases.yaml")
+def test_tools(cassette_session, tool_use_case):
+    assert cassette_session.experiments.run([tool_use_case], repeats=2).problems(min_right=1) == []
+"""
+CASES = """
+- {id: product, message: "What is 17 * 23?", calls: ["math:evaluate_expression"]}
+- {id: wrong, message: "What is 2 + 2?", calls: ["math:power"]}
+"""
+
+
+def test_each_case_of_a_file_is_a_test_with_its_own_cassette(tmp_path: Path) -> None:
+    (tmp_path / "test_lesson.py").write_text(CASE_TESTS)
+    (tmp_path / "cases.yaml").write_text(CASES)
+    for mode in ("all", "none"):
+        code, out = run(tmp_path, "-rA", f"--cassette-mode={mode}")
+        assert code == 1, out
+        assert [line for line in out.splitlines() if line.startswith("PASSED")] == [
+            "PASSED test_lesson.py::test_tools[product]"
+        ]
+        assert "1 failed, 1 passed" in out
+    assert len(list((tmp_path / "cassettes" / "test_lesson").glob("*.json"))) == 2
