@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.diagnosis import (
@@ -171,10 +171,11 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     """Show the person's choices: toolset, mode of each server, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
+    spared = f", except {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
     facts: list[tuple[str, Cell]] = [
         ("Toolset", tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set)),
         ("Discovery", discovery_words(selection)),
-        ("Defer every server", _defer_all(selection)),
+        ("Defer every server", f"yes{spared}" if selection.defer_all else "no"),
         ("How the model finds tools", selection.strategy),
         ("Delivery of search results", selection.delivery),
         *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
@@ -184,12 +185,6 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
     servers: Block = table if rows else TextBlock("Each server has the mode of its config.")
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
-
-
-def _defer_all(selection: Selection) -> str:
-    if not selection.defer_all:
-        return "no"
-    return f"yes, except {', '.join(selection.always_loaded)}" if selection.always_loaded else "yes"
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
@@ -424,7 +419,14 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     tools = sum(len(server.tools) for server in audit)
     blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
     if tools:
-        blocks.append(KeyValues(_audit_price(audit)))
+        instructions = sum(server.instructions for server in audit)
+        price = (
+            ("Sent with every request", words.tokens(audit.tokens, "estimated")),
+            ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
+            *saving_row(audit.deferred_tokens, audit.tokens),
+            *((("Instructions of servers", words.tokens(instructions, "estimated")),) if instructions else ()),
+        )
+        blocks.append(KeyValues(price))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []
     blocks += budget_section(audit.budget)
     blocks += [
@@ -438,18 +440,7 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     return View("host-audit", f"Cost of {audit.source}", tuple(blocks), note=note)
 
 
-def _audit_price(audit: HostAudit) -> tuple[tuple[str, Cell], ...]:
-    instructions = sum(server.instructions for server in audit)
-    return (
-        ("Sent with every request", words.tokens(audit.tokens, "estimated")),
-        ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
-        *saving_row(audit.deferred_tokens, audit.tokens),
-        *((("Instructions of servers", words.tokens(instructions, "estimated")),) if instructions else ()),
-    )
-
-
 def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
-    shown: Sequence[ServerTokens] = audit.servers[: limits.rows]
     rows = tuple(
         (
             Name(server.server),
@@ -458,7 +449,7 @@ def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
             "" if server.error else Bar(words.about(server.tokens, "estimated"), fraction(server.tokens, audit.tokens)),
             "" if server.error or not audit.tokens else words.percent(server.tokens / audit.tokens),
         )
-        for server in shown
+        for server in audit.servers[: limits.rows]
     )
     return Table(columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows))
 

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ async def _ask_protocol(client: LLMClient, model: str, messages: list[ChatMessag
     return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
 
 
+@dataclass(eq=False, repr=False)
 class BoundModel:
     """A model bound to its client, with its request options.
 
@@ -100,48 +102,32 @@ class BoundModel:
         tape: Records its answers, or answers in its place, or None for neither.
     """
 
-    def __init__(
-        self,
-        client: LLMClient,
-        model: str,
-        *,
-        name: str | None = None,
-        client_name: str | None = None,
-        provider: str | None = None,
-        template: str | None = None,
-        context_window: int | None = None,
-        default_options: ChatOptions | None = None,
-        options: RequestOptions | None = None,
-        key_places: str = "",
-        timeout: float | None = None,
-        retries: Retries | None = None,
-        secrets: Callable[[], Collection[str]] = tuple,
-        price: Price | None = None,
-        limits: ClientLimits | None = None,
-        native_deferral: bool | None = None,
-        hosted_tools: Sequence[Mapping[str, Any]] = (),
-        cache_diagnostics: bool | None = None,
-        repair_calls: bool = False,
-    ) -> None:
-        self.client = client
-        self.model = model
-        self.name = name or model
-        self.provider = provider or type(client).__name__
-        self.client_name = client_name or self.provider
-        self.template = template
-        self.context_window = context_window
-        self.default_options = default_options
-        self.options = self.own_options = options or NO_OPTIONS
-        self.key_places = key_places
-        self.timeout = timeout
-        self.retries = retries or Retries()
-        self.secrets = secrets
-        self.price = price
-        self.limits = limits
-        self.native_deferral = native_deferral
-        self.hosted_tools = tuple(hosted_tools)
-        self.cache_diagnostics = cache_diagnostics
-        self.repair_calls = repair_calls
+    client: LLMClient
+    model: str
+    _: KW_ONLY
+    name: str = ""
+    client_name: str = ""
+    provider: str = ""
+    template: str | None = None
+    context_window: int | None = None
+    default_options: ChatOptions | None = None
+    options: RequestOptions = NO_OPTIONS
+    key_places: str = ""
+    timeout: float | None = None
+    retries: Retries = field(default_factory=Retries)
+    secrets: Callable[[], Collection[str]] = tuple
+    price: Price | None = None
+    limits: ClientLimits | None = None
+    native_deferral: bool | None = None
+    hosted_tools: Sequence[Mapping[str, Any]] = ()
+    cache_diagnostics: bool | None = None
+    repair_calls: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.model
+        self.provider = self.provider or type(self.client).__name__
+        self.client_name = self.client_name or self.provider
+        self.own_options = self.options
         self.tape: Recorder | Replayer | None = None
         self._facts: tuple[str, Learned | None] = "", None
         self._plain: tuple[str, RequestOptions, Sendable | None] = "", NO_OPTIONS, None

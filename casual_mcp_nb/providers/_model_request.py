@@ -54,18 +54,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RequestContext:
-    """A request to a model, and its progress."""
-
-    messages: Sequence[ChatMessage]
-    tools: Sequence[Mapping[str, Any]]
-    attempts: int = 1
-    streamed: str = ""
-    native: bool = False
-    lacked: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class _Finding:
     kind: type[ProviderError]
     reason: str
@@ -74,10 +62,10 @@ class _Finding:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def explained(error: Exception, model: BoundModel, request: RequestContext) -> tuple[ProviderError, Exception | None]:
+def _explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if it tells no more."""
-    secrets = reading.secrets_of(model)
-    finding = _finding(error, model, request, secrets)
+    model, secrets = request.model, reading.secrets_of(request.model)
+    finding = _finding(error, request, secrets)
     wait = reading.requested_wait(error)
     headers, request_id = reading.kept_headers(reading.headers_of(error), secrets), reading.request_id_of(error, secrets)
     about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
@@ -88,7 +76,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
         about += f" Gave up after {request.attempts} attempts."
     if request_id is not None:
         about += f" Request id: {request_id}."
-    more = {"partial": request.streamed} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
+    more = {"partial": "".join(request.streamed)} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
     failure = finding.kind(
         about,
         hint=finding.hint,
@@ -105,8 +93,8 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
     return failure, _cause(error, secrets)
 
 
-def _finding(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
-    finding = _unstreamed(error, model, request, secrets)
+def _finding(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
+    finding = _unstreamed(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
     why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
@@ -114,24 +102,24 @@ def _finding(error: Exception, model: BoundModel, request: RequestContext, secre
     return _Finding(IncompleteStreamError, reason, "Its text so far is kept. Ask the model to continue.", True)
 
 
-def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
+def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
     if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
-    if request.native and refuses_deferral(status, text):
+    if request.found_tools is not None and refuses_deferral(status, text):
         refused = f"deferred tools were refused (status {status}): {body}"
         return _Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
-        return _overflow(text, body, model, request)
+        return _overflow(text, body, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
-        return _of_status(status, model, request, text, body)
-    return _without_status(error, model, secrets, body)
+        return _of_status(status, request, text, body)
+    return _without_status(error, request.model, secrets, body)
 
 
 # Ollama's messages while its runner is loading, busy or restarting.
@@ -148,18 +136,19 @@ def _reported(body: str, *, passing: bool) -> _Finding:
     return _Finding(ProviderError, f"the provider broke off with an error: {body}", "Read the provider's message.")
 
 
-def _overflow(text: str, body: str, model: BoundModel, request: RequestContext) -> _Finding:
+def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
     stated, counted = reading.stated_window(text)
-    readable = stated or model.window
+    readable = stated or request.model.window
     window = f", and the model can read {readable:,}" if readable else ""
-    tokens = request_tokens(request.messages, request.tools)
-    size = f"The {len(request.messages):,} messages and {len(request.tools):,} tools are about {tokens:,} tokens{window}."
+    tokens = request_tokens(request.messages, request.definitions)
+    size = f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about {tokens:,} tokens{window}."
     hint = "Start a new conversation, defer tools, or use a model with a larger context window."
     fields = {"window": stated, "tokens": counted}
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint, fields=fields)
 
 
-def _of_status(status: int, model: BoundModel, request: RequestContext, text: str, body: str) -> _Finding:
+def _of_status(status: int, request: ModelRequest, text: str, body: str) -> _Finding:
+    model = request.model
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
         # Google's wording.
@@ -268,10 +257,10 @@ class ModelRequest:
     _streamed_nothing = False
     _reconnected = False
     _heard = False
-    _lacked: tuple[str, ...] = ()
+    lacked: tuple[str, ...] = ()
     _without: tuple[str, ...] = ()
     _sent = NO_OPTIONS
-    _attempts = 0
+    attempts = 0
     _limit: TimeLimit | None = None
     _spent = 0.0
 
@@ -285,10 +274,10 @@ class ModelRequest:
         stream: bool,
         before: str | None = None,
     ) -> None:
-        self._model = model
-        self._messages = list(messages)
+        self.model = model
+        self.messages = list(messages)
         self._tools = tools
-        self._found_tools = found_tools
+        self.found_tools = found_tools
         self._before = before
         self._on_event = on_event
         self._wire = model.wire
@@ -296,16 +285,17 @@ class ModelRequest:
         self._spec = spec_of(self._wire.name)
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
         self._facts.room = None
-        self._streamed: list[str] = []
+        self.streamed: list[str] = []
 
     @property
-    def _definitions(self) -> list[Mapping[str, Any]]:
-        return [*self._tools, *(self._found_tools or ())]
+    def definitions(self) -> list[Mapping[str, Any]]:
+        """The offered definitions, with those that searches have found."""
+        return [*self._tools, *(self.found_tools or ())]
 
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
-        if self._found_tools is not None and self._wire.offer_found is None:
-            model = self._model
+        if self.found_tools is not None and self._wire.offer_found is None:
+            model = self.model
             raise NativeDeferralError(
                 f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools "
                 "itself.",
@@ -324,8 +314,8 @@ class ModelRequest:
     async def _again(self, failure: ProviderError) -> ModelResponse:
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
-        first = self._model.retries.first_wait
-        growing = wait_exponential(multiplier=first, max=self._model.retries.max_wait / 2) + wait_random(0, first / 2)
+        first = self.model.retries.first_wait
+        growing = wait_exponential(multiplier=first, max=self.model.retries.max_wait / 2) + wait_random(0, first / 2)
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
             retry=retry_if_exception(self._another_can_help),
@@ -350,45 +340,43 @@ class ModelRequest:
             pass
         if self._streamed_nothing and self._facts.streams:
             self._facts.streams = False
-            self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
+            self._adapt(f"Model {shown(self.model.model)} streams nothing: its answers come in one piece from now on.")
         for name in self._without:
-            notice = f"Model {shown(self._model.model)} fails with {name}: it is left out from now on."
+            notice = f"Model {shown(self.model.model)} fails with {name}: it is left out from now on."
             self._facts.left_out[name] = notice
             self._adapt(notice)
         return answer
 
     async def _request(self) -> ModelResponse | None:
         """Make one request, or None if it must be repeated in another form."""
-        charge = None if self._model.limits is None else await self._wait_for_the_limits(self._model.limits)
-        self._attempts += 1
+        charge = None if self.model.limits is None else await self._wait_for_the_limits(self.model.limits)
+        self.attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
         last_headers.set(None)
         began = loop.time()
-        left = None if self._model.timeout is None else self._model.timeout - self._spent
+        left = None if self.model.timeout is None else self.model.timeout - self._spent
         try:
             if left is None:
                 answer = await self._ask()
             else:
                 with TimeLimit(began + left) as self._limit:
                     answer = await self._ask()
-            if charge is not None and self._model.limits is not None:
-                self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
+            if charge is not None and self.model.limits is not None:
+                self.model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
             headers = last_headers.get()
             return self._with_request_id(answer, headers) if headers else answer
         except CasualMcpError:
             raise
         except Exception as error:
             if self._has_another_form(error):
-                self._attempts -= 1
+                self.attempts -= 1
                 return None
-            streamed, native = "".join(self._streamed), self._found_tools is not None
-            request = RequestContext(self._messages, self._definitions, self._attempts, streamed, native, self._lacked)
-            failure, origin = explained(error, self._model, request)
+            failure, origin = _explained(error, self)
             self._without = ()
             delay = failure.retry_after if isinstance(failure, RateLimitError) else None
-            if delay and self._model.limits is not None and delay <= self._model.retries.max_wait:
-                self._model.limits.pause(delay)
+            if delay and self.model.limits is not None and delay <= self.model.retries.max_wait:
+                self.model.limits.pause(delay)
             if isinstance(failure, ContextOverflowError) and failure.window is not None:
                 self._facts.window = failure.window
             self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
@@ -401,7 +389,7 @@ class ModelRequest:
     def _has_another_form(self, error: Exception) -> bool:
         """Check whether there is another form that the model may accept. The next request uses it."""
         status, text = reading.status_of(error), reading.start_of_body(error)
-        if self._streamed or not self._wire.name or (self._found_tools is not None and refuses_deferral(status, text)):
+        if self.streamed or not self._wire.name or (self.found_tools is not None and refuses_deferral(status, text)):
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
@@ -412,11 +400,11 @@ class ModelRequest:
             # A server that fails within a stream closes the connection that the next request was sent on.
             self._reconnected = True
             return True
-        if status in _SERVER_ERRORS and not self._lacked and (lacked := self._maybe_lacking()):
+        if status in _SERVER_ERRORS and not self.lacked and (lacked := self._maybe_lacking()):
             # Remembered only if it helps: the server can also have failed for another reason.
-            self._lacked = self._without = lacked
+            self.lacked = self._without = lacked
             return True
-        refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)
+        refusal = Refusal(status, text, self._wire.name, self.model.model, self.messages, self._sent)
         notice = adapted(self._facts, refusal)
         if notice is not None:
             self._adapt(notice)
@@ -424,7 +412,7 @@ class ModelRequest:
 
     def _maybe_lacking(self) -> tuple[str, ...]:
         """List the options that a small server may have failed on; none at the provider's own address."""
-        if is_at_home(self._model.client, spec_of(self._wire.name).homes):
+        if is_at_home(self.model.client, spec_of(self._wire.name).homes):
             return ()
         given = self._sent.given()
         return tuple(name for name in SMALL_SERVERS_LACK if name in given)
@@ -435,38 +423,38 @@ class ModelRequest:
 
     async def _wait_for_the_limits(self, limits: ClientLimits) -> TokenReservation | None:
         # On a thread, because the definitions of many tools are long.
-        tokens = await asyncio.to_thread(request_tokens, self._messages, self._definitions) if limits.counts_tokens else 0
+        tokens = await asyncio.to_thread(request_tokens, self.messages, self.definitions) if limits.counts_tokens else 0
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
         if reading.request_id_in(headers) is None:
             return answer
-        safe = reading.kept_headers(headers, reading.secrets_of(self._model))
+        safe = reading.kept_headers(headers, reading.secrets_of(self.model))
         return replace(answer, request_id=reading.request_id_in(safe))
 
     async def _ask(self) -> ModelResponse:
-        client, name = self._model.client, self._model.model
+        client, name = self.model.client, self.model.model
         options = await self._options()
         if self._stream is None:
-            return await self._wire.ask(client, name, self._messages, options)
-        return await self._stream(client, name, self._messages, options, self._stream_text)
+            return await self._wire.ask(client, name, self.messages, options)
+        return await self._stream(client, name, self.messages, options, self._stream_text)
 
     async def _options(self) -> ChatOptions:
-        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
+        self._sent = self.model.sendable(tools=bool(self._tools or self.model.hosted_tools)).options
         if self._without:
             self._sent = self._sent.without(self._without)
-        options = chat_options(self._spec, self._model.default_options, self._sent, self._offer())
+        options = chat_options(self._spec, self.model.default_options, self._sent, self._offer())
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():
                 options.extra.setdefault(name, value)
         think, effort = self._spec.think, self._sent.reasoning_effort
         if think is not None and effort is not None:
-            self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
+            self._think(options.extra, effort, await think(self.model.client, self.model.model, effort))
         return options
 
     def _diagnosis(self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]) -> dict[str, Any]:
         """Build the fields that ask why the cache was missed: at the provider's own address, and if the config requests it."""
-        model, spec = self._model, self._spec
+        model, spec = self.model, self._spec
         fields = diagnose(model.client, model.model, self._before)
         if not fields:
             return fields
@@ -474,29 +462,29 @@ class ModelRequest:
         return {name: value for name, value in fields.items() if asks and name not in self._facts.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:
-        if self._found_tools is None or self._wire.offer_found is None:
-            offer = self._model.offer(self._tools)
+        if self.found_tools is None or self._wire.offer_found is None:
+            offer = self.model.offer(self._tools)
         else:
             loaded = {tool["name"] for tool in self._tools}
-            offer = self._wire.offer_found(self._tools, [tool for tool in self._found_tools if tool["name"] not in loaded])
-        if not self._model.hosted_tools:
+            offer = self._wire.offer_found(self._tools, [tool for tool in self.found_tools if tool["name"] not in loaded])
+        if not self.model.hosted_tools:
             return offer
         tools = offer.get("tools", [])
         loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
-        return {**offer, "tools": [*loaded_tools, *self._model.hosted_tools, *tools[len(loaded_tools) :]]}
+        return {**offer, "tools": [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]]}
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:
             extra["think"] = value
         elif effort != "none":
-            notice = f"Model {shown(self._model.model)} cannot think: reasoning_effort is not sent."
+            notice = f"Model {shown(self.model.model)} cannot think: reasoning_effort is not sent."
             self._facts.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
     def _stream_text(self, text: str, response: object = None, /) -> None:
         if getattr(response, "num_bytes_downloaded", 0) > MAX_STREAM_BYTES:
             raise AnswerLimitError(
-                f"The stream of model {shown(self._model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",
+                f"The stream of model {shown(self.model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",
                 hint="Give the model a smaller max_tokens, or ask for less at a time.",
             )
         # The provider has started to answer: from here on, only its silence is limited, by the SDK.
@@ -504,21 +492,21 @@ class ModelRequest:
             self._limit.move(None)
         self._heard = True
         if text and self._on_event is not None:
-            self._streamed.append(text)
+            self.streamed.append(text)
             self._on_event(text)
 
     def _another_can_help(self, error: BaseException) -> bool:
-        left = None if self._model.timeout is None else self._model.timeout - self._spent
-        return isinstance(error, ProviderError) and error.retryable and not self._streamed and (left is None or left > 0)
+        left = None if self.model.timeout is None else self.model.timeout - self._spent
+        return isinstance(error, ProviderError) and error.retryable and not self.streamed and (left is None or left > 0)
 
     def _enough(self, state: RetryCallState) -> bool:
-        retries, wait = self._model.retries, state.upcoming_sleep
-        return self._attempts > retries.most or wait > retries.max_wait or state.idle_for + wait > retries.max_total_wait
+        retries, wait = self.model.retries, state.upcoming_sleep
+        return self.attempts > retries.most or wait > retries.max_wait or state.idle_for + wait > retries.max_total_wait
 
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)
         if self._on_event is not None and isinstance(failure, ProviderError):
-            self._on_event(RetryScheduled(self._attempts, state.upcoming_sleep, failure.reason))
+            self._on_event(RetryScheduled(self.attempts, state.upcoming_sleep, failure.reason))
 
 
 def _failure(state: RetryCallState) -> BaseException | None:

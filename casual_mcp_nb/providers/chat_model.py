@@ -139,13 +139,13 @@ class ChatModel(BoundModel):
 
         if getattr(type(model), "chat", None) is not Model.chat:
             client: Any = _AskedThroughChat(model)
-            return cls(client, getattr(model, "name", None) or type(model).__name__, name=name)
+            return cls(client, getattr(model, "name", None) or type(model).__name__, name=name or "")
         options = model.default_options
         if model.system_message_handling and not (options and options.system_message_handling):
             from casual_llm import ChatOptions
 
             options = dataclasses.replace(options or ChatOptions(), system_message_handling=model.system_message_handling)
-        return cls(model._client, model.name, name=name, default_options=options)
+        return cls(model._client, model.name, name=name or "", default_options=options)
 
     async def complete(
         self,

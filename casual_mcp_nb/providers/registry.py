@@ -123,8 +123,7 @@ class ProviderSpec:
         sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger, or None if it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
-        names: The names of its models, by which a name without a provider finds it, or None if they are not known by their
-            names.
+        names: The names of its models, by which a name without a provider finds it, or None if they tell nothing.
         reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
             given; `NAME-chat:MODEL` stays with this one.
         example_model: One of its models that calls tools, for those who have not chosen one.
@@ -156,8 +155,7 @@ class ProviderSpec:
             that cannot be asked.
         max_tools: How many tools a request may have at the provider's own address, or None if no limit is known.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
-        read_first: The options that its models read before the messages, so that a change of one invalidates the cache for
-            them.
+        read_first: The options that its models read before the messages, so that a change of one invalidates their cache.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
         warm_up: Makes its SDK build what it would leave for the first answer.

@@ -13,7 +13,6 @@ from casual_mcp_nb.base.content import ContentPart, media_type_of
 from casual_mcp_nb.base.mcp import (
     Completions,
     Messages,
-    PromptArgument,
     PromptMessages,
     Prompts,
     Resource,
@@ -91,16 +90,13 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show why servers failed, with the end of their stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
-    sections = [
-        Section(
-            status.name,
-            () if _is_short(status) else _trouble(status),
-            mark=STATES[status.state],
-            note=status.error or "",
-            fold=None if _is_short(status) else "closed",
-        )
-        for status in failed[:visible]
-    ]
+    sections = []
+    for status in failed[:visible]:
+        error = status.error or ""
+        # Where the line has all that is known, there is nothing to unfold.
+        short = error and not status.stderr_tail and len(error) <= 100 and "\n" not in error
+        trouble = () if short else _trouble(status)
+        sections.append(Section(status.name, trouble, mark=STATES[status.state], note=error, fold=None if short else "closed"))
     if len(failed) > visible:
         sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     return tuple(sections)
@@ -118,8 +114,9 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
 
 def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     """Show one server as a card."""
+    price = words.tokens(status.tokens, "estimated")
     facts: list[tuple[str, Cell]] = [
-        *([("Tools", _offer(status))] if _listed(status) else []),
+        *([("Tools", f"{words.count(status.tools, 'tool')}, {price}")] if _listed(status) else []),
         *([("Transport", status.transport)] if status.transport else []),
         *([("Address", Name(status.address))] if status.address else []),
         *([("Version", status.version)] if status.version else []),
@@ -146,18 +143,9 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
 
 
-def _offer(status: ServerStatus) -> str:
-    return f"{words.count(status.tools, 'tool')}, {words.tokens(status.tokens, 'estimated')}"
-
-
 def _listed(status: ServerStatus) -> bool:
     # A server that never answered has not said that it has no tools.
     return status.state in ("ready", "closed") or status.tools > 0
-
-
-def _is_short(status: ServerStatus) -> bool:
-    """Check whether the line of a failed server has every known detail, so that there is nothing to unfold."""
-    return bool(status.error) and not status.stderr_tail and len(status.error or "") <= 100 and "\n" not in (status.error or "")
 
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
@@ -460,9 +448,7 @@ def resources_view(resources: Resources, limits: DisplayLimits) -> View:
     templates = sum(resource.is_template for resource in resources)
     counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
     sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
-    return View(
-        "resources", "Resources", (*sections, *_problems(resources.problems)) or _none(resources), note=", ".join(counts)
-    )
+    return _listing("resources", "Resources", resources, sections, ", ".join(counts))
 
 
 def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
@@ -470,18 +456,17 @@ def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
 
     def table(group: Sequence[ServerPrompt], rows: int) -> Table:
         cells = tuple(
-            (Name(prompt.name), _arguments(prompt.arguments), first(prompt.description or prompt.title, _SUMMARY))
+            (
+                Name(prompt.name),
+                ", ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments),
+                first(prompt.description or prompt.title, _SUMMARY),
+            )
             for prompt in group[:rows]
         )
         return Table(_PROMPT_COLUMNS, cells, len(group) - len(cells))
 
     sections = _sections(prompts.by_server, limits, table)
-    return View(
-        "prompts",
-        "Prompts",
-        (*sections, *_problems(prompts.problems)) or _none(prompts),
-        note=words.count(len(prompts), "prompt"),
-    )
+    return _listing("prompts", "Prompts", prompts, sections, words.count(len(prompts), "prompt"))
 
 
 def resource_view(resource: Resource, limits: DisplayLimits) -> View:
@@ -557,7 +542,7 @@ def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View
 
 
 def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
-    last = time.strftime("%H:%M:%S", time.localtime(subscription.last)) if subscription.last is not None else ""
+    last = _clock(subscription.last) if subscription.last is not None else ""
     state = Status(f"✗ {subscription.problem}", "bad") if subscription.problem else Status("✓ followed", "good")
     return (Name(subscription.uri), subscription.server, words.number(subscription.updates), last, state)
 
@@ -587,12 +572,9 @@ def _resource_table(group: Sequence[Resource], count: int) -> Table:
     return Table(_RESOURCE_COLUMNS, rows, count - len(rows))
 
 
-def _arguments(arguments: Sequence[PromptArgument]) -> str:
-    return ", ".join(argument.name if argument.required else f"[{argument.name}]" for argument in arguments)
-
-
-def _problems(problems: Mapping[str, str]) -> list[Block]:
-    return [Line(Status(f"✗ {problem}", "bad")) for problem in problems.values()]
+def _listing(kind: str, title: str, offers: Resources | Prompts, sections: list[Block], note: str) -> View:
+    problems = [Line(Status(f"✗ {problem}", "bad")) for problem in offers.problems.values()]
+    return View(kind, title, (*sections, *problems) or _none(offers), note=note)
 
 
 def _none(offers: Resources | Prompts | None = None) -> tuple[Block, ...]:
