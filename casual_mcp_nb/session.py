@@ -18,8 +18,8 @@ from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.engine.turn_fields import ChatOptions, ToolFields, list_options, spelled_out
 from casual_mcp_nb.notebook.images import with_images
+from casual_mcp_nb.notebook.loop import awaited, blocking
 from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions, StoreLike
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -255,7 +255,7 @@ class Session(Checked, Displayable):
         The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
         parent's servers alone.
         """
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
+        from casual_mcp_nb.notebook.loop import on_engine
 
         if not self._engine.inherited:
             await on_engine(lambda _: self.parts.close())
@@ -570,7 +570,7 @@ class Session(Checked, Displayable):
             ProviderError: The model failed.
         """
         from casual_mcp_nb.notebook.extract import extract
-        from casual_mcp_nb.notebook.sync_and_async import on_engine
+        from casual_mcp_nb.notebook.loop import on_engine
 
         messages = with_images(prompt, images)
         return await on_engine(lambda _: extract(self.parts.turn_service, messages, schema, model, conversation, options))

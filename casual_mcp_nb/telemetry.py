@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 
 MAX_TEXT = 4_000
-"""How many characters of one text are kept."""
 MAX_MESSAGES = 50
 """How many messages of a request are kept, the last ones."""
 MAX_JSON = 100_000

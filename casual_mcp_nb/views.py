@@ -94,10 +94,8 @@ def _library(name: str) -> Any:
 
 
 MAX_BYTES = 64 * 1024
-"""The most that one form of an output takes, in bytes of UTF-8."""
 
 Renderers = Mapping[str, Callable[[View], str]]
-"""What draws a view, by media type."""
 
 _FORMS: Renderers = {"text/plain": to_text, "text/markdown": to_markdown, "text/html": to_html}
 _LIVE_FORMS: Renderers = {"text/plain": lambda view: to_text(conversation_views.line_only(view)), "text/html": to_html}

@@ -71,8 +71,7 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
     """Read a mail in the format of RFC 5322, as in `.eml` files. A malformed one is read as far as possible.
 
     Of parts with the same content in several formats (`multipart/alternative`), HTML comes first: mail programs show it, and
-    it has
-    the addresses of the links. Text of it that a reader would not see is left out. An attached mail is listed as an attachment.
+    it has the addresses of the links. Text of it that a reader would not see is left out. An attached mail is an attachment.
 
     Args:
         data: The mail.

@@ -125,7 +125,6 @@ def _range(amount: dict[str, Any]) -> str:
 
 HOME = "https://www.linkedin.com"
 PAUSE_SECONDS = 5.0
-"""The shortest time between two requests."""
 MAX_REQUESTS = 100
 """How many pages a server fetches before it has to be started again."""
 MAX_BYTES = 3_000_000
@@ -242,7 +241,19 @@ class Jobs:
         """Search public job postings on LinkedIn. Returns id, title, company, place and day of each."""
         since = {"f_TPR": span} if (span := _POSTED[posted]) else {}
         params = {"keywords": keywords, "location": location, "start": str(start), **since}
-        jobs = _cards(await self._pages.get(_SEARCH, params))
+        tree = parse_html(await self._pages.get(_SEARCH, params))
+        cards = [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
+        jobs = []
+        for card in cards[:100]:
+            row = {
+                "id": card.get("data-entity-urn").rpartition(":")[2][:20],
+                "title": _of_class(card, "base-search-card__title"),
+                "company": _of_class(card, "base-search-card__subtitle"),
+                "location": _of_class(card, "job-search-card__location"),
+                "posted": decoded_header("".join(card.xpath(".//time/@datetime")[:1]))[:40],
+            }
+            if row["id"].isdecimal() and row["title"]:
+                jobs.append({**row, "url": f"{HOME}/jobs/view/{row['id']}"})
         return {"jobs": jobs[:max_results], "next_start": start + min(len(jobs), max_results) if jobs else None}
 
     async def linkedin_job_detail(
@@ -256,23 +267,6 @@ class Jobs:
             raise ToolError("There is no job posting on this page.")
         description = marked_foreign(posting.pop("description", ""), "job posting")
         return {"id": job_id, **posting, "description": description}
-
-
-def _cards(page: str) -> list[dict[str, Any]]:
-    tree = parse_html(page)
-    cards = [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
-    rows = []
-    for card in cards[:100]:
-        row = {
-            "id": card.get("data-entity-urn").rpartition(":")[2][:20],
-            "title": _of_class(card, "base-search-card__title"),
-            "company": _of_class(card, "base-search-card__subtitle"),
-            "location": _of_class(card, "job-search-card__location"),
-            "posted": decoded_header("".join(card.xpath(".//time/@datetime")[:1]))[:40],
-        }
-        if row["id"].isdecimal() and row["title"]:
-            rows.append({**row, "url": f"{HOME}/jobs/view/{row['id']}"})
-    return rows
 
 
 def _visible(page: str) -> dict[str, Any]:

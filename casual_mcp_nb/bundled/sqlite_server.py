@@ -86,9 +86,7 @@ SECONDS = 5.0
 """The time of one tool's statements together."""
 MAX_ROWS = 1000
 MAX_GROWTH = 100_000_000
-"""How many bytes one statement may add to the file."""
 MAX_SAMPLE = 50_000_000
-"""How large the sample may become."""
 _CELL_CHARACTERS = 2000
 _MAX_DEFINITION = 50_000
 _GRACE = 1.0

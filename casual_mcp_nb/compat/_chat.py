@@ -215,7 +215,6 @@ class ToolCache:
 
 
 MetaDict = dict[str, Any]
-"""What `meta` takes."""
 
 
 class GenerationError(Exception):

@@ -51,11 +51,10 @@ from casual_mcp_nb.experiments.results import (
 from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe
 from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
-from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 
 if TYPE_CHECKING:
     from casual_llm import Model

@@ -67,7 +67,9 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     try:
         kind, value = _parsed(argument)
         if path := argument.get("path"):
-            value = pick(value, path) if kind != "text" else _no_path()
+            if kind == "text":
+                raise BadQuery("a path needs JSON, and this is text")
+            value = pick(value, path)
         if statement := argument.get("sql"):
             view = _selected(value, statement, argument["seconds"])
         elif search := argument.get("search"):
@@ -174,19 +176,6 @@ def pick(value: Any, path: str) -> Any:
 
     `[*]` selects every item of a list or object and returns a list. A key with other characters is written `['a.b']`.
     """
-    return _follow(value, _steps(path))
-
-
-def _follow(value: Any, steps: Sequence[str | int | slice | None]) -> Any:
-    for index, step in enumerate(steps):
-        if step is None:
-            return [_follow(item, steps[index + 1 :]) for item in _items(value)]
-        value = _child(value, step)
-    return value
-
-
-def _steps(path: str) -> list[str | int | slice | None]:
-    """Split a path into keys, numbers and slices, or None for `[*]`."""
     steps: list[str | int | slice | None] = []
     remaining = path.strip().removeprefix("$")
     while remaining:
@@ -202,7 +191,15 @@ def _steps(path: str) -> list[str | int | slice | None]:
         else:
             steps.append(None if index == "*" else int(index))
         remaining = remaining[match.end() :]
-    return steps
+    return _follow(value, steps)
+
+
+def _follow(value: Any, steps: Sequence[str | int | slice | None]) -> Any:
+    for index, step in enumerate(steps):
+        if step is None:
+            return [_follow(item, steps[index + 1 :]) for item in _items(value)]
+        value = _child(value, step)
+    return value
 
 
 def _items(value: Any) -> list[Any]:
@@ -228,10 +225,6 @@ def _child(value: Any, step: str | int | slice) -> Any:
         named = ", ".join(key[:40] for key in near or keys[:_MAX_KEYS_NAMED]) or "none"
         raise BadQuery(f"there is no key {step[:40]!r}; {'closest' if near else 'keys'}: {named}")
     return value[step]
-
-
-def _no_path() -> Any:
-    raise BadQuery("a path needs JSON, and this is text")
 
 
 def _kind_words(value: Any) -> str:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 STOP_SECONDS = 5.0
-"""How long to wait for a turn that is being stopped."""
 
 
 class ConversationRunner:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 MAX_TEXT = 2_000_000
-"""How many characters of a text are looked at."""
 
 _MAX_STARTS = 200
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)

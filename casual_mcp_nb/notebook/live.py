@@ -194,7 +194,6 @@ Echo = Literal["none", "text", "output", "all"]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""
-"""Represents the model call among the ids of running calls."""
 _STARTING = {"text/plain": "Starting …", "text/html": "<em>Starting …</em>"}
 _NOTHING = {"text/plain": "", "text/html": ""}
 

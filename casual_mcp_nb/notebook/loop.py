@@ -4,25 +4,32 @@ Where a function of the notebook runs: on the thread or loop that its objects be
 `session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3 connections and
 `display()` work there. While a cell awaits, and for turns that no cell waits for, they run on a worker thread. An async
 function runs on the caller's own loop, where its objects live, unless a blocking call holds that loop.
+
+One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is awaited. The coroutine runs on the
+caller's thread, where it shows what is to be shown, and passes work to the engine thread with `await on_engine(work)`. How the
+caller waits for that work is the only difference between the two. It awaits nothing else: under a blocking call no loop runs on
+the caller's thread, so the drivers refuse that in both forms.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+import types
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
 
-from casual_mcp_nb.errors import ClosedError, ToolCallError, UsageError
+from casual_mcp_nb.errors import CassetteMismatchError, ClosedError, ToolCallError, UsageError
 from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
 
 if TYPE_CHECKING:
@@ -396,3 +403,117 @@ def show_log(level: str, libraries: str | None = None) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
+
+
+class HasEngine(Protocol):
+    """An object with an engine thread."""
+
+    _engine: EngineThread
+
+
+S = TypeVar("S", bound=HasEngine)
+P = ParamSpec("P")
+
+Blocking = Callable[Concatenate[S, P], T]
+Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+class _Handover(Generic[T]):
+    def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
+        self.work = work
+
+
+@types.coroutine
+def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
+    """Have the engine thread do some work; `work` is told whether the caller blocks.
+
+    Only for coroutines that `run` or `wait` drives.
+    """
+    return (yield _Handover(work))
+
+
+def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
+    try:
+        request = resume(value)
+    except RuntimeError as error:
+        if str(error) != _NO_LOOP:
+            raise
+        raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE) from error
+    if isinstance(request, _Handover):
+        return request
+    if isinstance(request, asyncio.Future):
+        request.cancel()
+    raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE)
+
+
+_NO_LOOP = "no running event loop"
+"""The message of asyncio on a thread that blocks."""
+_AWAITS_OTHERS = "A method with a blocking and an awaited form awaits something on the caller's thread, where no loop may run."
+_ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
+
+
+def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine on the caller's thread to its end. The caller blocks while the engine works."""
+    try:
+        request = _next(steps.send, None)
+        while True:
+            try:
+                result = engine.run(request.work(True))
+            except BaseException as error:
+                request = _next(steps.throw, error)
+            else:
+                request = _next(steps.send, result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
+    finally:
+        steps.close()
+
+
+async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine on the caller's thread to its end. The caller's loop keeps running while the engine works.
+
+    On the engine's own loop, as in a command of a widget, the work is awaited where it is.
+    """
+    try:
+        request = _next(steps.send, None)
+        while True:
+            try:
+                work = request.work(False)
+                result = await work if engine.is_current else await engine.wait(work)
+            except BaseException as error:
+                request = _next(steps.throw, error)
+            else:
+                request = _next(steps.send, result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
+    finally:
+        steps.close()
+
+
+def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
+    """Turn a coroutine function into a method that blocks. A decorator."""
+
+    @functools.wraps(core)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(self._engine, core(self, *args, **kwargs))
+
+    return cast("Blocking[S, P, T]", method)
+
+
+def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
+    """Get the method to await for one that `blocking` has made. Its name ends in `_async`."""
+    core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
+
+    @functools.wraps(core)
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await wait(self._engine, core(self, *args, **kwargs))
+
+    method.__name__ += "_async"
+    method.__qualname__ += "_async"
+    return cast("Awaited[S, P, T]", method)

@@ -11,9 +11,8 @@ from casual_mcp_nb.base.status import ClientRow, Clients, ModelRow, Models, Syst
 from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
-from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
 from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.registry import spec_of
 

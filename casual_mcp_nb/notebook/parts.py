@@ -30,7 +30,7 @@ from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
-from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, NotebookRunner, engine_thread, shell, show_log
+from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, NotebookRunner, engine_thread, run, shell, show_log
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
@@ -38,7 +38,6 @@ from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, 
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import status_of
-from casual_mcp_nb.notebook.sync_and_async import run
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 

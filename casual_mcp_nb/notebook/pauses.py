@@ -45,6 +45,7 @@ class Pause:
         system: The system prompt, for this step and the rest of the turn.
         tools: The tools that are offered, as `server:tool`, for this step and the rest of the turn. Remove some, or add
             deferred ones, which loads them. Built-in tools such as `search_tools` are not in it.
+        runs_on: Whether this is the last pause.
     """
 
     def __init__(self, step: int, request: Request, catalog: Catalog) -> None:
@@ -58,7 +59,7 @@ class Pause:
         offered = [str(definition["name"]) for definition in (*request.tools, *request.found)]
         self.tools: list[str] = [by_wire_name[name] for name in offered if name in by_wire_name]
         self._before = (dict(self.texts), self.system, list(self.tools))
-        self._runs_on = False
+        self.runs_on = False
         self.answer: Future[Sequence[RequestEdit] | None] = Future()
 
     @property
@@ -68,12 +69,7 @@ class Pause:
 
     def run(self) -> None:
         """Run the turn to its end without another pause. The changes of this one are sent."""
-        self._runs_on = True
-
-    @property
-    def runs_on(self) -> bool:
-        """Whether this is the last pause."""
-        return self._runs_on
+        self.runs_on = True
 
     def stop(self) -> None:
         """Stop the turn: its steps so far stay in `session.turns`, and the loop ends."""

@@ -188,7 +188,13 @@ def _value(field: FormField, given: Any) -> Any:
                 raise UsageError(f"{shown(field.title)} takes yes or no, not {shown(str(given))}.")
             return word in _YES
         case "integer" | "number":
-            return _within(field, _number(field, given))
+            try:
+                number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
+            except ValueError:
+                raise UsageError(f"{shown(field.title)} takes a number, not {shown(str(given))}.") from None
+            if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
+                raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
+            return _within(field, int(number) if field.kind == "integer" else number)
         case "choice":
             return _chosen(field, given)
         case "choices":
@@ -230,16 +236,6 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 """The formats of a form's texts, each with a description and the check.
 See https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
-
-
-def _number(field: FormField, given: Any) -> float:
-    try:
-        number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
-    except ValueError:
-        raise UsageError(f"{shown(field.title)} takes a number, not {shown(str(given))}.") from None
-    if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
-        raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
-    return int(number) if field.kind == "integer" else number
 
 
 def _within(field: FormField, number: float, unit: str = "") -> float:

@@ -30,10 +30,9 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import attached
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
-from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage

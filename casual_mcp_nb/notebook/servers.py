@@ -18,11 +18,10 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
-from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell
-from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell, on_engine
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, ServerStatus
@@ -88,21 +87,17 @@ def _import_all() -> None:
         # Imports the SDK of every provider that is installed, which takes a second or more.
         import casual_llm  # noqa: F401
 
-        _first_uses()
+        # The imports and caches of a first search, turn and drawing would be hard to list.
+        from casual_mcp_nb.base.tool import ToolSpec
+        from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+        ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
+        turn = asyncio.run(_turn())
+        display().live_bundle(turn, "output")
+        display().mimebundle(turn)
     except Exception:
         # The code that needs it gets the error.
         _log.debug("A background import failed.", exc_info=True)
-
-
-def _first_uses() -> None:
-    """Search, run a turn and draw it: the imports and caches of a first use would be hard to list."""
-    from casual_mcp_nb.base.tool import ToolSpec
-    from casual_mcp_nb.discovery.index import ToolSearchIndex
-
-    ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
-    turn = asyncio.run(_turn())
-    display().live_bundle(turn, "output")
-    display().mimebundle(turn)
 
 
 async def _turn() -> Turn:

@@ -38,12 +38,11 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner
+from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:

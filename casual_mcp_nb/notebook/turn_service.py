@@ -29,13 +29,12 @@ from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
-from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread, notebook_shell
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread, notebook_shell, on_engine, run, wait
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
-from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tools import SessionTools
 
 if TYPE_CHECKING:

@@ -231,7 +231,6 @@ def _cut(text: str, limit: int = _MAX_TEXT) -> str:
 
 
 MAX_REQUEST = 4_000
-"""Maximum number of characters in a message that the planner reads."""
 _CLEARLY_BETTER = 0.25
 _MAX_LOADED = 3
 

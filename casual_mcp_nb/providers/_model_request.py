@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.limits import TimeLimit
@@ -106,14 +107,14 @@ def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> 
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
-    if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
+    if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.REFUSED.search(text)):
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
     if request.found_tools is not None and refuses_deferral(status, text):
         refused = f"deferred tools were refused (status {status}): {body}"
         return _Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
-    if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
+    if status == 413 or (status not in (401, 403, 429) and not hasattr(error, "doc") and reading.OVERFLOW.search(text)):
         return _overflow(text, body, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
@@ -191,7 +192,7 @@ def _without_status(error: Exception, model: BoundModel, secrets: list[str], bod
         return _Finding(
             ProviderError, f"{address} cannot be reached ({message}).", "Is the server running, and is base_url right?", True
         )
-    if reading.is_half_an_answer(error):
+    if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
         return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
     return _Finding(
         MalformedAnswerError, f"the answer cannot be used: {body}", "Is base_url the address of this provider's API?"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 65_536
-"""Maximum size of an error body on the wire."""
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
@@ -175,7 +174,7 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_OVERFLOW = re.compile(
+OVERFLOW = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|maximum (?:context|prompt|input) length|context (?:length|window|size|limit).{0,80}exceed"
     r"|exceed\w*.{0,60}context (?:length|window|size|limit)"
@@ -218,7 +217,7 @@ _STATED = tuple(
 )
 _MIN_WINDOW = 256
 _RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-_REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
+REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
 
 
 def response_of(error: Exception) -> object:
@@ -347,11 +346,6 @@ def broke_off(error: Exception) -> bool:
     return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)
 
 
-def speaks_of_overflow(error: Exception, text: str) -> bool:
-    """Check whether a body reports, in any provider's wording, that the request exceeds the context window."""
-    return not hasattr(error, "doc") and _OVERFLOW.search(text) is not None
-
-
 def stated_window(text: str) -> tuple[int | None, int | None]:
     """Parse the context window that a refusal states, and the tokens that the provider counted, or None for a missing one."""
     for pattern in _STATED:
@@ -360,16 +354,6 @@ def stated_window(text: str) -> tuple[int | None, int | None]:
             if window >= _MIN_WINDOW:
                 return window, tokens if tokens > 0 else None
     return None, None
-
-
-def speaks_of_refused_content(text: str) -> bool:
-    """Check whether a text reports that a content filter stopped the request."""
-    return _REFUSED.search(text) is not None
-
-
-def is_half_an_answer(error: Exception) -> bool:
-    """Check whether a body starts as a JSON object and is incomplete."""
-    return isinstance(error, json.JSONDecodeError) and error.doc.lstrip().startswith("{")
 
 
 def requested_wait(error: Exception) -> float | None:

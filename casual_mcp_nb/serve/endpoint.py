@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.service import ServedTools, ServiceStatus
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
 
 
 class Endpoint(Displayable, ABC):

@@ -15,9 +15,8 @@ from casual_mcp_nb.base.service import ServedTools
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.loop import EngineThread, on_engine
 from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval

@@ -287,11 +287,6 @@ def request_error(server: str, request: str, reason: str, *, setting: str = "", 
     return error
 
 
-def lost_reason(broken_reason: str | None) -> str:
-    """Explain why a server that was ready no longer is."""
-    return f"{broken_reason or ENDED}. It is started again at its next use"
-
-
 def no_answer(limit: str, setting: str) -> str:
     """Explain that the start took too long, with the setting that raises the limit."""
     return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")

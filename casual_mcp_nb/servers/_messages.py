@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of a message from a server."""
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
 MAX_SURROGATES = 300_000

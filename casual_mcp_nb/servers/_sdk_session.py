@@ -38,9 +38,7 @@ DiscoverFailure = Literal["silent", "ended"]
 
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_PARTS = 1_000
-"""Maximum number of parts in a result."""
 MAX_LISTED = 2_000
-"""Maximum number of resources or prompts on one page."""
 _MAX_REASON = 200
 SLICE = 500
 """How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""

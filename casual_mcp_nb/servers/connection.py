@@ -271,7 +271,22 @@ class ToolCache:
         if force_refresh or not self.fresh:
             async with self._lock:
                 if fetches == self._fetches or not self.fresh:
-                    await self._refresh()
+                    invalidations = self._invalidations
+                    ttl = self.ttl
+                    try:
+                        tools = await self._fetch()
+                        version = _version(tools) if self.listed else None
+                        if version is None or version != self.version:
+                            self.tools, self._version = tuple(tools), version
+                            self._tokens = None
+                        self.listed = True
+                        self.last_error = None
+                    except Exception as error:
+                        self.last_error = error
+                        ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
+                    self._fetches += 1
+                    if invalidations == self._invalidations:
+                        self._stale_at = math.inf if ttl is None else self._clock() + ttl
         if not self.listed and self.last_error is not None:
             raise self.last_error.with_traceback(None)
         return self.tools
@@ -299,24 +314,6 @@ class ToolCache:
         if self._tokens is None:
             self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens
-
-    async def _refresh(self) -> None:
-        invalidations = self._invalidations
-        ttl = self.ttl
-        try:
-            tools = await self._fetch()
-            version = _version(tools) if self.listed else None
-            if version is None or version != self.version:
-                self.tools, self._version = tuple(tools), version
-                self._tokens = None
-            self.listed = True
-            self.last_error = None
-        except Exception as error:
-            self.last_error = error
-            ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
-        self._fetches += 1
-        if invalidations == self._invalidations:
-            self._stale_at = math.inf if ttl is None else self._clock() + ttl
 
 
 def _version(tools: Sequence[ToolSpec]) -> str:

@@ -28,14 +28,10 @@ SMALL_VALUES = 1_000
 """Results up to these sizes are converted and redacted on the event loop."""
 
 MAX_ARGUMENTS = 100
-"""Maximum number of a prompt's arguments."""
 MAX_CONTENTS = 1_000
-"""Maximum number of parts in a resource."""
 
 MAX_TAGS = 20
-"""Maximum number of a tool's tags."""
 MAX_TAG = 100
-"""Maximum length of a tag in characters."""
 MAX_LEFT_OUT = 1_000
 """How many tools that cannot be used are remembered with the reason."""
 LISTED_TWICE = "it is listed twice"

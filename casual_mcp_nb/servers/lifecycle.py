@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.servers._errors import closed_error, connect_error, lost_reason, root_cause, shown_address, start_reason
+from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
 from casual_mcp_nb.servers.handlers import Hooks
 from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
 
@@ -329,7 +329,7 @@ class Lifecycle:
     def _lost(self, session: McpSession) -> None:
         self._end_session(session)
         if session is self.session and self.state == "ready":
-            self._set("failed", lost_reason(session.broken_reason))
+            self._set("failed", f"{session.broken_reason or ENDED}. It is started again at its next use")
 
     def _check_open(self) -> None:
         if self._closed:

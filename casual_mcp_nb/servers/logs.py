@@ -119,7 +119,6 @@ def route_library_logs(more: Iterable[str] = ()) -> None:
 MAX_LINES = 500
 LINE_LENGTH = 2_000
 MAX_CHARACTERS = 100_000
-"""Maximum total length of the returned lines."""
 _STORED = 8 * 1024
 """Maximum stored length of a line: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
 
@@ -172,7 +171,6 @@ class LogBuffer:
 
 MAX_MESSAGES = 200
 MAX_MESSAGE_LENGTH = 20_000
-"""Maximum length of a message to store and return, in characters."""
 _PLAIN = 2
 """The version of marshal that looks for no values that are the same."""
 _MAX_DEPTH = 50

@@ -78,7 +78,6 @@ def _names(capabilities: Any) -> tuple[str, ...]:
 MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
-"""Time limit for closing."""
 GRACE_SECONDS = 0.5
 """How long a server may take to exit by itself before its process group gets SIGTERM."""
 KILL_SECONDS = 0.5
@@ -87,7 +86,6 @@ DISCOVER_SHARE = 1 / 3
 """The fraction of the start's time limit after which a server that has not answered `server/discover` gets the older
 handshake."""
 WATCH_SECONDS = 0.25
-"""How often the server's process is checked."""
 LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer of a process that ended during startup."""
 

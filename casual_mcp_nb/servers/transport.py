@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 30.0
 FAILURE_SECONDS = 2.0
-"""Time limit for reading the body of an HTTP error."""
 MAX_FAILURE_BYTES = 64 * 1024
 MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384

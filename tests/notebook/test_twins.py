@@ -17,8 +17,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.event import ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.loop import engine_thread
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.loop import awaited, blocking, engine_thread, on_engine
 
 CONFIG: dict[str, Any] = {
     "clients": {"here": {"provider": "openai", "api_key": "none", "base_url": "http://localhost:1/v1"}},
