@@ -22,16 +22,8 @@ __all__ = ["BUNDLED", "Available", "BundledServer", "Missing", "available", "bui
 def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     """Build a server for use in this process, for instance with `fastmcp.Client(build("math"))`.
 
-    Args:
-        name: A key of `BUNDLED`.
-        args: Its command-line options, such as `["--root", "data"]`.
-
-    Returns:
-        The server, an SDK `MCPServer`; call its `close()` when it is no longer used.
-
-    Raises:
-        ValueError: The name is unknown, or an option is, or something that it needs is missing. The message names
-            valid.
+    `args` are its command-line options, such as `["--root", "data"]`. Call the server's `close()` when it is no longer used. A
+    ValueError names what is valid, or what is missing.
     """
     from casual_mcp_nb.bundled.registry import build_server
 

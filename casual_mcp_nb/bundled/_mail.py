@@ -68,18 +68,11 @@ class Mail:
 
 
 def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = False) -> Mail:
-    """Read a mail in the format of RFC 5322, as in `.eml` files. A malformed one is read as far as possible.
+    """Read a mail in the format of RFC 5322, as in `.eml` files.
 
-    Of parts with the same content in several formats (`multipart/alternative`), HTML comes first: mail programs show it, and
-    it has the addresses of the links. Text of it that a reader would not see is left out. An attached mail is an attachment.
-
-    Args:
-        data: The mail.
-        max_characters: How many characters of its text to keep.
-        plain: Whether plain text comes before HTML.
-
-    Returns:
-        The mail, with its text cut to the limit.
+    A malformed one is read as far as possible. Of parts with the same content in several formats (`multipart/alternative`),
+    HTML comes first unless `plain` is set: mail programs show it, and it has the addresses of the links. Text of it that a
+    reader would not see is left out. An attached mail is an attachment.
     """
     message = _parsed(data)
     text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
@@ -231,11 +224,7 @@ _FIELDS = {"to": "To", "cc": "Cc", "bcc": "Bcc"}
 
 @dataclass(frozen=True)
 class OutgoingMail:
-    """A finished mail, as it is read back from its bytes.
-
-    Args:
-        recipients: The addresses of each header that names some, by `to`, `cc` and `bcc`, as `Name <address>` or the address.
-    """
+    """A finished mail, as it is read back from its bytes, with the addresses of each header that names some."""
 
     raw: bytes
     recipients: Mapping[str, tuple[str, ...]]
@@ -246,18 +235,10 @@ class OutgoingMail:
 def compose(
     recipients: Mapping[str, Sequence[str]], subject: str, text: str, in_reply_to: str = "", references: Sequence[str] = ()
 ) -> OutgoingMail:
-    """Make a mail in plain text.
+    """Make a mail in plain text, to addresses such as `ada@example.com` or `Ada <ada@example.com>` by `to`, `cc` and `bcc`.
 
-    Args:
-        recipients: Addresses by `to`, `cc` and `bcc`, each as `ada@example.com` or `Ada <ada@example.com>`.
-        subject: The subject.
-        text: The text.
-        in_reply_to: The `Message-ID` of the mail that this one answers, or empty for none. Ids come from others' mail, so
-            one that is malformed is left out.
-        references: The ids of the mails before it.
-
-    Raises:
-        ValueError: A part cannot be sent, or would make something else of the mail. The message names it.
+    Ids of the mail that it answers come from others' mail, so a malformed one is left out. A ValueError names a part that
+    cannot be sent, or would make something else of the mail.
     """
     addresses = {field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS}
     if not any(addresses.values()):

@@ -48,11 +48,7 @@ class SignInError(CasualMcpError):
 
 @dataclass(frozen=True)
 class Account:
-    """An account that was signed in to.
-
-    Args:
-        grants: Keys of `GRANTS` that the person granted.
-    """
+    """An account that was signed in to, and what the person granted: keys of `GRANTS`."""
 
     email: str
     grants: tuple[str, ...]
@@ -283,11 +279,7 @@ _SIGN_IN = "Run `casual-mcp-nb sign-in google`, then reconnect this server"
 
 
 class GoogleApi:
-    """One of Google's APIs, for the account that was signed in to.
-
-    Args:
-        endpoint: Its address, or None for the one in the discovery document.
-    """
+    """One of Google's APIs, for the account that was signed in to."""
 
     def __init__(self, name: str, version: str, endpoint: str | None = None) -> None:
         self._name, self._version, self._endpoint = name, version, endpoint

@@ -219,11 +219,7 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
 
 @dataclass(frozen=True)
 class Available:
-    """The bundled servers that can run here, and why the others are left out.
-
-    Args:
-        missing: The requirements of the others, by name.
-    """
+    """The bundled servers that can run here, and why the others are left out."""
 
     servers: Mapping[str, dict[str, str]]
     missing: Mapping[str, Missing]
@@ -236,14 +232,7 @@ class Available:
 def available(*names: str) -> Available:
     """List the bundled servers that can run here, with the reasons why the others cannot.
 
-    Nothing is started, and no library of a server is imported.
-
-    Args:
-        names: The servers wanted, including those that are off by default. Without names: all that are on by default, and the
-            others are in `missing`.
-
-    Raises:
-        ValueError: A name is unknown. The message names the valid ones.
+    Without names, those that are off by default are left out. Nothing is started, and no library of a server is imported.
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}

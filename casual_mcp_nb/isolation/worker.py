@@ -80,11 +80,7 @@ class Worker:
             self._lock.release()
 
     def close(self, *, for_good: bool = True) -> None:
-        """End the process and abandon a running job. Harmless if there is no process.
-
-        Args:
-            for_good: Whether the next job fails. Otherwise it starts another process.
-        """
+        """End the process and abandon a running job. If it is not for good, the next job starts another process."""
         self._closed = self._closed or for_good
         if (process := self._process) is not None:
             process.kill()

@@ -22,17 +22,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
 def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
-    """Add images to a prompt. Without images, the prompt is unchanged.
-
-    Args:
-        prompt: The text; prompts that are messages hold their own images.
-        images: One image or several: bytes, the path of a file, an address (`https://…`), which the provider fetches, or an
-            object with `savefig` or `save`, such as a matplotlib figure or a Pillow image; parts of messages stay as they are.
-
-    Raises:
-        UsageError: One of them is not a PNG, JPEG, GIF or WebP image, is too large or cannot be read, or is an address that no
-            provider could fetch.
-    """
+    """Add images to a prompt, see `Session.chat`. Without images, the prompt is unchanged."""
     image_list = _several(images)
     if not image_list:
         return prompt

@@ -53,11 +53,7 @@ def notebook_shell() -> Any | None:
 
 @dataclass(frozen=True, eq=False)
 class Caller:
-    """Who waits for work of the engine.
-
-    Args:
-        blocking: Whether the thread does nothing but wait.
-    """
+    """Who waits for work of the engine, and whether its thread does nothing but wait."""
 
     loop: asyncio.AbstractEventLoop | None
     blocking: bool
@@ -82,11 +78,7 @@ CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None
 
 
 class NotebookRunner:
-    """Runs the notebook's functions where their objects live. A `toolbox.context.FunctionRunner`.
-
-    Attributes:
-        home: The loop of the kernel, for async functions in turns that no cell waits for, or None where there is none.
-    """
+    """Runs the notebook's functions where their objects live: async ones of turns without a cell on the kernel's loop."""
 
     def __init__(self) -> None:
         self.home: asyncio.AbstractEventLoop | None = None

@@ -77,11 +77,7 @@ class Pause:
             self.answer.set_result(None)
 
     def send(self) -> None:
-        """Send the request with its changes, which going on in the loop does.
-
-        Raises:
-            UsageError: A text, the system prompt or a tool cannot be that.
-        """
+        """Send the request with its changes, which going on in the loop does."""
         if self.answer.done():
             return
         edits = tuple(self._edits())

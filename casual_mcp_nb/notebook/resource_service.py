@@ -44,10 +44,9 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 class ResourceService:
-    """Resources and prompts. Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
+    """Resources and prompts, and what is attached to the next message.
 
-    Attributes:
-        pending: The attachments for the next message that is sent in a panel, by id.
+    Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
     """
 
     def __init__(

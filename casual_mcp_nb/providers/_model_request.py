@@ -249,10 +249,8 @@ text. This limits arguments and thinking, which the engine sees only at the end.
 class ModelRequest:
     """A request in progress; `answer` is called once.
 
-    Args:
-        found: Those that searches have found, if the provider loads them itself.
-        on_event: Called with text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, and `RequestAdapted` if
-            the model refuses a form of request.
+    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the model refuses a form of
+    request.
     """
 
     _streamed_nothing = False

@@ -353,11 +353,7 @@ _NO_CHAT = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A kind of model server, as it listens where nobody has changed that.
-
-    Args:
-        provider: The provider by which it is talked to.
-    """
+    """A kind of model server, as it listens where nobody has changed that, and the provider by which it is talked to."""
 
     name: str
     title: str

@@ -363,11 +363,7 @@ class TolerantClient(Client[Any]):
 
 
 class TolerantTransport(ClientTransport):
-    """A fastmcp transport whose sessions are tolerant and report when they end.
-
-    Args:
-        members: The fields of the sessions, see `_TolerantSession`.
-    """
+    """A fastmcp transport whose sessions are tolerant, have the members of `_TolerantSession`, and report when they end."""
 
     def __init__(self, inner: ClientTransport, **members: Any) -> None:
         self._inner = inner

@@ -233,13 +233,9 @@ RETRY_SECONDS = 30.0
 
 
 class ToolCache:
-    """Caches a listing. Tools that did not change keep their version and stay the same objects, however often they are listed.
+    """Caches a listing.
 
-    Args:
-        fetch: Lists the tools; must have its own time limit.
-
-    Attributes:
-        ttl: As given. A listing that is fresh already stays so for as long as it was at first.
+    Tools that did not change keep their version and stay the same objects, however often they are listed.
     """
 
     def __init__(

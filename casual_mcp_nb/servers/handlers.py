@@ -141,11 +141,8 @@ class Handlers:
 class Hooks:
     """Callbacks of a lifecycle.
 
-    Args:
-        opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
-        resource_updated: Called with the URI of a resource whose contents changed.
-        refused: Called with the method of a server request that has no handler.
-        stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
+    `opened` is called after the handshake with the deadline of the start on the loop's clock, and may take until then. `stderr`
+    returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
     """
 
     client_options: dict[str, Any]

@@ -33,11 +33,7 @@ _CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", r
 
 @dataclass(frozen=True)
 class ConnectMode:
-    """A transport and a handshake.
-
-    Args:
-        note: Why it differs from the config, or empty if it does not.
-    """
+    """A transport and a handshake, and why they differ from the config, if they do."""
 
     transport: str
     protocol: Protocol = "auto"

@@ -91,13 +91,10 @@ LAST_ANSWER_SECONDS = 2.0
 
 
 class McpSession:
-    """A fastmcp client and the task that owns it. The task enters the client, waits for its end, and cleans up.
+    """A fastmcp client and the task that owns it.
 
-    Args:
-        on_lost: Called once when the session ended without being closed.
-
-    Attributes:
-        discover_failure: How it failed to report its protocol versions, or None if it answered.
+    The task enters the client, waits for its end, and cleans up. `on_lost` is called once when the session ended without being
+    closed.
     """
 
     def __init__(

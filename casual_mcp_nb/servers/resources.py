@@ -174,12 +174,10 @@ class _Listing(Generic[T]):
 
 
 class ServerResources:
-    """The resources and prompts of one server. Its coroutines start the server if necessary.
+    """The resources and prompts of one server.
 
-    They raise ConnectError if it cannot be connected, and ResourceError if it does not answer, or answers with an error.
-
-    Attributes:
-        subscriptions: The resources whose changes the server reports.
+    Its coroutines start the server if necessary. They raise ConnectError if it cannot be connected, and ResourceError if it
+    does not answer, or answers with an error.
     """
 
     def __init__(

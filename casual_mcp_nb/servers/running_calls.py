@@ -271,11 +271,7 @@ class RunningCalls:
             self.end(server, asker)
 
     def asker(self, server: str) -> Asker | None:
-        """Find the caller to whom a server's current messages and questions belong, or None for the session.
-
-        Raises:
-            SeveralClients: It runs calls of several clients, and this is not the answer to one of them.
-        """
+        """Find the caller to whom a server's messages and questions belong now, or None for the session."""
         running = self._askers.get(server, ())
         current = ASKER.get()
         if current is not None and current in running:

@@ -71,12 +71,7 @@ def _tls() -> ssl.SSLContext:
 
 @dataclass
 class ResponseMonitor:
-    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
-
-    Args:
-        failure: The last status of 400 or more, and the time on the loop's clock.
-        broken: Called when the session cannot continue, with the reason if known.
-    """
+    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status."""
 
     sse: bool = False
     failure: tuple[int, float] | None = None
