@@ -115,7 +115,8 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                # Python does not start on Windows without it.
+                env={name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ},
                 cwd=Path(sys.executable).anchor or os.sep,
             )
         except OSError as error:
@@ -175,8 +176,3 @@ class _Process:
 
 def _line(job: str, argument: Any) -> bytes:
     return json.dumps([job, argument]).encode() + b"\n"
-
-
-def _environment() -> dict[str, str]:
-    # Python does not start on Windows without it.
-    return {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}

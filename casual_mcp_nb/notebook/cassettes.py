@@ -262,7 +262,11 @@ class SessionCassettes(Namespace):
                 "This session has only the contents of its cassette.", hint="Close the session, and open one from a config."
             )
         self._turns.runner.check_free()
-        self._finish()
+        self.current = None
+        self._stop_saving()
+        self._chat.use_tape(None)
+        self._observers.changes.notify()
+        cassette.save()
 
     @blocking
     async def replay(self, *, echo: Echo = "none") -> Conversation:
@@ -324,14 +328,6 @@ class SessionCassettes(Namespace):
         self.current.save_quietly()
         self._stop_saving()
         self.current = None
-
-    def _finish(self) -> None:
-        cassette, self.current = self.current, None
-        self._stop_saving()
-        self._chat.use_tape(None)
-        self._observers.changes.notify()
-        if cassette is not None:
-            cassette.save()
 
     def _replayer(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Replayer:
         if pace is None:

@@ -108,7 +108,6 @@ def diagnose(
             *_models_at_hand(config),
             *_windows(config),
             *_prices(config),
-            *_context_windows(config),
             *_bundled(config),
             *_servers(config, servers),
             *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
@@ -206,11 +205,15 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
 
 def _windows(config: Config) -> Iterator[Check]:
     for name, model in config.models.items():
-        note = spec_of(config.clients[model.client].provider).window_note
-        if note and model.context_window is None:
-            problem = f"context_window is not set: {note}"
+        client = config.clients[model.client]
+        spec = spec_of(client.provider)
+        if spec.window_note and model.context_window is None:
+            problem = f"context_window is not set: {spec.window_note}"
             advice = f"Set models.{name}.context_window to a number of tokens that the model can read and your memory can hold."
             yield Check("Models", name, "warn", problem, advice)
+        if spec.is_language_model and window_of(model, client) is None:
+            problem = f"context_window is neither set nor known: when a conversation is too long, {spec.overflow}"
+            yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
 def _prices(config: Config) -> Iterator[Check]:
@@ -222,14 +225,6 @@ def _prices(config: Config) -> Iterator[Check]:
         elif spec.is_language_model and (price := price_of(config.prices, name, model.model)) and price.cached_input is None:
             advice = f"Add cached_input to {name} in the price table, if its provider has a price for tokens from the cache."
             yield Check("Prices", name, "ok", "no cached_input, so tokens from the cache cost as much as others", advice)
-
-
-def _context_windows(config: Config) -> Iterator[Check]:
-    for name, model in config.models.items():
-        spec = spec_of(config.clients[model.client].provider)
-        if spec.is_language_model and window_of(model, config.clients[model.client]) is None:
-            problem = f"context_window is neither set nor known: when a conversation is too long, {spec.overflow}"
-            yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
 def _bundled(config: Config) -> Iterator[Check]:

@@ -226,21 +226,16 @@ def _replace_earlier(session: SessionParts) -> list[Future[None]]:
     In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
     even if `Out` still holds it.
     """
-    if not _open:
-        _end_with_worker()
+    process = None if _open else sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        # A `multiprocessing` child leaves with `os._exit`, which skips `atexit`.
+        Finalize(None, _close_all, exitpriority=0)
     with _registry_lock:
         others = [other for other in _open if _replaces(session, other)] if shell() else []
         _open.add(session)
     return [other.close_replaced("a newer session was opened from its config") for other in others]
-
-
-def _end_with_worker() -> None:
-    """Have a `multiprocessing` child close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
-        from multiprocessing.util import Finalize
-
-        Finalize(None, _close_all, exitpriority=0)
 
 
 def _replaces(session: SessionParts, other: SessionParts) -> bool:

@@ -211,7 +211,8 @@ class ToolDoctor:
             why = "it is always loaded" if deferring else "nothing defers it"
             return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
         total = count(len(view.deferred), "deferred tool")
-        unnamed = "" if self._in_manifest(tool) else ", but the manifest does not name it"
+        pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
+        unnamed = "" if re.search(pattern, view.manifest, re.MULTILINE) else ", but the manifest does not name it"
         how = f"deferred: {view.loader} finds it among {total}{unnamed}"
         if explanation is None:
             return StageCheck("searchable", "ok", how)
@@ -226,10 +227,6 @@ class ToolDoctor:
             return StageCheck("searchable", "stopped", finding, f"Describe it with words such as {words}, {load}")
         advice = f"Raise tool_discovery.max_search_results to {explanation.rank:,}, describe it with the query's words, {load}"
         return StageCheck("searchable", "stopped", finding, advice)
-
-    def _in_manifest(self, tool: ToolSpec) -> bool:
-        pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
-        return re.search(pattern, self.view.manifest, re.MULTILINE) is not None
 
     # Sent
 
@@ -297,7 +294,10 @@ class ToolDoctor:
             return StageCheck("called", "ok", finding)
         permission = last.permission
         by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}" if permission else "unknown"
-        return StageCheck("called", "stopped", f"{finding} (denied: {by})", self._how_to_allow(tool))
+        consent, advice = self.chat.consent, "Each call of it needs your own answer."
+        if consent.foreseen(tool) not in ONE_BY_ONE:
+            advice = consent.how_to_allow(tool)
+        return StageCheck("called", "stopped", f"{finding} (denied: {by})", advice)
 
     def _outlook(self, tool: ToolSpec) -> str:
         """Predict whether a call would need approval, and by which rule."""
@@ -305,11 +305,6 @@ class ToolDoctor:
         if reason is None:
             return f"it would run without asking (policy: {policy})"
         return f"you would be asked first (policy: {policy}): {_REASONS_TO_ASK.get(reason, reason)}"
-
-    def _how_to_allow(self, tool: ToolSpec) -> str:
-        if self.chat.consent.foreseen(tool) in ONE_BY_ONE:
-            return "Each call of it needs your own answer."
-        return self.chat.consent.how_to_allow(tool)
 
 
 _STAGES: tuple[Stage, ...] = ("listed", "selected", "searchable", "sent", "called")

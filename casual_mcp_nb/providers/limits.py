@@ -133,14 +133,10 @@ class ClientLimits:
             "pause": f"the provider of client {name}, which requested a pause",
         }
         self._most_tokens = tokens or 0
+        self.counts_tokens = self._tokens is not None
         self._paused_until = 0.0
         self._line: list[object] = []
         self._first_goes = (0.0, "")
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether requests are charged for their tokens."""
-        return self._tokens is not None
 
     def pause(self, seconds: float) -> None:
         """Pause all requests for some seconds, as the provider requested."""

@@ -196,7 +196,12 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
         return "no answer in time"
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
-    return _with_our_versions(_first_line(redact(str(exc)))) or name
+    text = _first_line(redact(str(exc)))
+    if not text.startswith("Unsupported protocol version"):
+        return text or name
+    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+    return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
 
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:
@@ -312,14 +317,6 @@ def _root(exc: BaseException) -> BaseException:
             exc = exc.__cause__
         else:
             return exc
-
-
-def _with_our_versions(text: str) -> str:
-    if not text.startswith("Unsupported protocol version"):
-        return text
-    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
-
-    return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
 
 
 def _message_in(body: str) -> str:
