@@ -173,6 +173,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     experiments_views.results_view,
     experiments_views.run_record_view,
     experiments_views.tool_uses_view,
+    experiments_views.worth_view,
     experiments_views.experiments_view,
     serve_views.service_view,
     serve_views.served_tools_view,

@@ -36,7 +36,7 @@ from casual_mcp_nb.experiments.arms import (
     options_of,
     prompts_of,
 )
-from casual_mcp_nb.experiments.cases import Functions
+from casual_mcp_nb.experiments.cases import Functions, ToolUseCase
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases
 from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases
@@ -49,6 +49,7 @@ from casual_mcp_nb.experiments.results import (
     Lint,
 )
 from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe
+from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
 from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
@@ -238,28 +239,120 @@ class SessionExperiments(Namespace):
             UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running; nothing was sent.
             ConnectError: No server could be connected.
         """
+        given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
+        plan = {
+            "ways": Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
+            "options": {name: value for name, value in given.items() if value is not None},
+            "descriptions": descriptions or {},
+            "without": tuple(without),
+            "repeats": repeats,
+            "concurrency": concurrency,
+        }
+        loaded, budget = load_tool_cases(cases, functions=functions), Budget(max_total_tokens, max_cost)
+        return await self._measured(loaded, plan, results, budget, max_runs, progress, executor, recipe)
+
+    run_async = awaited(run)
+
+    @blocking
+    @spelled_out(ModelOptions)
+    async def worth(
+        self,
+        cases: CaseSource,
+        *,
+        targets: Sequence[str] | None = None,
+        model: str | Model | ChatModel | None = None,
+        repeats: int = 1,
+        results: str | Path | None = None,
+        max_total_tokens: int | None = None,
+        max_cost: float | None = None,
+        max_runs: int = 1_000,
+        concurrency: int = 4,
+        functions: Functions | None = None,
+        mock: Mapping[str, Any] | None = None,
+        progress: bool = True,
+        **options: Unpack[ModelOptions],
+    ) -> Worth:
+        """Measure what each server and tool is worth: run the cases with everything, and without each of them.
+
+        Args:
+            cases: See `run`, and so are the other arguments that are not here.
+            targets: The servers and tools to measure, or None for each server, and each tool that a case expects or that takes
+                5% of all definition tokens.
+            model: The model, or None for the session's.
+            repeats: See `run`.
+            results: See `run`.
+            max_total_tokens: See `run`.
+            max_cost: See `run`.
+            max_runs: See `run`.
+            concurrency: See `run`.
+            functions: See `run`.
+            mock: See `run`.
+            progress: See `run`.
+            options: See `run`.
+
+        Returns:
+            What each brings in right runs and costs in tokens, with the advice to load it, defer it or turn it off. Its `apply`
+            writes the toolset.
+
+        Raises:
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running; nothing was sent.
+            ConnectError: No server could be connected.
+        """
         self._turns.check_open()
         loaded = load_tool_cases(cases, functions=functions)
-        ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
-        given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
-        given = {name: value for name, value in given.items() if value is not None}
-        plan = {"ways": ways, "options": given, "descriptions": descriptions or {}, "without": tuple(without)}
+        view = await self._starter.run_shown(self._chat.view())
+        tools = (*view.loaded, *view.deferred)
+        given = {"mock": mock, **options}
+        plan = {
+            "ways": Ways(models=() if model is None else (model,)),
+            "options": {name: value for name, value in given.items() if value is not None},
+            "descriptions": {},
+            "without": tuple(targets_of(loaded, tools) if targets is None else targets),
+            "repeats": repeats,
+            "concurrency": concurrency,
+        }
+        budget = Budget(max_total_tokens, max_cost)
+        measured = await self._measured(loaded, plan, results, budget, max_runs, progress)
+        servers = tuple(dict.fromkeys(tool.server for tool in tools))
+        return Worth(worth_of(measured, loaded, tools), measured, servers, self._apply)
+
+    worth_async = awaited(worth)
+
+    def _apply(self, worth: Worth, name: str | None) -> None:
+        """Use the advice of `worth` in the session."""
+        if name is not None:
+            self._tools.save_set(name, worth.tool_set, overwrite=True)
+        selection = worth.applied_to(self._chat.selection)
+        if name is not None:
+            selection.tool_set = name
+        self._chat.selection.assign(selection)
+
+    async def _measured(
+        self,
+        cases: tuple[ToolUseCase, ...],
+        plan: Mapping[str, Any],
+        results: str | Path | None,
+        budget: Budget,
+        max_runs: int,
+        progress: bool,
+        executor: Executor | None = None,
+        recipe: Recipe | None = None,
+    ) -> RunResults:
+        """Make the runs of a plan, and show them meanwhile."""
+        self._turns.check_open()
         evaluating = Evaluating(
             self._chat,
             self._arms(plan),
-            loaded,
-            repeats=repeats,
+            cases,
+            repeats=plan["repeats"],
             file=ResultsFile(results, partial(redacted, secrets=self._secrets())) if results is not None else None,
-            budget=Budget(max_total_tokens, max_cost),
-            concurrency=concurrency,
+            budget=budget,
+            concurrency=plan["concurrency"],
             max_runs=max_runs,
         )
-        if executor is None:
-            make = evaluating.run
-        else:
-            shared = {**plan, "cases": loaded, "repeats": repeats, "concurrency": concurrency}
-            job = partial(Job, recipe or self._recipe(), shared)
-            make = partial(evaluating.run_elsewhere, executor, job)
+        make = evaluating.run
+        if executor is not None:
+            make = partial(evaluating.run_elsewhere, executor, partial(Job, recipe or self._recipe(), {**plan, "cases": cases}))
         self._comparison = None
         with self._shown(evaluating, progress):
             try:
@@ -269,8 +362,6 @@ class SessionExperiments(Namespace):
                 self._results = evaluating.results
         shell = notebook_shell() if progress else None
         return ShownResults.of(self._results, shell) if shell else self._results
-
-    run_async = awaited(run)
 
     def _arms(self, plan: Mapping[str, Any]) -> list[Arm]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])

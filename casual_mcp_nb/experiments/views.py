@@ -6,7 +6,7 @@ import html
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
@@ -57,6 +57,7 @@ from casual_mcp_nb.experiments.results import (
     price_of,
 )
 from casual_mcp_nb.experiments.statistics import Interval
+from casual_mcp_nb.experiments.worth import Worth
 
 _TITLES: dict[FigureName, str] = {
     "steps": "Steps",
@@ -541,6 +542,38 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
         rows.append((Name(use.tool), use.arm, *map(words.number, counts)))
     titles = columns("Tool", "Arm", "Runs #", "Needed #", "Searched #", "Found #", "Called #", "Found, not needed #")
     return Table(titles, tuple(rows), len(uses) - len(rows))
+
+
+def worth_view(worth: Worth, limits: DisplayLimits) -> View:
+    """Show what each server and tool brings and costs, with the advice."""
+    tones: dict[str, Literal["good", "quiet", "bad"]] = {"load": "good", "defer": "quiet", "off": "bad"}
+    most = max((each.tokens for each in worth), default=0)
+    rows: list[tuple[Cell, ...]] = []
+    for each in worth[: limits.rows]:
+        right, added = each.right, each.input_tokens
+        interval = f"{_points(right.low)} to {_points(right.high)}" if right.clusters > 1 else words.UNKNOWN
+        rows.append(
+            (
+                Name(each.name),
+                Status(each.advice if each.certain else f"{each.advice} (not certain)", tones[each.advice]),
+                _points(right.mean),
+                interval,
+                Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, most), _BLUE, narrow=True),
+                words.change(round(added.mean)) if added else words.UNKNOWN,
+                words.percent(each.used.value),
+                words.number(each.needed),
+            )
+        )
+    titles = columns(
+        "Server or tool", "Advice", "Brings #", "95% interval", "Definitions", "Added to a run #", "Called #", "Needed #"
+    )
+    text = (
+        "Brings: how many more runs are right with it than without. worth.apply() uses the advice, apply(NAME) also saves it."
+    )
+    note = f"{words.count(len(worth.results.cases), 'case')} · {words.count(len(worth.results.records), 'run')}"
+    return View(
+        "worth", "What tools are worth", (TextBlock(text), Table(titles, tuple(rows), len(worth) - len(rows))), note=note
+    )
 
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
