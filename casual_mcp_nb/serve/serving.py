@@ -266,9 +266,7 @@ class SessionServe(Namespace):
         token = await self._before_serving(host, port, token)
         with self._parts.starter.shown():
             return await open_endpoint(
-                self._parts.starter,
-                self._parts.observers,
-                self._engine,
+                self._parts,
                 options,
                 approval,
                 host,
@@ -277,7 +275,6 @@ class SessionServe(Namespace):
                 token=token,
                 hosts=hosts,
                 origins=origins,
-                owner=self._parts,
                 begin=self._endpoints.add,
             )
 
@@ -303,8 +300,7 @@ class SessionServe(Namespace):
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)
         self._parts.starter.require_trust()
-        parts = (self._parts.starter, self._parts.observers, self._engine, options, approval)
-        await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
+        await on_engine(lambda _: serve_stdio(self._parts, options, approval, plain_names))
 
     stdio_async = awaited(stdio)
 
