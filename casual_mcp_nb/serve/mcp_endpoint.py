@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import Any, get_args
+from collections.abc import Collection
+from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import SecretStr
@@ -13,11 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from casual_mcp_nb.base.service import ServedTools
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.loop import on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.serve.endpoint import Endpoint
-from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
+from casual_mcp_nb.serve.listener import Listener, bound_socket, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import ToolServer
 
@@ -44,39 +42,6 @@ async def serve_stdio(parts: SessionParts, options: TurnOptions, approval: HostA
     finally:
         starting.cancel()
         served.close()
-
-
-async def open_endpoint(
-    parts: SessionParts,
-    options: TurnOptions,
-    approval: HostApproval,
-    host: str,
-    port: int,
-    *,
-    plain_names: bool,
-    token: str | SecretStr | None,
-    hosts: Collection[str],
-    origins: Collection[str],
-    begin: Callable[[McpEndpoint], object],
-) -> McpEndpoint:
-    """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
-
-    The arguments are those of `ToolServer` and `McpEndpoint`; `begin` is called with the endpoint before the first request.
-    """
-    if approval not in get_args(HostApproval):
-        raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
-    secret = checked_token(token, host)
-    del token
-    await on_engine(lambda _: parts.starter.view())
-    served = ToolServer(parts, options, approval, plain_names)
-    try:
-        endpoint = McpEndpoint(served, parts, host, port, secret, hosts, origins)
-        begin(endpoint)
-        await on_engine(lambda _: endpoint.begin())
-    except BaseException:
-        served.close()
-        raise
-    return endpoint
 
 
 class McpEndpoint(Endpoint):
