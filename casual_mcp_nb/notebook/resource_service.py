@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,55 +44,48 @@ Readable = str | Resource | ContentPart
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
+@dataclass(eq=False, repr=False)
 class ResourceService:
     """Resources and prompts, and what is attached to the next message.
 
     Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
     """
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        starter: ServerStarter,
-        calls: RecordedCalls,
-        engine: EngineThread,
-        questions: Questions,
-        observers: Observers,
-        turns: Callable[[], Sequence[Turn]],
-    ) -> None:
+    chat: McpToolChat
+    starter: ServerStarter
+    calls: RecordedCalls
+    engine: EngineThread
+    questions: Questions
+    observers: Observers
+    turns: Callable[[], Sequence[Turn]]
+
+    def __post_init__(self) -> None:
         self.pending: dict[str, ResourceContents | PromptMessages] = {}
         self._numbers = count(1)
-        self._observers = observers
-        self._engine = engine
-        self._chat = chat
-        self._starter = starter
-        self._calls = calls
-        self._questions = questions
-        self._turns = turns
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
         """List the resources of all servers, see `SessionResources.list`."""
-        await self._starter.view()
+        await self.starter.view()
         return await self._list_resources()
 
     async def prompts(self) -> Prompts:
         """List the prompts of all servers, see `SessionPrompts.list`."""
-        await self._starter.view()
+        await self.starter.view()
         return await self._list_prompts()
 
     async def _list_resources(self) -> Resources:
-        self._last_resources = await self._chat.server_manager.list_resources()
+        self._last_resources = await self.chat.server_manager.list_resources()
         return self._last_resources
 
     async def _list_prompts(self) -> Prompts:
-        self._last_prompts = await self._chat.server_manager.list_prompts()
+        self._last_prompts = await self.chat.server_manager.list_prompts()
         return self._last_prompts
 
     @property
     def last_listed(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
-        listings = [server.last_listed for server in self._chat.server_manager.resources.values()]
+        listings = [server.last_listed for server in self.chat.server_manager.resources.values()]
         resources = tuple(resource for listed, _ in listings for resource in listed)
         prompts = tuple(prompt for _, listed in listings for prompt in listed)
         before, last_prompts = self._last_resources, self._last_prompts
@@ -104,7 +98,7 @@ class ResourceService:
         """List the resources and prompts that are known, after giving the connected servers a moment to list them."""
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
-                self._engine.submit(self.list_connected())[0].result(seconds)
+                self.engine.submit(self.list_connected())[0].result(seconds)
         return self.last_listed
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
@@ -114,12 +108,12 @@ class ResourceService:
     def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
         """Keep an attachment for the next message that is sent in a panel."""
         self.pending = {**self.pending, str(next(self._numbers)): attachment}
-        self._observers.changes.notify()
+        self.observers.changes.notify()
 
     def remove_pending(self, id: str) -> None:
         """Drop an attachment that was kept for the next message; harmless if it was sent already."""
         self.pending = {key: attachment for key, attachment in self.pending.items() if key != id}
-        self._observers.changes.notify()
+        self.observers.changes.notify()
 
     def take_pending(self) -> dict[str, ResourceContents | PromptMessages]:
         """Remove and return the attachments for the next message; `restore_pending` keeps them again."""
@@ -129,27 +123,27 @@ class ResourceService:
     def restore_pending(self, pending: Mapping[str, ResourceContents | PromptMessages]) -> None:
         """Keep attachments again whose message could not be sent."""
         self.pending = {**pending, **self.pending}
-        self._observers.changes.notify()
+        self.observers.changes.notify()
 
     @property
     def subscriptions(self) -> Subscriptions:
         """The resources whose changes servers report."""
-        servers = self._chat.server_manager.resources.values()
+        servers = self.chat.server_manager.resources.values()
         return Subscriptions(tuple(each for server in servers for each in server.subscriptions.all))
 
     async def read(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> ResourceContents:
         """Read a resource, see `SessionResources.read`."""
         name, uri = await self._locate(what, server, arguments)
-        async with self._questions.prompt_on():
-            return await self._chat.server_manager.resources_of(name).read(uri)
+        async with self.questions.prompt_on():
+            return await self.chat.server_manager.resources_of(name).read(uri)
 
     async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
         """Fetch the messages of a prompt, see `SessionPrompts.get`."""
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
-        async with self._questions.prompt_on():
-            return await self._chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
+        async with self.questions.prompt_on():
+            return await self.chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
 
     async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:
         """Ask a server to suggest values for an argument, see `SessionResources.complete`."""
@@ -158,12 +152,12 @@ class ResourceService:
         if argument not in names:
             raise UnknownNameError("argument", argument, names)
         texts = {key: str(value) for key, value in others.items() if value is not None}
-        return await self._chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
+        return await self.chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
 
     async def follow(self, what: Readable, server: str | None, *, on: bool) -> Subscriptions:
         """Have a server report the changes of a resource, or no longer, see `SessionResources.subscribe`."""
         name, uri = await self._locate(what, server, {})
-        reader = self._chat.server_manager.resources_of(name)
+        reader = self.chat.server_manager.resources_of(name)
         await (reader.subscribe(uri) if on else reader.unsubscribe(uri))
         return self.subscriptions
 
@@ -174,7 +168,7 @@ class ResourceService:
             return messages
         read = await asyncio.gather(*map(self._read_attachment, read_first))
         # A limit of 0 is none.
-        message = await asyncio.to_thread(attached, read, self._chat.limits.result_tokens or sys.maxsize)
+        message = await asyncio.to_thread(attached, read, self.chat.limits.result_tokens or sys.maxsize)
         return [message, *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
@@ -210,8 +204,8 @@ class ResourceService:
             what = what.uri
         if not isinstance(what, str):
             raise UsageError(f"{brief(what)} cannot be read.", hint="Give the URI or the name of a resource.")
-        if server is not None and server not in self._chat.server_manager.resources:
-            raise UnknownNameError("server", server, self._chat.server_manager.resources)
+        if server is not None and server not in self.chat.server_manager.resources:
+            raise UnknownNameError("server", server, self.chat.server_manager.resources)
         try:
             return self._expanded(resources.named(what, server), arguments)
         except UnknownNameError:
@@ -230,12 +224,12 @@ class ResourceService:
         for name in arguments:
             if name not in (resource.parameters or ()):
                 raise UnknownNameError("parameter", name, resource.parameters or ())
-        return resource.server, self._chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
+        return resource.server, self.chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
         """Find the server for a URI that none has listed: by its template, else by its scheme, or None if that is not clear."""
         scheme = _URI.match(uri)
-        readers = self._chat.server_manager.resources
+        readers = self.chat.server_manager.resources
         if scheme is None or (scheme[1] in readers and not uri.startswith(f"{scheme[0]}//")):
             return None
         matching = {each.server for each in resources if each.is_template and readers[each.server].matches(each, uri)}
@@ -247,8 +241,8 @@ class ResourceService:
 
     def _server_of(self, link: ContentPart) -> str | None:
         calls: Iterable[ToolCall] = (
-            *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
-            *(direct.call for direct in self._calls.list()),
+            *(call for turn in self.turns() for step in turn.steps for call in step.tool_calls),
+            *(direct.call for direct in self.calls.list()),
         )
         servers = {call.tool.server for call in calls if any(part is link or part == link for part in call.content)}
         return servers.pop() if len(servers) == 1 else None

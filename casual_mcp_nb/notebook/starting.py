@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
@@ -217,6 +218,7 @@ class StartDisplay:
         sys.stderr.flush()
 
 
+@dataclass(eq=False, repr=False)
 class ServerStarter:
     """Starts the servers of a session when they are first needed, for all of its parts.
 
@@ -224,22 +226,13 @@ class ServerStarter:
     before anything is connected: they may hold a port or a file.
     """
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        engine: EngineThread,
-        gate: TrustGate,
-        check_open: Callable[[], None],
-        *,
-        quiet: bool = False,
-        predecessors: Sequence[Future[None]] = (),
-    ) -> None:
-        self.chat = chat
-        self.engine = engine
-        self.check_open = check_open
-        self._gate = gate
-        self._quiet = quiet
-        self._predecessors = predecessors
+    chat: McpToolChat
+    engine: EngineThread
+    gate: TrustGate
+    check_open: Callable[[], None]
+    _: KW_ONLY
+    quiet: bool = False
+    predecessors: Sequence[Future[None]] = ()
 
     def _servers(self) -> Servers:
         from casual_mcp_nb.notebook.status import servers_of
@@ -254,14 +247,14 @@ class ServerStarter:
     async def admit(self) -> None:
         """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed."""
         self.require_trust()
-        for end in self._predecessors:
+        for end in self.predecessors:
             await asyncio.wait([asyncio.wrap_future(end)])
-        self._predecessors = ()
+        self.predecessors = ()
 
     def require_trust(self) -> None:
         """Raise an error unless the servers may start, without asking."""
         self.check_open()
-        self._gate.require()
+        self.gate.require()
 
     async def start(self) -> None:
         """Connect all servers, and begin the imports that the first turn needs."""
@@ -296,14 +289,14 @@ class ServerStarter:
         if self.engine.inherited or self.engine.is_current:
             yield None
             return
-        if not self._gate.is_open:
+        if not self.gate.is_open:
             self.check_open()
-            self._gate.ask()
+            self.gate.ask()
         waiting = self.chat.server_manager.waiting
         if not waiting:
             yield None
             return
-        display = StartDisplay(announcement_of(waiting), quiet=quiet or self._quiet, handle=handle)
+        display = StartDisplay(announcement_of(waiting), quiet=quiet or self.quiet, handle=handle)
         display.follow(self._servers)
         try:
             yield display
