@@ -600,6 +600,7 @@ def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0) -> Arm
         for name in MEASURES[1:]
         if (each := difference(name)) is not None
     }
+    right = dataclasses.replace(right, low=max(right.low, -1.0), high=min(right.high, 1.0))
     return ArmComparison(first.way.name, second.way.name, right, measures)
 
 

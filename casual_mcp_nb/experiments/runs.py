@@ -192,6 +192,7 @@ class Evaluating:
 
     async def run(self) -> None:
         """Make all runs that are pending. When cancelled, completed runs stay."""
+        self._began = time.monotonic()
         queue = iter(tuple(self._pending))
         failing = 0
 
@@ -226,6 +227,7 @@ class Evaluating:
             executor: Runs the jobs.
             job: Builds a job from the keys of the runs, by arm, case and repeat, and its share of the budget.
         """
+        self._began = time.monotonic()
         pending = list(self._pending)
         try:
             while pending and self._status == "running":

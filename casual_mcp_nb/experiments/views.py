@@ -412,6 +412,8 @@ def _conclusion(each: ArmComparison) -> str:
     p = right.p if right.adjusted_p is None else right.adjusted_p
     if right.clusters < 2:
         return f"{each.second}: one case tells nothing about the difference to {each.first}."
+    if not right.better and not right.worse:
+        return f"{each.second} is right as often as {each.first} in each case."
     interval = f"{_points(right.low)} to {_points(right.high)}"
     counts = f"{right.better:,} better, {right.worse:,} worse, {right.same:,} the same"
     corrected = ", corrected" if right.adjusted_p is not None else ""

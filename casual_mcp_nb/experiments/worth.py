@@ -22,6 +22,8 @@ SEARCH_TOKENS = 1_100
 """What a search costs in tokens: about 440 of text and 650 of definitions, over searches in catalogs of real MCP servers."""
 EXPENSIVE_SHARE = 0.05
 """From which share of all definition tokens on a tool is measured although no case expects it."""
+ENOUGH = 10
+"""From how many clusters of cases on the advice to turn something off can be certain."""
 NOTHING = 0.02
 """Up to which gain of right calls a tool counts as bringing none."""
 
@@ -38,7 +40,7 @@ class ToolWorth:
         used: The share of runs in which it is called.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.
-        certain: Whether the whole intervals lead to the same advice.
+        certain: Whether the whole intervals lead to the same advice, and to turn it off at least ten cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones counted as a tenth.
         deferred_price: The same if it is deferred.
     """
@@ -206,9 +208,9 @@ def _worth(
     right, added = comparison.right, comparison.measures.get("input_tokens")
     advice: Advice
     if right.high < 0 or (right.mean <= NOTHING and not needed and not used.value):
-        advice, certain = "off", right.high <= NOTHING
+        advice, certain = "off", right.high <= NOTHING and right.clusters >= ENOUGH
     elif right.mean <= 0 and right.high <= NOTHING:
-        advice, certain = "off", right.high <= 0
+        advice, certain = "off", right.high <= 0 and right.clusters >= ENOUGH
     else:
         advice = "load" if loaded <= deferred(used.value) else "defer"
         certain = (loaded <= deferred(used.low)) == (loaded <= deferred(used.high)) and right.low > 0
