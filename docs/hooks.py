@@ -84,8 +84,8 @@ BOOSTS = {"index": 4.0, "guides": 4.0, "lessons": 2.0, "glossary": 2.0, "referen
 
 
 def lessons() -> list[Path]:
-    """Return the notebooks that are lessons, in order."""
-    return sorted(LESSONS.glob("[0-9]*.ipynb"))
+    """Return the notebooks that are lessons, in order, and those from practice after them."""
+    return [*sorted(LESSONS.glob("[0-9]*.ipynb")), *sorted((LESSONS / "in_practice").glob("*.ipynb"))]
 
 
 def lesson_markdown(path: Path) -> str:
@@ -98,7 +98,7 @@ def lesson_markdown(path: Path) -> str:
         else:
             parts.append(f"```ipython\n{source}\n```")
             parts += [f'<div data-output="{number}.{place}"></div>' for place in range(len(cell["outputs"]))]
-    parts.insert(1, f"*To run this lesson: `jupyter lab notebooks/{path.name}`.*")
+    parts.insert(1, f"*To run this lesson: `jupyter lab notebooks/{path.relative_to(LESSONS)}`.*")
     return "\n\n".join(parts)
 
 

@@ -35,8 +35,9 @@ def main() -> int:
 def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
     """Execute one notebook; 0 when every cell ended well."""
     book = nbformat.read(path, as_version=4)
+    answered = with_answers(book)
     client = NotebookClient(
-        book,
+        answered,
         timeout=300,
         kernel_name="python3",
         extra_arguments=["--IPKernelApp.log_level=40"],
@@ -47,8 +48,16 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
     except CellExecutionError as error:
         print(f"{path.name}: {error}", file=sys.stderr)
         return 1
+    if wrong := misjudged(answered):
+        print(f"{path.name}: exercises misjudged: {', '.join(wrong)}", file=sys.stderr)
+        return 1
+    number = 0
     for cell in book.cells:
         cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            number += 1
+            for numbered in (cell, *(output for output in cell.outputs if output.output_type == "execute_result")):
+                numbered.execution_count = number
         if show & set(cell.metadata.get("tags", ())):
             print("\n".join(filter(None, map(text_of, cell.outputs))), end="\n\n")
     if write:
@@ -66,6 +75,34 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         page.write_text(HTMLExporter().from_notebook_node(book)[0], encoding="utf-8")
         print(f"{path.name}: every cell ended well. As HTML: {page}")
     return 0
+
+
+def with_answers(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook with the same cells, and after each answer of an exercise a wrong one and the right one, both checked."""
+    cells = []
+    for cell in book.cells:
+        cells.append(cell)
+        if exercise := cell.metadata.get("exercise"):
+            for kind in ("wrong", "right"):
+                cells.append(nbformat.v4.new_code_cell(exercise[kind], metadata={"tags": ["given"]}))
+                checked = {"tags": ["given", kind], "name": exercise["name"]}
+                cells.append(nbformat.v4.new_code_cell(f"%mcp check {exercise['name']}", metadata=checked))
+            # Further down, all is as the reader finds it.
+            cells.append(nbformat.v4.new_code_cell(cell.source))
+    answered = nbformat.NotebookNode(book)
+    answered["cells"] = cells
+    return answered
+
+
+def misjudged(book: nbformat.NotebookNode) -> list[str]:
+    """The exercises whose right answer was not accepted, or whose wrong one was, each with what the check said."""
+    wrong = []
+    for cell in book.cells:
+        for kind in {"right", "wrong"} & set(cell.metadata.get("tags", ())):
+            said = " ".join(map(text_of, cell.outputs))
+            if said.startswith("✓") is not (kind == "right"):
+                wrong.append(f"the {kind} answer of {cell.metadata.name}: {said or 'nothing was said'}")
+    return wrong
 
 
 def startup_seconds(output: nbformat.NotebookNode) -> list[float]:

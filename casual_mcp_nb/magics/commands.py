@@ -585,6 +585,7 @@ COMMANDS: dict[str, Command] = {
     "unload": Command(_TALK, "unload a tool that a search has loaded", "TOOL", "units:convert_units", "tools", unload),
     "stop": Command(_TALK, "stop the running turn of a panel", run=_stop),
     "test": Command(_TROUBLE, "replay all turns of a cassette, and show the differences", "FILE", "lesson.json"),
+    "check": Command(_TRY, "check your answer to an exercise of a lesson", "NAME", "3.1"),
     "doctor": Command(
         _TROUBLE,
         "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent, called",

@@ -191,6 +191,12 @@ class McpMagics(Magics):
 
         return audit_host(paths[0], trust="--trust" in words)
 
+    def _check(self, line: str) -> Any:
+        """Check the answer to an exercise, see `exercise`; it needs no session."""
+        from casual_mcp_nb.experiments.exercises import check_exercise
+
+        return check_exercise(one_word("check", line, "exercise", "3.1"), self._namespace)
+
     @property
     def _namespace(self) -> dict[str, Any]:
         assert self.shell is not None

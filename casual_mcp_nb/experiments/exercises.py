@@ -1,0 +1,86 @@
+"""Exercises of a lesson: a function that looks at the answers in a notebook, and tells whether they are right.
+
+    @exercise("3.1")
+    def check(query, session):
+        if session.search(query)[0].tool.name != "convert_time":
+            return "Another tool is first. Which words has its name?"
+
+Its parameters are names of variables of the notebook; it returns a hint, or nothing if the answer is right. `%mcp check 3.1`
+runs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.errors import UnknownNameError, shown
+
+Check = Callable[..., str | None]
+_checks: dict[str, Check] = {}
+
+
+@dataclass(frozen=True, repr=False)
+class Checked:
+    """The result of an exercise: whether the answer is right, and if it is not, a hint.
+
+    Attributes:
+        name: The exercise.
+        is_right: Whether the answer is right.
+        hint: What is missing, or empty.
+    """
+
+    name: str
+    is_right: bool
+    hint: str = ""
+
+    def __repr__(self) -> str:
+        return f"✓ {self.name}: right." if self.is_right else f"✗ {self.name}: {self.hint}"
+
+
+def exercise(name: str) -> Callable[[Check], Check]:
+    """Register the check of an exercise; one of the same name is replaced.
+
+    Args:
+        name: Its name, such as `3.1`.
+
+    Returns:
+        A decorator for a function. Its parameters are names of variables in the notebook. It returns a hint, or None if the
+        answer is right. An `assert` with a message does the same.
+    """
+
+    def register(check: Check) -> Check:
+        _checks[name] = check
+        return check
+
+    return register
+
+
+def check_exercise(name: str, variables: Mapping[str, Any]) -> Checked:
+    """Check the answer of an exercise, as `%mcp check NAME` does.
+
+    Args:
+        name: The exercise.
+        variables: The variables of the notebook, `globals()`. One that is missing or `...` is not answered yet.
+
+    Raises:
+        UnknownNameError: No check has that name.
+    """
+    check = _checks.get(name)
+    if check is None:
+        raise UnknownNameError("exercise", name, _checks)
+    parameters = inspect.signature(check).parameters
+    for each in parameters:
+        if each not in variables:
+            return Checked(name, False, f"there is no variable {each}. Run the cells above first.")
+        if variables[each] is ...:
+            return Checked(name, False, f"not answered yet. Replace the dots of {each}, run its cell, and check again.")
+    try:
+        hint = check(**{each: variables[each] for each in parameters})
+    except AssertionError as error:
+        hint = str(error) or "That is not right yet."
+    except Exception as error:  # whatever an answer makes of the check
+        hint = f"your answer could not be used. {type(error).__name__}: {shown(str(error), 200)}"
+    return Checked(name, not hint, hint or "")
