@@ -151,8 +151,11 @@ class Evaluating:
         """How many of them have ended."""
         return len(self._records)
 
-    async def prepare(self) -> None:
+    async def prepare(self, wanted: Iterable[tuple[str, str, int]] | None = None) -> None:
         """Connect the servers, check all names, and find out which runs the file has already.
+
+        Args:
+            wanted: The only runs to make, by arm, case and repeat; None for all.
 
         Raises:
             UsageError: A case or a description names a tool that does not exist, or there are too many runs.
@@ -175,6 +178,9 @@ class Evaluating:
                     else:
                         self._pending.append(_Planned(key, arm, case, repeat))
         self._reused = len(self._records)
+        if wanted is not None:
+            chosen = set(wanted)
+            self._pending = [each for each in self._pending if (each.arm.way.name, each.case.id, each.repeat) in chosen]
         if len(self._pending) > self._max_runs:
             factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
             raise UsageError(
@@ -275,11 +281,6 @@ class Evaluating:
         if self._status == "running":
             self._status = "done" if self.ended >= self.total else "stopped"
         self.on_change()
-
-    def select(self, wanted: Iterable[tuple[str, str, int]]) -> None:
-        """Keep only these of the pending runs, by arm, case and repeat: the job of another process."""
-        chosen = set(wanted)
-        self._pending = [each for each in self._pending if (each.arm.way.name, each.case.id, each.repeat) in chosen]
 
     def _stop(self, status: ResultsStatus, problem: str) -> None:
         if self._status == "running":

@@ -367,8 +367,7 @@ class SessionExperiments(Namespace):
         shared = TurnOptions(model=self._turns.model, **plan["options"])
         return arms_of(options_of(self._chat, plan["ways"], shared), plan["descriptions"], plan["without"])
 
-    @blocking
-    async def _run_job(self, job: Job) -> JobResult:
+    def _run_job(self, job: Job) -> JobResult:
         """Make the runs of a job in this process, which another one has started."""
         plan = job.plan
         budget = Budget(None if job.tokens == math.inf else job.tokens, None if job.cost == math.inf else job.cost)
@@ -381,12 +380,7 @@ class SessionExperiments(Namespace):
             concurrency=plan["concurrency"],
             max_runs=sys.maxsize,
         )
-
-        async def prepare() -> None:
-            await evaluating.prepare()
-            evaluating.select(job.wanted)
-
-        await on_engine(lambda blocks: self._apart(blocks, evaluating.run, prepare))
+        self._engine.run(self._apart(True, evaluating.run, partial(evaluating.prepare, job.wanted)))
         return JobResult(evaluating.results.records, budget.spent)
 
     @blocking
