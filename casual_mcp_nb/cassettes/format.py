@@ -309,7 +309,9 @@ class Definitions:
 
 def _written(interactions: Sequence[Interaction], definitions: Definitions) -> Iterator[dict[str, Plain]]:
     # They differ with each recording, and only handles depend on them.
-    with_ids = _has_handles(interactions)
+    messages_sent = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
+    texts = (message.get("content") for message in messages_sent if message.get("role") == "tool")
+    with_ids = any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
     before: list[Plain] = []
     offered: tuple[list[str], list[str]] = [], []
     for each in interactions:
@@ -396,13 +398,6 @@ def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
     """Copy an answer without the ids of its calls."""
     calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
     return {**message, **({"calls": calls} if calls else {})}
-
-
-def _has_handles(interactions: Iterable[Interaction]) -> bool:
-    """Check whether a model read the handle of a large result."""
-    messages = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
-    texts = (message.get("content") for message in messages if message.get("role") == "tool")
-    return any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:

@@ -97,7 +97,10 @@ def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProb
 
 def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
     if loc[0:1] == ("tool_sets",) and len(loc) > 4:
-        return _tools_problem(loc[:4], loc[4:], kind)
+        # One problem for a value that is none of the allowed types.
+        if kind == "extra_forbidden":
+            return ConfigProblem((*loc[:4], loc[-1]), _unknown_key(str(loc[-1]), ExcludeSpec))
+        return ConfigProblem(loc[:4], _TOOLS_OF_A_SERVER)
     if kind == "extra_forbidden":
         return ConfigProblem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
@@ -105,12 +108,6 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
             loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a string"
         )
     return ConfigProblem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
-
-
-def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> ConfigProblem:
-    if kind == "extra_forbidden":
-        return ConfigProblem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
-    return ConfigProblem(path, _TOOLS_OF_A_SERVER)
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:

@@ -38,12 +38,6 @@ _RUNTIMES = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
 
-def is_registry_entry(data: Mapping[str, Any]) -> bool:
-    """Check whether a file is a `server.json`: it has a name, and packages or remotes."""
-    ways = [data.get("packages"), data.get("remotes")]
-    return isinstance(data.get("name"), str) and any(isinstance(way, list) and way for way in ways)
-
-
 class RegistryEntry:
     """The first supported way to reach the server: a package to start, or a remote URL.
 
@@ -249,7 +243,8 @@ def _take_inputs(adapted: AdaptedConfig, inputs: Any) -> None:
 def _take_registry_entry(adapted: AdaptedConfig) -> None:
     """Replace a `server.json` by the server it describes."""
     data = adapted.data
-    if not is_registry_entry(data):
+    ways = [data.get("packages"), data.get("remotes")]
+    if not isinstance(data.get("name"), str) or not any(isinstance(way, list) and way for way in ways):
         return
     entry = RegistryEntry(data)
     for key in list(data):

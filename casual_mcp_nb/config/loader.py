@@ -72,14 +72,6 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     return prices
 
 
-def file_of(named: Any, folder: Path | None) -> Path | None:
-    """Locate the file that holds the prices of a config, if its `prices` is a path."""
-    if isinstance(named, str):
-        return (folder or Path()) / os.path.expanduser(named)
-    beside = folder / FILE if folder else None
-    return beside if beside and named is None and beside.is_file() else None
-
-
 logger = logging.getLogger(__name__)
 
 DEFAULT_FILE = "casual_mcp_config.json"
@@ -323,13 +315,16 @@ def _read_env_files(
 
 def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]) -> ConfigError | None:
     """Merge a separate price file into the config; return the problems in that file."""
-    file = file_of(data.get("prices"), folder)
-    if file is not None:
-        written.setdefault(("prices",), data.get("prices"))
-        try:
-            data["prices"] = read_prices(file)
-        except ConfigError as error:
-            return error
+    named, file = data.get("prices"), folder / FILE if folder else None
+    if isinstance(named, str):
+        file = (folder or Path()) / os.path.expanduser(named)
+    elif named is not None or file is None or not file.is_file():
+        return None
+    written.setdefault(("prices",), named)
+    try:
+        data["prices"] = read_prices(file)
+    except ConfigError as error:
+        return error
     return None
 
 

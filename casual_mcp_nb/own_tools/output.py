@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import reprlib
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -25,19 +25,6 @@ MAX_PICTURE = 20_000
 _PIXELS = (560, 360, 200)
 _INCHES = 6.4
 _MAX_DOTS_PER_INCH = 100
-
-
-def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[PayloadPreview, ...]:
-    """Build the previews of a payload; several, for a list of tables and figures.
-
-    `drawn` has the pictures in the result's content, if they show the payload.
-    """
-    pictures = None if drawn is None else iter(drawn)
-    if isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS]):
-        more = len(payload) - MAX_PREVIEWS
-        previews = tuple(_preview(each, pictures) for each in payload[:MAX_PREVIEWS])
-        return (*previews, PayloadPreview(f"{more:,} more")) if more > 0 else previews
-    return (_preview(payload, pictures),)
 
 
 def is_table(value: Any) -> bool:
@@ -225,8 +212,15 @@ def result_of(value: Any) -> ToolResult:
     if result.payload is None:
         return replace(result, returned=(returned,))
     apart = isinstance(value, ToolOutput) and value.payload is not None and value.payload is not value.content
-    drawn = None if apart else [part.data for part in result.content if part.data is not None]
-    return replace(result, returned=(returned,), previews=previews_of(result.payload, drawn))
+    # The pictures in the result's content, if they show the payload.
+    pictures = None if apart else iter([part.data for part in result.content if part.data is not None])
+    payload = result.payload
+    several = isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS])
+    payloads = payload if several else [payload]
+    previews = [_preview(each, pictures) for each in payloads[:MAX_PREVIEWS]]
+    if (more := len(payloads) - MAX_PREVIEWS) > 0:
+        previews.append(PayloadPreview(f"{more:,} more"))
+    return replace(result, returned=(returned,), previews=tuple(previews))
 
 
 def _result_of(value: Any) -> ToolResult:

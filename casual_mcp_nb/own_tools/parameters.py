@@ -62,12 +62,6 @@ class Filled:
             return self.default.is_required()
         return self.default is inspect.Parameter.empty
 
-    def default_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Collect the values to pass where the model leaves them out; none where the function has a default."""
-        if isinstance(self.default, FieldInfo):
-            return {self.name: self.default.get_default(call_default_factory=True, validated_data=dict(values))}
-        return {}
-
     @property
     def schema_default(self) -> Any:
         """The default that the schema names; `inspect.Parameter.empty` for none."""
@@ -140,8 +134,10 @@ class Parameters:
                     problems += [_problem(name, each) for each in error.errors(include_url=False, include_context=False)]
             elif parameter.is_required:
                 problems.append(f"{name} is required.")
-            elif not problems:
-                values |= parameter.default_values(values)
+            elif not problems and isinstance(parameter.default, FieldInfo):
+                # Another default is that of the function itself.
+                default = parameter.default.get_default(call_default_factory=True, validated_data=dict(values))
+                values[parameter.name] = default
         if problems:
             raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
         return [values.pop(name) for name in self._by_position if name in values], values

@@ -56,12 +56,6 @@ class NotebookTool:
     start: Callable[[Mapping[str, Any], ToolContext], Callable[[], Any]]
     parameters: Parameters | None = None
 
-    def spec_beside(self, names: Collection[str]) -> ToolSpec:
-        """Build the definition for models, given the names of the context's values."""
-        if self.parameters is None or not self.parameters.named(names):
-            return self.spec
-        return replace(self.spec, input_schema=self.parameters.schema_beside(names))
-
 
 def read_tool(
     target: Any,
@@ -215,8 +209,11 @@ class Toolbox:
             self._update()
 
     def spec_of(self, tool: NotebookTool) -> ToolSpec:
-        """Build the current definition of a tool."""
-        return tool.spec_beside({*self._context, *self._of_turns})
+        """Build the current definition of a tool, without what the context fills."""
+        names = {*self._context, *self._of_turns}
+        if tool.parameters is None or not tool.parameters.named(names):
+            return tool.spec
+        return replace(tool.spec, input_schema=tool.parameters.schema_beside(names))
 
     def add(self, tool: NotebookTool) -> None:
         """Add a tool. One of the same name is replaced."""
@@ -326,15 +323,10 @@ def error_text(error: Exception) -> str:
 
 def short_traceback(error: Exception) -> str:
     """Format the traceback of an error that a person's code raised, without our own frames."""
-    return "".join(traceback.format_exception(_without_ours(error)))
-
-
-def _without_ours(error: BaseException) -> BaseException:
-    """Remove our frames from an error's traceback, so that it begins with the person's function."""
     frames = error.__traceback__
     while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
         frames = frames.tb_next
-    return error.with_traceback(frames)
+    return "".join(traceback.format_exception(error.with_traceback(frames)))
 
 
 Stub = Any | Callable[..., Any] | EllipsisType
