@@ -148,7 +148,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:
     """Put the outputs of a lesson in their places; a table's empty heading is an empty cell, as a screen reader wants it."""
     if page.file.src_uri.startswith("lessons/"):
-        drawn = dict(outputs(LESSONS / f"{Path(page.file.src_uri).stem}.ipynb"))
+        stem = Path(page.file.src_uri).stem
+        drawn = dict(outputs(next(path for path in lessons() if path.stem == stem)))
         content = re.sub(r'<div data-output="([\d.]+)"></div>', lambda match: drawn[match[1]], content)
     return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", content)
 

@@ -471,6 +471,7 @@ COMMANDS: dict[str, Command] = {
         _call,
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
+    "check": Command(_TRY, "check your answer to an exercise of a lesson", "NAME", "3.1"),
     "audit": Command(
         _TRY,
         "list or save every call and who allowed it, or measure the token cost of another host's config",
@@ -585,7 +586,6 @@ COMMANDS: dict[str, Command] = {
     "unload": Command(_TALK, "unload a tool that a search has loaded", "TOOL", "units:convert_units", "tools", unload),
     "stop": Command(_TALK, "stop the running turn of a panel", run=_stop),
     "test": Command(_TROUBLE, "replay all turns of a cassette, and show the differences", "FILE", "lesson.json"),
-    "check": Command(_TRY, "check your answer to an exercise of a lesson", "NAME", "3.1"),
     "doctor": Command(
         _TROUBLE,
         "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent, called",
