@@ -38,6 +38,9 @@ IPYKERNEL = ["ipykernel==6.31.*"]
 # LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
 LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"]
 
+# Others who measure tool use: they read our logs and spans. Their 100 packages are not needed for anything else.
+INSPECT = ["--editable", str(ROOT), "inspect-ai==0.3.285", "pydantic-evals[logfire]==2.62.0"]
+
 # What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with nothing else.
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
 
@@ -56,6 +59,7 @@ def main() -> None:
         "npm": ("node_modules", NPM, with_npm),
         "ipykernel-6": ("ipykernel-6", IPYKERNEL, alone),
         "litellm": ("litellm", LITELLM, with_python),
+        "inspect": ("inspect", INSPECT, with_python),
         "node": ("node", NODE, with_python),
         "conformance": ("conformance/node_modules", CONFORMANCE, with_npm),
         "base": ("base", BASE, with_python),

@@ -26,6 +26,7 @@ from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, Vie
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
+from casual_mcp_nb.experiments import workshop_views
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.serve import views as serve_views
@@ -174,6 +175,11 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     experiments_views.run_record_view,
     experiments_views.tool_uses_view,
     experiments_views.worth_view,
+    workshop_views.workshop_view,
+    workshop_views.verdict_view,
+    workshop_views.proposals_view,
+    workshop_views.proposal_view,
+    workshop_views.patch_view,
     experiments_views.experiments_view,
     serve_views.service_view,
     serve_views.served_tools_view,

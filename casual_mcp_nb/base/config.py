@@ -137,6 +137,29 @@ Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_app
 """The policy of a server, or policies by tool name."""
 
 
+def _as_description(value: Any) -> Any:
+    return {"description": value} if isinstance(value, str) else value
+
+
+class ToolTexts(BaseConfig):
+    """Texts of a tool that the model reads in place of the server's own.
+
+    Args:
+        description: The description, or None for the server's.
+        parameters: Descriptions of parameters, by name.
+    """
+
+    description: str | None = None
+    parameters: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """The texts that are set."""
+        return {
+            name: value for name, value in {"description": self.description, "parameters": self.parameters}.items() if value
+        }
+
+
 class ServerConfig(RemoteConfig):
     """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
 
@@ -157,6 +180,7 @@ class ServerConfig(RemoteConfig):
         always_load: Whether it stays loaded with `defer_all`; or the names of tools that stay loaded even if it is deferred.
         include_tools: The only tools to use, by name or pattern (`read_*`), or None for all.
         exclude_tools: Tools not to use, by name or pattern.
+        descriptions: Other descriptions of its tools, by tool: a text, or `{"description": …, "parameters": {name: text}}`.
         instructions: Whether its instructions go into the system prompt.
         init_timeout: Time limit in seconds for starting it and listing its tools.
         call_timeout: Time limit of a call in seconds; restarts on every progress message, up to `total_timeout`.
@@ -185,6 +209,7 @@ class ServerConfig(RemoteConfig):
     always_load: StrictBool | tuple[str, ...] = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
+    descriptions: dict[str, Annotated[ToolTexts, BeforeValidator(_as_description)]] = Field(default_factory=dict)
     instructions: StrictBool = True
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, display
-from casual_mcp_nb.base.prices import Cost, total_cost
+from casual_mcp_nb.base.prices import Cost, Price, total_cost
 from casual_mcp_nb.base.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.base.tool import wire_name
 from casual_mcp_nb.conversation.event import (
@@ -298,23 +298,28 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if only_searched and answer:
             model_calls = answer.message.tool_calls or ()
             of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in model_calls)
-        price, reused = started.price if started else None, event.request.reused
-        usage = (answer.usage if answer else None) or TokenUsage()
-        yield StepStats(
-            turn=0,
-            step=event.step,
-            parts=parts,
-            undeferred_tokens=without,
-            completion_tokens=usage.completion_tokens,
-            answer_origin=usage.origin,
-            seconds=answer.at - event.at if answer else None,
-            tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
-            reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
-            cache_miss=usage.cache_miss,
-        )
+        yield _step_stats(event, answer, parts, without, started.price if started else None)
+
+
+def _step_stats(
+    event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int, price: Price | None
+) -> StepStats:
+    usage, reused = answer.usage if answer else None, event.request.reused
+    return StepStats(
+        turn=0,
+        step=event.step,
+        parts=parts,
+        undeferred_tokens=without,
+        completion_tokens=usage.completion_tokens if usage else None,
+        answer_origin=usage.origin if usage else "reported",
+        seconds=answer.at - event.at if answer else None,
+        tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
+        reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
+        cached_tokens=usage.cached_tokens if usage else None,
+        cache_write_tokens=usage.cache_write_tokens if usage else None,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        cache_miss=usage.cache_miss if usage else None,
+    )
 
 
 def _origin(*origins: Origin) -> Origin:

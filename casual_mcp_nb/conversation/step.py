@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, value_of
+from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, ToolResult, value_of
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
@@ -25,6 +25,8 @@ from casual_mcp_nb.conversation.event import (
     Request,
     StepFinished,
     StepStarted,
+    TextDelta,
+    TextEdited,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
@@ -141,6 +143,7 @@ UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
 _NONE: Mapping[str, Any] = {}
+_NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
 """The result of a successful call that returned nothing, because providers refuse an empty string."""
@@ -327,6 +330,79 @@ def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
 def _parts(request: Request) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
     system = [message for message in request.messages[:1] if message.role == "system"]
     return request.messages[: len(system)], request.messages[len(system) :]
+
+
+def step_of(
+    event: StepStarted,
+    answer: StepFinished | None,
+    deltas: list[TextDelta],
+    calls: tuple[ToolCall, ...],
+    previous: Request | None,
+    price: Price | None = None,
+) -> Step:
+    """Build a step of a turn from its events."""
+    usage = answer.usage if answer else None
+    request = event.request
+    counted = request.tokens.as_counted(usage)
+    if counted is not request.tokens:
+        reused = None if request.reused is None else request.reused * counted.total // max(request.tokens.total, 1)
+        request = dataclasses.replace(request, tokens=counted, reused=reused)
+    return Step(
+        index=event.step,
+        request=request,
+        response=answer.message if answer else None,
+        text=text_of(answer.message.content) if answer else "".join(delta.text for delta in deltas),
+        tool_calls=calls,
+        usage=usage,
+        finish_reason=answer.finish_reason if answer else None,
+        request_id=answer.request_id if answer else None,
+        seconds=answer.at - event.at if answer else None,
+        first_token_seconds=deltas[0].at - event.at if deltas else None,
+        previous=previous,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        truncated=answer.truncated if answer else False,
+        hosted_calls=answer.hosted_calls if answer else (),
+    )
+
+
+def call_of(
+    event: ToolStarted,
+    end: ToolFinished | None,
+    edits: Sequence[TextEdited],
+    progress: ToolProgress | None,
+    search: ToolsSearched | None,
+    waits: PersonWaits,
+    running: bool = True,
+    nested: tuple[ToolCall, ...] = (),
+) -> ToolCall:
+    """Build a tool call from its events."""
+    waited = waits.calls.get(event.call_id, 0.0)
+    still = end is None and running
+    result = (end.result if end else None) or _NO_RESULT
+    return ToolCall(
+        event.call_id,
+        event.name,
+        event.tool,
+        event.arguments,
+        status=end.status if end else "running" if running else "unknown",
+        result=edits[-1].text if end and edits else end.text if end else "",
+        unedited=edits[0].before if end and edits else None,
+        content=result.content,
+        structured=result.structured,
+        seconds=end.at - event.at - waited if end else None,
+        progress=progress,
+        search=search,
+        at=event.at,
+        needs_approval=still and event.call_id in waits.approvals,
+        waiting=still and event.call_id in waits.waiting,
+        waited=waited,
+        payload=result.payload,
+        mocked=result.mocked,
+        nested=nested,
+        previews=result.previews,
+        large=end.large if end else None,
+        returned=result.returned,
+    )
 
 
 def messages_of(

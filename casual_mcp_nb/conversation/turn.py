@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.secret import Failure
@@ -36,7 +34,7 @@ from casual_mcp_nb.conversation.event import (
     TurnStatus,
 )
 from casual_mcp_nb.conversation.stats import ChatStats
-from casual_mcp_nb.conversation.step import PersonWaits, Step, ToolCall, messages_of, person_waits, text_of
+from casual_mcp_nb.conversation.step import PersonWaits, Step, ToolCall, call_of, messages_of, person_waits, step_of, text_of
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E")
-_NO_RESULT = ToolResult()
 
 MAX_UNFINISHED = 100_000
 """How many characters of an incomplete answer stay in the conversation; the trace has all of it."""
@@ -250,28 +247,15 @@ class Turn(Displayable):
         calls = self._calls_by_step()
         steps: list[Step] = []
         for event in self.trace.of(StepStarted):
-            answer, texts, request = answers.get(event.step), deltas.get(event.step, []), event.request
-            usage, price = answer.usage if answer else None, self.started.price
-            counted = request.tokens.as_counted(usage)
-            if counted is not request.tokens:
-                reused = None if request.reused is None else request.reused * counted.total // max(request.tokens.total, 1)
-                request = replace(request, tokens=counted, reused=reused)
+            previous = steps[-1].request if steps else None
             steps.append(
-                Step(
-                    index=event.step,
-                    request=request,
-                    response=answer.message if answer else None,
-                    text=text_of(answer.message.content) if answer else "".join(delta.text for delta in texts),
-                    tool_calls=calls.get(event.step, ()),
-                    usage=usage,
-                    finish_reason=answer.finish_reason if answer else None,
-                    request_id=answer.request_id if answer else None,
-                    seconds=answer.at - event.at if answer else None,
-                    first_token_seconds=texts[0].at - event.at if texts else None,
-                    previous=steps[-1].request if steps else None,
-                    cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
-                    truncated=answer.truncated if answer else False,
-                    hosted_calls=answer.hosted_calls if answer else (),
+                step_of(
+                    event,
+                    answers.get(event.step),
+                    deltas.get(event.step, []),
+                    calls.get(event.step, ()),
+                    previous,
+                    self.started.price,
                 )
             )
         return steps
@@ -375,33 +359,15 @@ class Turn(Displayable):
         # Backwards, because nested calls start after the one that makes them.
         for event in reversed(started):
             name = event.call_id
-            end, edited = ended.get(name), edits.get(name, ())
-            waited = waits.calls.get(name, 0.0)
-            still = end is None and running
-            result = (end.result if end else None) or _NO_RESULT
-            call = ToolCall(
-                name,
-                event.name,
-                event.tool,
-                event.arguments,
-                status=end.status if end else "running" if running else "unknown",
-                result=edited[-1].text if end and edited else end.text if end else "",
-                unedited=edited[0].before if end and edited else None,
-                content=result.content,
-                structured=result.structured,
-                seconds=end.at - event.at - waited if end else None,
-                progress=progress.get(name),
-                search=searches.get(name),
-                at=event.at,
-                needs_approval=still and name in waits.approvals,
-                waiting=still and name in waits.waiting,
-                waited=waited,
-                payload=result.payload,
-                mocked=result.mocked,
-                nested=tuple(reversed(nested.get(name, ()))),
-                previews=result.previews,
-                large=end.large if end else None,
-                returned=result.returned,
+            call = call_of(
+                event,
+                ended.get(name),
+                edits.get(name, ()),
+                progress.get(name),
+                searches.get(name),
+                waits,
+                running,
+                tuple(reversed(nested.get(name, ()))),
             )
             (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
         return {step: tuple(reversed(items)) for step, items in calls.items()}

@@ -72,18 +72,18 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     reused, output = any(step.reused is not None for step in last), any(step.completion_tokens is not None for step in last)
     more = (*(("Reused #",) if reused else ()), *(("Output",) if output else ()))
     titles = columns(*(("Turn",) if turns else ()), "Step", *_SHORT, "Input", *more)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            *((str(step.turn + 1),) if turns else ()),
-            str(step.step + 1),
-            *(words.number(value) for value in step.parts.as_dict().values()),
-            stack(step.parts, most, words.about(step.parts.total, step.parts.origin)),
-            *((words.about(step.reused, "estimated"),) if reused else ()),
-            *((words.about(step.completion_tokens, step.answer_origin),) if output else ()),
-        )
-        for step in last
-    ]
-    return Table(titles, tuple(rows), len(steps) - len(last))
+    return Table(titles, tuple(_step_row(step, most, turns, reused, output) for step in last), len(steps) - len(last))
+
+
+def _step_row(step: StepStats, most: int, turns: bool, reused: bool, output: bool) -> tuple[Cell, ...]:
+    return (
+        *((str(step.turn + 1),) if turns else ()),
+        str(step.step + 1),
+        *(words.number(value) for value in step.parts.as_dict().values()),
+        stack(step.parts, most, words.about(step.parts.total, step.parts.origin)),
+        *((words.about(step.reused, "estimated"),) if reused else ()),
+        *((words.about(step.completion_tokens, step.answer_origin),) if output else ()),
+    )
 
 
 def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:

@@ -37,7 +37,7 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.conversation.step import Step, text_of, with_nested
+from casual_mcp_nb.conversation.step import PersonWaits, Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
@@ -94,6 +94,23 @@ class TurnDetail:
     since: Request | None = None
 
 
+@dataclass(frozen=True)
+class _Timeline:
+    """The shared data for drawing the steps of a turn: the time and events of each, and the space available."""
+
+    limits: DisplayLimits
+    detail: TurnDetail
+    images: ImageBudget
+    running: bool
+    now: float
+    last: int
+    waits: PersonWaits
+    times: dict[int, tuple[float, float]]
+    remarks: dict[int, list[Event]]
+    calls: int
+    share: int
+
+
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
@@ -108,48 +125,27 @@ def step_sections(
     whole = [step for step in visible if step.index < _FIRST_STEPS or step.index >= last]
     calls = max(_FIRST_CALLS, 2 * limits.rows // max(1, len(whole)))
     drawn = sum(min(calls, len(step.tool_calls)) for step in whole)
-    share = max(120, min(limits.text, 4 * limits.text // max(1, drawn)))
     times, remarks = events_by_step(turn)
-    running, waits = turn.running, turn.person_waits
-    now = detail.now if detail.now is not None else turn.trace.last_at
-
-    def blocks_of(step: Step, first_call: int) -> list[Block]:
-        blocks: list[Block] = []
-        if step.text and step.tool_calls:
-            blocks.append(TextBlock(step.text, limit=share, prose=True))
-        blocks += [hosted_section(call, share) for call in step.hosted_calls[:calls]]
-        for number, call in enumerate(step.tool_calls[:calls], first_call):
-            fold = len(step.tool_calls) > 1
-            blocks.append(call_section(call, running, share, images, now if running else None, f"call-{number}", fold))
-        if len(step.tool_calls) > calls:
-            blocks.append(TextBlock(f"{words.count(len(step.tool_calls) - calls, 'call')} more"))
-        blocks += _remark_blocks(remarks.get(step.index, []), limits)
-        if figures := model_figures(step):
-            blocks.append(Line(None, figures))
-        if detail.requests:
-            blocks.append(_request(step, detail, limits))
-        return blocks
-
-    def section_of(step: Step, blocks: list[Block]) -> Section:
-        current = running and step is steps[-1]
-        began, ended = times[step.index]
-        parts, title = step.request.tokens, str(step.index + 1)
-        return Section(
-            Phrase((Span(title, "number"), *_spans(step, running))),
-            tuple(blocks),
-            mark=_mark(step, remarks.get(step.index, [])),
-            fold="open" if current else "closed",
-            figures=(words.about(parts.total, parts.origin), words.seconds(waits.taken(began, now if current else ended))),
-            look="step",
-            data=(("key", f"step-{title}"), ("step", title)),
-        )
-
+    timeline = _Timeline(
+        limits=limits,
+        detail=detail,
+        images=images,
+        running=turn.running,
+        now=detail.now if detail.now is not None else turn.trace.last_at,
+        last=len(steps) - 1,
+        waits=turn.person_waits,
+        times=times,
+        remarks=remarks,
+        calls=calls,
+        share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
+    )
     shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
     first_call, sections = 0, [Section("Steps", (), figures=("Tokens in", "Time"), look="steps")]
     for step in steps:
         if step.index in shown:
             more: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
-            sections.append(section_of(step, blocks_of(step, first_call) if step.index in unfolding else more))
+            blocks = _step_blocks(step, first_call, timeline) if step.index in unfolding else more
+            sections.append(_section(step, blocks, timeline))
         first_call += len(step.tool_calls)
     if len(visible) < len(steps):
         sections.insert(1 + _FIRST_STEPS, Section(f"{len(steps) - len(visible):,} more steps", ()))
@@ -177,6 +173,41 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
         if current in times and is_part:
             times[current] = (times[current][0], max(times[current][1], event.at))
     return times, remarks
+
+
+def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
+    blocks: list[Block] = []
+    if step.text and step.tool_calls:
+        blocks.append(TextBlock(step.text, limit=timeline.share, prose=True))
+    now = timeline.now if timeline.running else None
+    blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
+    for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
+        fold = len(step.tool_calls) > 1
+        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
+    if len(step.tool_calls) > timeline.calls:
+        blocks.append(TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
+    blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
+    blocks += _model_line(step)
+    if timeline.detail.requests:
+        blocks.append(_request(step, timeline.detail, timeline.limits))
+    return blocks
+
+
+def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
+    current = timeline.running and step.index == timeline.last
+    began, ended = timeline.times[step.index]
+    seconds = timeline.waits.taken(began, timeline.now if current else ended)
+    parts = step.request.tokens
+    title = str(step.index + 1)
+    return Section(
+        Phrase((Span(title, "number"), *_spans(step, timeline.running))),
+        tuple(blocks),
+        mark=_mark(step, timeline.remarks.get(step.index, [])),
+        fold="open" if current else "closed",
+        figures=(words.about(parts.total, parts.origin), words.seconds(seconds)),
+        look="step",
+        data=(("key", f"step-{title}"), ("step", title)),
+    )
 
 
 def _spans(step: Step, running: bool) -> tuple[Span, ...]:
@@ -211,6 +242,11 @@ def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     if step.truncated:
         return CUT
     return EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
+
+
+def _model_line(step: Step) -> list[Block]:
+    shown = model_figures(step)
+    return [Line(None, shown)] if shown else []
 
 
 def model_figures(step: Step) -> tuple[str, ...]:

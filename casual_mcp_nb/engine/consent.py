@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 Policy = Approval | Literal["default"]
 
-Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing"]
+Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"]
 """Why the person is asked: the policy is `always`; the tool is destructive; its server does not declare whether it is; its
 definition is not the one that was approved, and the new one would need less approval; a server requests an answer of the
-model instead of a call of a tool; or the tool of a bundled server sends something to other people in the user's name."""
+model instead of a call of a tool; the tool of a bundled server sends something to other people in the user's name; or a model
+is to propose descriptions."""
 
-ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing"})
+ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
 """Reasons for which each call needs an answer: none is remembered."""
 
 Scope = Literal["call", "tool", "server"]
@@ -351,19 +352,25 @@ class Consent:
         return _decided(request, by, decision.verdict is True, scope, reason[:MAX_REASON])
 
     async def sampling(
-        self, server: str, arguments: dict[str, Any], asking: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        server: str,
+        arguments: dict[str, Any],
+        asking: Callable[[], AbstractContextManager[None]] = nullcontext,
+        *,
+        method: str = METHOD,
+        reason: Reason = "sampling",
     ) -> Permission:
-        """Ask the person whether the model may answer messages of a server. They are asked each time."""
+        """Ask the person whether the model may answer messages of a server, or other ones. They are asked each time."""
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
-            request = ApprovalRequest(ToolSpec(server, METHOD), arguments, "always", "sampling")
+            request = ApprovalRequest(ToolSpec(server, method), arguments, "always", reason)
             with asking():
                 by, decision = await self._answer(self.approver, request)
         except NoOneToAsk:
             return Permission("nobody", False, reason=NO_ONE)
-        reason = decision.verdict if isinstance(decision.verdict, str) else ""
-        return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
+        why = decision.verdict if isinstance(decision.verdict, str) else ""
+        return Permission(by, decision.verdict is True, "always", "call", why[:MAX_REASON])
 
     def denial(self, tool: ToolSpec) -> Denial | None:
         """Find the reason why calls of a tool are denied where nobody can be asked, or None if they run."""

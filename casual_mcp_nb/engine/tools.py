@@ -65,7 +65,8 @@ class Exclusions:
             if config is None:
                 continue
             names = [tool.name for tool in tools]
-            listed = {"include_tools": config.include_tools or (), "exclude_tools": config.exclude_tools}
+            listed: dict[str, Iterable[str]] = {"include_tools": config.include_tools or ()}
+            listed |= {"exclude_tools": config.exclude_tools, "descriptions": config.descriptions}
             for key, patterns in listed.items():
                 unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in names)]
                 if unknown:
@@ -73,6 +74,16 @@ class Exclusions:
                     listed_names = ", ".join(map(shown, unknown[:8]))
                     text = f"{key} of server {shown(server)} names tools that it does not have: {listed_names}. {hint}"
                     yield Notice(text, server=server)
+            for tool in tools:
+                texts = config.descriptions.get(tool.name)
+                properties = tool.input_schema.get("properties") or {}
+                for name in texts.parameters if texts else ():
+                    if name not in properties:
+                        hint = did_you_mean(closest(name, properties), properties)
+                        text = (
+                            f"descriptions of server {shown(server)}: {shown(tool.name)} has no parameter {shown(name)}. {hint}"
+                        )
+                        yield Notice(text, server=server)
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -327,15 +338,21 @@ class ChatTools:
     def catalog(self) -> Catalog:
         """The tools that are known now, with the descriptions that the model reads."""
         catalog = self.changes.catalog
-        if not self._descriptions:
-            return catalog
         if self._described[0] is not catalog:
-            descriptions = self._descriptions
-            changed = (
-                described_tool(tool, descriptions[tool.tool_name]) if tool.tool_name in descriptions else tool
-                for tool in catalog
-            )
-            self._described = catalog, Catalog(changed)
+            changed: dict[ToolName, ToolSpec] = {}
+            for server, tools in catalog.by_server.items():
+                config = self._server_manager.config_of(server)
+                texts = config.descriptions if config is not None else {}
+                for tool in tools:
+                    if tool.name in texts:
+                        properties = tool.input_schema.get("properties") or {}
+                        given = texts[tool.name].texts
+                        parameters = {name: text for name, text in texts[tool.name].parameters.items() if name in properties}
+                        tool = changed[tool.tool_name] = described_tool(tool, {**given, "parameters": parameters})
+                    if tool.tool_name in self._descriptions:
+                        changed[tool.tool_name] = described_tool(tool, self._descriptions[tool.tool_name])
+            described = Catalog(changed.get(tool.tool_name, tool) for tool in catalog) if changed else catalog
+            self._described = catalog, described
         return self._described[1]
 
     async def update(self) -> None:

@@ -49,6 +49,7 @@ from casual_mcp_nb.experiments.results import (
     Lint,
 )
 from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe
+from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
 from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
@@ -78,6 +79,7 @@ class SessionExperiments(Namespace):
     """
 
     def __init__(self, parts: SessionParts) -> None:
+        self._parts = parts
         self._engine = parts.engine
         self._comparison: Comparison | None = None
         self._results: RunResults | None = None
@@ -362,6 +364,34 @@ class SessionExperiments(Namespace):
                 self._results = evaluating.results
         shell = notebook_shell() if progress else None
         return ShownResults.of(self._results, shell) if shell else self._results
+
+    @blocking
+    async def workshop(self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any) -> Workshop:
+        """Open a workshop on the texts of one tool: edit them, and see what that changes.
+
+        Args:
+            tool: The tool, as `server:tool`.
+            cases: The cases, as for `run`. Half of them are for working, and half for the verdict. Without cases there are
+                prices and ranks, and no runs.
+            seed: Of the division of the cases.
+            options: Arguments of `run`, such as `models`, `repeats`, `max_total_tokens`, `mock` and `results`.
+
+        Returns:
+            The workshop: `edit`, `run`, `test`, `propose`, `keep` and `patch`.
+
+        Raises:
+            UsageError: There is no such tool, or a case is wrong.
+        """
+        if wrong := {"descriptions", "without", "executor", "recipe"} & options.keys():
+            raise UsageError(f"A workshop takes no {min(wrong)}.", hint="It compares the texts as listed with the edited ones.")
+        loaded = load_tool_cases(cases, functions=options.get("functions")) if cases is not None else ()
+        view = await self._starter.run_shown(self._starter.view())
+        name = view.catalog.resolve(tool).tool_name
+        listed = self._chat.catalog.resolve(name)
+        tools = [each for each in view.catalog if each.restriction is None or each.tool_name == name]
+        return Workshop(self, self._parts, listed, tools, loaded, seed=seed, options=options)
+
+    workshop_async = awaited(workshop)
 
     def _arms(self, plan: Mapping[str, Any]) -> list[Arm]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])

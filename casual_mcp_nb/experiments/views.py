@@ -376,10 +376,10 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     blocks: list[Block] = [Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    blocks.append(TextBlock("\n".join(_conclusions(results))))
-    blocks.append(_arms(results, limits))
+    blocks.append(TextBlock("\n".join(conclusions(results))))
+    blocks.append(arms_table(results, limits))
     if results.status != "running":
-        blocks += _failures(results, limits)
+        blocks += failure_sections(results, limits)
         blocks += _by_case(results, limits)
         blocks += _uses(results.tool_uses(), limits)
         if results.not_made:
@@ -393,11 +393,11 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     )
 
 
-def _conclusions(results: RunResults) -> Iterator[str]:
+def conclusions(results: RunResults) -> Iterator[str]:
     """Write which arm calls the right tools more often than the first, and what a comparison of this size can find."""
     if results.status != "running":
         for each in results.comparisons():
-            yield _conclusion(each)
+            yield conclusion(each)
     if len(results) > 1:
         smallest = results.smallest_difference
         size = f"{words.count(len(results.cases), 'case')} with {words.count(results.repeats, 'repeat')}"
@@ -407,7 +407,8 @@ def _conclusions(results: RunResults) -> Iterator[str]:
             yield f"{size} find a difference of {_points(smallest)} in four of five experiments, a smaller one less often."
 
 
-def _conclusion(each: ArmComparison) -> str:
+def conclusion(each: ArmComparison) -> str:
+    """Write whether an arm calls the right tools more often than another."""
     right = each.right
     p = right.p if right.adjusted_p is None else right.adjusted_p
     if right.clusters < 2:
@@ -431,7 +432,8 @@ def _points(share: float) -> str:
     return f"{'0' if value == '-0' else value} points"
 
 
-def _arms(results: RunResults, limits: DisplayLimits) -> Table:
+def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
+    """Show the arms with their share of right runs and their mean figures."""
     arms = list(results.values())[: limits.rows]
     means = {name: [arm.mean(name) for arm in arms] for name, _ in _MEANS}
     shown = [(name, title) for name, title in _MEANS if any(means[name]) and (name != "searches" or any(_values(means[name])))]
@@ -482,7 +484,8 @@ def _mean(name: MeasureName, value: float | None, arm: ArmResults) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _failures(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    """Show how many runs are in each group of failures, and the wrong runs."""
     counts = {name: arm.failures for name, arm in results.items()}
     groups = [group for group in FAILURE_GROUPS if any(group in each for each in counts.values())]
     if not groups:

@@ -102,27 +102,8 @@ class EventStream(Response):
         running.add_done_callback(follower.on_end)
         gone = asyncio.create_task(disconnected(receive))
         gone.add_done_callback(lambda _: running.cancel())
-
-        async def send_part(part: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": part, "more_body": more})
-
         try:
-            parts = _parts(follower)
-            first = await anext(parts, None)
-            if first is None and running.done() and not running.cancelled() and (error := running.exception()):
-                await problem_of(error).response()(scope, receive, send)
-                return
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if first is not None:
-                await send_part(first)
-            async for part in parts:
-                await send_part(part)
-            if running.cancelled():
-                return
-            if (error := running.exception()) is None:
-                await send_part(as_sse("Answer", self._answer(turn, running.result())), more=False)
-            else:
-                await send_part(as_sse("Problem", problem_of(error).problem.model_dump()), more=False)
+            await self._send(turn, follower, running, scope, receive, send)
         finally:
             gone.cancel()
             running.cancel()
@@ -130,6 +111,37 @@ class EventStream(Response):
             if not running.cancelled():
                 # A client that left early does not ask how it ended.
                 running.exception()
+
+    async def _send(
+        self,
+        turn: Turn,
+        follower: Follower,
+        running: asyncio.Task[list[ChatMessage]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        parts = _parts(follower)
+        first = await anext(parts, None)
+        if first is None and running.done() and not running.cancelled() and (error := running.exception()):
+            await problem_of(error).response()(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+        async def send_part(part: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
+        if first is not None:
+            await send_part(first)
+        async for part in parts:
+            await send_part(part)
+        if running.cancelled():
+            return
+        error = running.exception()
+        if error is None:
+            await send_part(as_sse("Answer", self._answer(turn, running.result())), more=False)
+        else:
+            await send_part(as_sse("Problem", problem_of(error).problem.model_dump()), more=False)
 
 
 async def _parts(follower: Follower) -> AsyncIterator[bytes]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, get_args
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import SecretStr
@@ -12,10 +12,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from casual_mcp_nb.base.service import ServedTools
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.notebook.parts import SessionParts
+from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.loop import EngineThread, on_engine
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.endpoint import Endpoint
-from casual_mcp_nb.serve.listener import Listener, bound_socket, guarded
+from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token, guarded
 from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import ToolServer
 
@@ -27,21 +30,70 @@ IDLE_SECONDS = 30 * 60.0
 MAX_BYTES = 4 * 1024 * 1024
 
 
-async def serve_stdio(parts: SessionParts, options: TurnOptions, approval: HostApproval, plain_names: bool) -> None:
+async def serve_stdio(
+    starter: ServerStarter,
+    observers: Observers,
+    engine: EngineThread,
+    options: TurnOptions,
+    approval: HostApproval,
+    *,
+    plain_names: bool = False,
+) -> None:
     """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output."""
     from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
 
-    served = ToolServer(parts, options, approval, plain_names, single=True)
+    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names, single=True)
     # The host goes on while the servers connect; the first list of tools waits for them.
-    starting = asyncio.create_task(parts.starter.view())
+    starting = asyncio.create_task(starter.view())
     starting.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         async with stdio_server() as (received, sent):
-            await serve_dual_era_loop(served.server, received, sent, lifespan_state={})
+            await serve_dual_era_loop(
+                served.server,
+                received,
+                sent,
+                lifespan_state={},
+            )
     finally:
         starting.cancel()
         served.close()
+
+
+async def open_endpoint(
+    starter: ServerStarter,
+    observers: Observers,
+    engine: EngineThread,
+    options: TurnOptions,
+    approval: HostApproval,
+    host: str,
+    port: int,
+    *,
+    plain_names: bool,
+    token: str | SecretStr | None,
+    hosts: Collection[str],
+    origins: Collection[str],
+    owner: object,
+    begin: Callable[[McpEndpoint], object],
+) -> McpEndpoint:
+    """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
+
+    The arguments are those of `ToolServer` and `McpEndpoint`; `begin` is called with the endpoint before the first request.
+    """
+    if approval not in get_args(HostApproval):
+        raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
+    secret = checked_token(token, host)
+    del token
+    await on_engine(lambda _: starter.view())
+    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names)
+    try:
+        endpoint = McpEndpoint(served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner)
+        begin(endpoint)
+        await on_engine(lambda _: endpoint.begin())
+    except BaseException:
+        served.close()
+        raise
+    return endpoint
 
 
 class McpEndpoint(Endpoint):
@@ -53,22 +105,24 @@ class McpEndpoint(Endpoint):
     def __init__(
         self,
         served: ToolServer,
-        parts: SessionParts,
+        engine: EngineThread,
         host: str,
         port: int,
-        token: SecretStr | None,
-        hosts: Collection[str],
-        origins: Collection[str],
+        *,
+        token: SecretStr | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        owner: object = None,
     ) -> None:
         checked = guarded(self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES)
         bound = bound_socket(host, port)
-        super().__init__(parts.engine, host, bound.getsockname()[1], PATH)
+        super().__init__(engine, host, bound.getsockname()[1], PATH)
         self.has_token = token is not None
         self._served = served
         self._manager = StreamableHTTPSessionManager(
             served.server, session_idle_timeout=IDLE_SECONDS, max_sessions=MAX_CLIENTS, max_request_body_size=MAX_BYTES
         )
-        self._listener = Listener(checked, bound, parts)
+        self._listener = Listener(checked, bound, owner)
         self._running: asyncio.Task[None] | None = None
 
     @property

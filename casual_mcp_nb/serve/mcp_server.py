@@ -35,12 +35,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError
-from casual_mcp_nb.notebook.parts import SessionParts
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import (
     Kind,
@@ -88,16 +90,18 @@ class ToolServer:
 
     def __init__(
         self,
-        parts: SessionParts,
+        starter: ServerStarter,
+        observers: Observers,
+        engine: EngineThread,
         options: TurnOptions,
-        approval: HostApproval,
-        plain_names: bool,
+        approval: HostApproval = "ask",
         *,
+        plain_names: bool = False,
         single: bool = False,
     ) -> None:
-        self._starter = parts.starter
-        self._chat = parts.chat
-        self._engine = parts.engine
+        self._starter = starter
+        self._chat = starter.chat
+        self._engine = engine
         self._options = options
         self._approval: HostApproval = approval
         self._plain_names = plain_names
@@ -114,9 +118,9 @@ class ToolServer:
         self._announced: dict[str, Any] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._ends: list[Callable[[], None]] = [
-            parts.observers.changes.add(self._changed),
-            self._chat.selection.watch(self._changed),
-            self._chat.server_logs.add(self._logged),
+            observers.changes.add(self._changed),
+            starter.chat.selection.watch(self._changed),
+            starter.chat.server_logs.add(self._logged),
         ]
         self.server: Server[Any] = _Server(
             NAME,

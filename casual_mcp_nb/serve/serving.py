@@ -16,7 +16,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.tool_client import tool_options
-from casual_mcp_nb.errors import MissingDependencyError, UsageError, brief, install
+from casual_mcp_nb.errors import MissingDependencyError, install
 from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up
@@ -64,6 +64,46 @@ class Service(Endpoint):
         await self._listener.end()
 
 
+async def open_service(
+    parts: SessionParts,
+    host: str,
+    port: int,
+    *,
+    token: str | SecretStr | None,
+    approval: Mapping[str, Policies] | None,
+    limits: ServeLimits,
+    hosts: Collection[str],
+    origins: Collection[str],
+    begin: Callable[[Service], None],
+) -> Service:
+    """Serve a session, see `SessionServe.http`. A coroutine of the caller's side, see `on_engine`."""
+    warm_up()
+    with _installed():
+        from casual_mcp_nb.serve.listener import Listener, bound_socket
+    from casual_mcp_nb.serve.listener import checked_token
+    from casual_mcp_nb.serve.turns import ServedTurns
+
+    secret = checked_token(token, host)
+    del token
+    overrides = checked_overrides(approval, parts.chat.server_manager.names)
+    await on_engine(lambda _: _ready(parts))
+    turns = ServedTurns(
+        parts.chat,
+        limits,
+        overrides,
+        parts.config.secrets(),
+        admit=parts.starter.admit,
+        notify=parts.observers.served.notify,
+    )
+    checked = served_api(turns, lambda: list(parts.config.models), host=host, token=secret, hosts=hosts, origins=origins)
+    bound = bound_socket(host, port)
+    listener = Listener(checked, bound, parts)
+    service = Service(parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
+    begin(service)
+    await on_engine(lambda _: service.begin())
+    return service
+
+
 def served_api(
     turns: ServedTurns,
     models: Callable[[], list[str]],
@@ -97,6 +137,11 @@ def settled_heap() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+async def _ready(parts: SessionParts) -> None:
+    await parts.starter.view()
+    await warmed_up()
 
 
 @contextmanager
@@ -154,37 +199,19 @@ class SessionServe(Namespace):
             UnknownNameError: `approval` names a server that does not exist.
             MissingDependencyError: The extra `serve` is not installed.
         """
-        parts = self._parts
-
-        async def ready(_: bool) -> None:
-            await parts.starter.view()
-            await warmed_up()
-
         token = await self._before_serving(host, port, token)
-        with parts.starter.shown():
-            warm_up()
-            with _installed():
-                from casual_mcp_nb.serve.listener import Listener, bound_socket, checked_token
-            from casual_mcp_nb.serve.turns import ServedTurns
-
-            token = checked_token(token, host)
-            overrides = checked_overrides(approval, parts.chat.server_manager.names)
-            await on_engine(ready)
-            turns = ServedTurns(
-                parts.chat,
-                limits or ServeLimits(),
-                overrides,
-                parts.config.secrets(),
-                admit=parts.starter.admit,
-                notify=parts.observers.served.notify,
+        with self._parts.starter.shown():
+            return await open_service(
+                self._parts,
+                host,
+                port,
+                token=token,
+                approval=approval,
+                limits=limits or ServeLimits(),
+                hosts=hosts,
+                origins=origins,
+                begin=self._endpoints.add,
             )
-            checked = served_api(turns, lambda: list(parts.config.models), host=host, token=token, hosts=hosts, origins=origins)
-            bound = bound_socket(host, port)
-            listener = Listener(checked, bound, parts)
-            service = Service(parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if token else None)
-            self._endpoints.add(service)
-            await on_engine(lambda _: service.begin())
-        return service
 
     http_async = awaited(http)
 
@@ -232,27 +259,27 @@ class SessionServe(Namespace):
             UsageError: The address, the token or an option cannot be used.
             TrustRequiredError: You have not accepted the config.
         """
-        from casual_mcp_nb.serve.listener import checked_token
-        from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-        from casual_mcp_nb.serve.mcp_server import ToolServer
+        from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)
         token = await self._before_serving(host, port, token)
         with self._parts.starter.shown():
-            if approval not in ("ask", "host"):
-                raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
-            token = checked_token(token, host)
-            await on_engine(lambda _: self._parts.starter.view())
-            served = ToolServer(self._parts, options, approval, plain_names)
-            try:
-                endpoint = McpEndpoint(served, self._parts, host, port, token, hosts, origins)
-                self._endpoints.add(endpoint)
-                await on_engine(lambda _: endpoint.begin())
-            except BaseException:
-                served.close()
-                raise
-        return endpoint
+            return await open_endpoint(
+                self._parts.starter,
+                self._parts.observers,
+                self._engine,
+                options,
+                approval,
+                host,
+                port,
+                plain_names=plain_names,
+                token=token,
+                hosts=hosts,
+                origins=origins,
+                owner=self._parts,
+                begin=self._endpoints.add,
+            )
 
     mcp_async = awaited(mcp)
 
@@ -276,7 +303,8 @@ class SessionServe(Namespace):
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)
         self._parts.starter.require_trust()
-        await on_engine(lambda _: serve_stdio(self._parts, options, approval, plain_names))
+        parts = (self._parts.starter, self._parts.observers, self._engine, options, approval)
+        await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
 
     stdio_async = awaited(stdio)
 

@@ -177,6 +177,7 @@ UNASKED = {
     "tool_sets": "a choice among the tools that the servers' facts allow; approval stays; the explorer writes them",
     "tool_discovery": "how tools are found, not which ones may run",
     "prices": "numbers for estimates",
+    "servers.descriptions": "texts that the model reads, as templates are; each call still follows its policy",
     "tool_results": "how much of a result the model reads",
     "clients.timeout": "patience",
     "clients.max_retries": "patience",
