@@ -93,7 +93,11 @@ def lesson_markdown(path: Path) -> str:
     parts = []
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            # The checks of exercises, folded as in the notebook.
+            folded = f"<pre><code>{html.escape(source)}</code></pre>"
+            parts.append(f"<details><summary>The checks</summary>{folded}</details>")
+        elif cell["cell_type"] == "markdown":
             parts.append(re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source).replace("](../docs/", "](../"))
         else:
             parts.append(f"```ipython\n{source}\n```")

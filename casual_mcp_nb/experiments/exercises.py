@@ -76,7 +76,7 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> Checked:
         if each not in variables:
             return Checked(name, False, f"there is no variable {each}. Run the cells above first.")
         if variables[each] is ...:
-            return Checked(name, False, f"not answered yet. Replace the dots of {each}, run its cell, and check again.")
+            return Checked(name, False, f"not answered yet. Replace the dots of {each}.")
     try:
         hint = check(**{each: variables[each] for each in parameters})
     except AssertionError as error:
