@@ -42,6 +42,7 @@ from casual_mcp_nb.errors import (
     ToolCallError,
     UsageError,
 )
+from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.results import Case
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.widgets.base import SessionWidget
@@ -200,6 +201,10 @@ def compared(comparison: Any) -> Any:
     return [run.turn.answer for run in comparison.runs]
 
 
+def ran(results: Any) -> Any:
+    return [(record.right, record.called, record.detail) for record in results.records]
+
+
 def found(world: World) -> Any:
     world.session.selection.servers["depot"] = "deferred"
     world.session.selection.discovery = True
@@ -254,6 +259,7 @@ STORE = (call("search_tools", query="store barrels"), call("depot__store", barre
 PLAN = (calls(call("harbour__berth", ship="Fram"), call("harbour__nothing", number=4)),)
 BERTH = (call("harbour__berth", ship="Fram"), "Berth 7.")
 CASES = [Case("barrels", (frozenset({ToolName("depot", "store")}),))]
+USES = [ToolUseCase("Which berth has Fram?", ["harbour:berth"])]
 ASK = [UserMessage(content="Said elsewhere."), AssistantMessage(content="Heard.")]
 
 Action = Callable[[World], Any]
@@ -290,6 +296,17 @@ METHODS: dict[str, Action] = {
     "experiments.compare": lambda w: compared(w.session.experiments.compare("One?", models=[w.model("")], progress=False)),
     "experiments.compare_async": lambda w: compared(
         awaited(w.session.experiments.compare_async("Two?", models=[w.model(*BERTH)], progress=False))
+    ),
+    "experiments.run": lambda w: ran(w.session.experiments.run(USES, models=w.model(*BERTH), progress=False)),
+    "experiments.run_async": lambda w: ran(
+        awaited(w.session.experiments.run_async(USES, models=w.model(*BERTH), progress=False))
+    ),
+    "experiments.results": lambda w: w.session.experiments.results is not None,
+    "experiments.worth": lambda w: len(
+        w.session.experiments.worth(USES, model=w.model(*BERTH, "None."), targets=["harbour"], concurrency=1, progress=False)
+    ),
+    "experiments.worth_async": lambda w: len(
+        awaited(w.session.experiments.worth_async(USES, model=w.model("None."), targets=[], progress=False))
     ),
     "experiments": lambda w: w.session.experiments.now.comparison is not None,
     "experiments.now": lambda w: w.session.experiments.now.comparison is not None,
