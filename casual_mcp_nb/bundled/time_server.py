@@ -169,8 +169,9 @@ def date_difference(
     days = counted(abs((second - first).days), "day") if seconds % 86_400 == 0 else f"{abs(seconds) / 3600:,.12g} hours"
     parts = {"year": between.years, "month": between.months, "day": between.days}
     whole = ", ".join(counted(number, unit) for unit, number in parts.items() if number) or "0 days"
+    length = days if whole == days else f"{days} ({whole})"
     return {
-        "summary": f"From {early.day} {early:%B %Y} to {late.day} {late:%B %Y}: {days} ({whole}).",
+        "summary": f"From {early.day} {early:%B %Y} to {late.day} {late:%B %Y}: {length}.",
         "days": (second - first) / timedelta(days=1),
         "weeks": seconds / 604_800,
         "hours": seconds / 3600,
