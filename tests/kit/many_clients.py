@@ -44,7 +44,7 @@ async def ask_many(url: str, *, clients: int, turns: int, calls: int | None = No
     mixed, numbers = Mixed(), iter(range(turns))
 
     async def work() -> None:
-        # Each has a connection of its own: a pool of many asks all idle ones at each request, which costs more than the service.
+        # Each has a connection of its own: a pool of 50 asks all idle ones at each request, at the cost of the service.
         async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client:
             for number in numbers:
                 await _turn(client, number, number % 3 if calls is None else calls, checked, mixed)
