@@ -891,6 +891,9 @@ def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:
     box.get_by_test_id("server-math").locator("label:has([value=loaded])").click()
     sync_api.expect(box.get_by_test_id("manifest-text")).to_contain_text("Nothing is deferred")
     expect(page, page.get_by_test_id("explorer").get_by_test_id("server-math"), data_mode="loaded")
+    # Radio buttons of one name exclude each other, whichever widget they are in.
+    for widget in (box, page.get_by_test_id("explorer").first):
+        sync_api.expect(widget.get_by_test_id("server-math").locator("input:checked")).to_have_value("loaded")
     box.get_by_test_id("query").fill("add")
     box.get_by_test_id("hit-math__add").wait_for()
     pictured(page, "small-widgets")

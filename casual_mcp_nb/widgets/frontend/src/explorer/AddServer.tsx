@@ -1,5 +1,6 @@
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
+import { useUniqueId } from "../lib/id";
 import { useBridge, useWidgetState } from "../lib/widget";
 import type { ExplorerState } from "./state";
 import type { Workbench } from "./workbench";
@@ -22,7 +23,7 @@ export function AddServer({ bench }: { bench: Workbench }) {
   /** The servers that were there when it was sent; null before. */
   const [before, setBefore] = useState<readonly string[] | null>(null);
   const input = useRef<HTMLInputElement>(null);
-  const id = useId();
+  const id = useUniqueId();
   // Before the next key arrives.
   useLayoutEffect(() => input.current?.focus(), []);
 

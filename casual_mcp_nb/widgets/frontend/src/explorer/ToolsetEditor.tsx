@@ -1,5 +1,6 @@
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
+import { useUniqueId } from "../lib/id";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, number, tokens } from "../lib/words";
 import { sumOf, type ToolsetDraft, tickable } from "./draft";
@@ -13,7 +14,7 @@ export function ToolsetEditor({ bench, draft }: { bench: Workbench; draft: Tools
   const [question, setQuestion] = useState("");
   const name = useRef<HTMLInputElement>(null);
   const save = useRef<HTMLButtonElement>(null);
-  const unsaved = useId();
+  const unsaved = useUniqueId();
   useEffect(() => name.current?.select(), []);
 
   const offered = order.flatMap((server) => tickable({ tools, fates }, server));

@@ -1,5 +1,6 @@
 import { Idiomorph } from "idiomorph";
-import { useId, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { useUniqueId } from "./id";
 
 interface Props {
   html: string;
@@ -17,7 +18,7 @@ interface Props {
  */
 export function Drawn({ html, testid, decorate, onAction, ...rest }: Props) {
   const element = useRef<HTMLDivElement>(null);
-  const id = useId();
+  const id = useUniqueId();
   const heard = useRef(onAction);
   heard.current = onAction;
   useLayoutEffect(() => {

@@ -1,9 +1,10 @@
 // Buttons, tabs and choices as all widgets have them.
 
 import type { ButtonHTMLAttributes, ComponentChildren, TargetedMouseEvent } from "preact";
-import { useId, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { useChoice } from "./choice";
 import { copyFrom } from "./clipboard";
+import { useUniqueId } from "./id";
 
 type Tone = "plain" | "quiet" | "primary" | "danger";
 
@@ -125,7 +126,7 @@ export function Segments<T extends string>({
   onChoose,
 }: SegmentsProps<T>) {
   const [shown, choose] = useChoice(value, onChoose, label);
-  const name = useId();
+  const name = useUniqueId();
   return (
     <span class="cmn-segments" role="radiogroup" aria-label={label} data-testid={testid} {...(title && { title })}>
       {options.map(([each, text]) => (
@@ -166,7 +167,7 @@ interface TabsProps<T extends string> {
 }
 
 export function Tabs<T extends string>({ label, tabs, shown, onShow, panel }: TabsProps<T>) {
-  const id = useId();
+  const id = useUniqueId();
   const list = useRef<HTMLDivElement>(null);
   const onKeyDown = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
+import { useUniqueId } from "../lib/id";
 import { counted } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
 import type { TokensState } from "../tokens/state";
@@ -22,7 +23,7 @@ interface Props {
 export function Foot({ conversation, conversations, tokens }: Props) {
   const { discovered, cassette } = conversations;
   const [shown, setShown] = useState<Part | null>(null);
-  const id = useId();
+  const id = useUniqueId();
   const opens = (part: Part) => ({
     open: shown === part,
     controls: id,

@@ -1,6 +1,7 @@
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button, Checkbox, CopyButton } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
+import { useUniqueId } from "../lib/id";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, number } from "../lib/words";
 import "./resources.css";
@@ -231,7 +232,7 @@ function ArgumentField({ offer, field, values, onWrite }: FieldProps) {
   const bridge = useBridge<WithResources>();
   const [suggestions, setSuggestions] = useState<readonly string[]>([]);
   const [hasFocus, setHasFocus] = useState(false);
-  const id = useId();
+  const id = useUniqueId();
   const { kind, server, name } = offer;
   const written = JSON.stringify(values);
   useEffect(() => {
