@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 from kit.marks import one_case
+from kit.parsing import parse_without_collecting
 
+parse_without_collecting()
 GUARD = LoopGuard(LIMIT_SECONDS)
 
 # jsonschema would import it for a check of formats that nobody makes; it takes seconds in each process.
