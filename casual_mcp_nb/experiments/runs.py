@@ -251,7 +251,13 @@ class Evaluating:
                 count = len(self._records)
                 try:
                     for future in asyncio.as_completed(futures):
-                        result = await future
+                        try:
+                            result = await future
+                        except (pickle.PicklingError, AttributeError, TypeError) as error:
+                            raise UsageError(
+                                f"A job could not be sent to another process: {error}.",
+                                hint="Name models instead of passing objects, and use functions of a module, not lambdas.",
+                            ) from error
                         self.budget.spent = tuple(  # type: ignore[assignment]
                             one + other for one, other in zip(self.budget.spent, result.spent, strict=True)
                         )

@@ -375,6 +375,17 @@ def test_other_processes_need_a_session_that_can_be_opened_there(small: Session)
         small.experiments.run([ToolUseCase("Hi", no_call=True)], executor=executor)
 
 
+def test_what_cannot_be_sent_to_another_process_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    case = ToolUseCase("What is 2 + 2?", answer=lambda turn: True)
+    with (
+        Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor,
+        pytest.raises(UsageError, match="lambdas"),
+    ):
+        session.experiments.run([case], executor=executor)
+
+
 async def test_a_cassette_answers_in_place_of_models_and_servers(tmp_path: Path) -> None:
     path = tmp_path / "recorded.json"
     async with Session.from_config(CONFIG, store=None, quiet=True) as session:
