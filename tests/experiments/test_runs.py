@@ -19,6 +19,9 @@ from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import TokenUsage
+
+# Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion depth mismatch" (gh-106905).
+from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa: F401
 from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
