@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count, display
+from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.conversation.codec import dump_traces, load_traces
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -575,6 +577,45 @@ class RunResults(Mapping[str, ArmResults], Exportable):
                     interval = f"{-drop.high:.1%} to {-drop.low:.1%}"
                     problems.append(f"{name}: {-drop.mean:.1%} ({interval}) fewer runs are right than in the baseline.")
         return problems
+
+    def to_inspect(self, path: str | Path, *, arm: str | None = None, overwrite: bool = False) -> tuple[Path, ...]:
+        """Write logs of inspect-ai, one for each arm, for `inspect view` and its dashboards. That package is not needed.
+
+        Args:
+            path: A folder, or a file ending in `.json` for one arm.
+            arm: The arm, or None for all of them.
+            overwrite: Replace files that exist.
+
+        Returns:
+            The files. `inspect view bundle --log-dir FOLDER` makes a page of a folder.
+
+        Raises:
+            UnknownNameError: There is no such arm.
+            UsageError: A file is for one arm, exists, or cannot be written.
+        """
+        from casual_mcp_nb.experiments.importers import inspect_log
+
+        if arm is not None and arm not in self:
+            raise UnknownNameError("arm", arm, self)
+        path, arms = Path(path).expanduser(), [arm] if arm is not None else list(self)
+        is_file = path.suffix.casefold() == ".json"
+        if is_file and len(arms) > 1:
+            raise UsageError("A file has the log of one arm.", hint=f"Name a folder, or one arm: {', '.join(arms)}.")
+        files = []
+        for name in arms:
+            log = inspect_log(self, name)
+            slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "arm"
+            # The viewer reads time, task and id from a name of this form.
+            stamp = log["eval"]["created"].replace(":", "-")
+            file = path if is_file else path / f"{stamp}_{slug}_{log['eval']['task_id']}.json"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{shown(file.parent)} cannot be made: {error.strerror}.") from None
+            text = json.dumps(log, ensure_ascii=False, indent=1)
+            write_text(file, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+            files.append(file)
+        return tuple(files)
 
     def plot(self) -> Any:
         """Draw the share of right runs of each arm with its interval: a matplotlib figure, or an SVG without matplotlib."""

@@ -39,7 +39,7 @@ from casual_mcp_nb.experiments.arms import (
 from casual_mcp_nb.experiments.cases import Functions, ToolUseCase
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases
-from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases
+from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases, solver_of
 from casual_mcp_nb.experiments.records import ResultsFile, RunResults
 from casual_mcp_nb.experiments.results import (
     Case,
@@ -392,6 +392,17 @@ class SessionExperiments(Namespace):
         return Workshop(self, self._parts, listed, tools, loaded, seed=seed, options=options)
 
     workshop_async = awaited(workshop)
+
+    def to_solver(self, **options: Any) -> Any:
+        """Build a solver of inspect-ai that asks this session, for a `Task` with its datasets and scorers.
+
+        Args:
+            options: Arguments of `run`, such as `models`, `deliveries` and `mock`, with one value each.
+
+        Raises:
+            MissingDependencyError: inspect-ai is not installed.
+        """
+        return solver_of(self.run_async, options)
 
     def _arms(self, plan: Mapping[str, Any]) -> list[Arm]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])
