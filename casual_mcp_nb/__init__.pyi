@@ -117,7 +117,7 @@ from casual_mcp_nb.errors import UsageError as UsageError
 from casual_mcp_nb.experiments.cases import ExpectedCall as ExpectedCall
 from casual_mcp_nb.experiments.cases import ToolUseCase as ToolUseCase
 from casual_mcp_nb.experiments.evaluate import evaluate as evaluate
-from casual_mcp_nb.experiments.exercises import Checked as Checked
+from casual_mcp_nb.experiments.exercises import ExerciseResult as ExerciseResult
 from casual_mcp_nb.experiments.exercises import check_exercise as check_exercise
 from casual_mcp_nb.experiments.exercises import exercise as exercise
 from casual_mcp_nb.experiments.importers import load_tool_cases as load_tool_cases

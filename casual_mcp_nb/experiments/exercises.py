@@ -23,21 +23,23 @@ _checks: dict[str, Check] = {}
 
 
 @dataclass(frozen=True, repr=False)
-class Checked:
+class ExerciseResult:
     """The result of an exercise: whether the answer is right, and if it is not, a hint.
 
     Attributes:
         name: The exercise.
-        is_right: Whether the answer is right.
+        is_right: Whether the answer is right; None if there is none yet.
         hint: What is missing, or empty.
     """
 
     name: str
-    is_right: bool
+    is_right: bool | None
     hint: str = ""
 
     def __repr__(self) -> str:
-        return f"✓ {self.name}: right." if self.is_right else f"✗ {self.name}: {self.hint}"
+        if self.is_right:
+            return f"✓ {self.name}: right."
+        return f"{'○' if self.is_right is None else '✗'} {self.name}: {self.hint}"
 
 
 def exercise(name: str) -> Callable[[Check], Check]:
@@ -58,7 +60,7 @@ def exercise(name: str) -> Callable[[Check], Check]:
     return register
 
 
-def check_exercise(name: str, variables: Mapping[str, Any]) -> Checked:
+def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
     """Check the answer of an exercise, as `%mcp check NAME` does.
 
     Args:
@@ -74,13 +76,13 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> Checked:
     parameters = inspect.signature(check).parameters
     for each in parameters:
         if each not in variables:
-            return Checked(name, False, f"there is no variable {each}. Run the cells above first.")
+            return ExerciseResult(name, None, f"there is no variable {each}. Run the cells above first.")
         if variables[each] is ...:
-            return Checked(name, False, f"not answered yet. Replace the dots of {each}.")
+            return ExerciseResult(name, None, f"not answered yet. Replace the dots of {each}.")
     try:
         hint = check(**{each: variables[each] for each in parameters})
     except AssertionError as error:
         hint = str(error) or "That is not right yet."
     except Exception as error:  # whatever an answer makes of the check
         hint = f"your answer could not be used. {type(error).__name__}: {shown(str(error), 200)}"
-    return Checked(name, not hint, hint or "")
+    return ExerciseResult(name, not hint, hint or "")

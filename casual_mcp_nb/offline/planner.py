@@ -153,7 +153,7 @@ def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> 
     else:
         value = [value]
     shown = "\n\n".join([*parts, *map(_shown, value)])
-    return f"{shown}{' ' if chr(10) not in shown else chr(10) * 2}(from `{_for_people(name)}`)"
+    return f"{shown}{' ' if chr(10) not in shown else chr(10) * 2}(from\u00a0`{_for_people(name)}`)"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:

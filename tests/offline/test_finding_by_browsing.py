@@ -76,8 +76,8 @@ def test_what_no_tool_can_do_ends_after_a_look_and_names_the_categories(session:
 def test_the_ways_to_tools_are_no_answer_to_a_request(session: Session, request_text: str) -> None:
     turn = session.chat(request_text, echo="none")
     assert turn.status == "done"
-    assert "(from `load_tools`)" not in turn.answer
-    assert "(from `browse_toolkit`)" not in turn.answer
+    assert "(from\u00a0`load_tools`)" not in turn.answer
+    assert "(from\u00a0`browse_toolkit`)" not in turn.answer
     assert "I can use `" not in turn.answer or "`load_tools`" not in turn.answer
 
 
