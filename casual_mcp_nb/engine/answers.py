@@ -40,24 +40,14 @@ _DECODER = json.JSONDecoder()
 
 
 class WrittenCall(NamedTuple):
-    """A call that was written as text.
-
-    Args:
-        name: The tool, as the model wrote it.
-        arguments: The arguments.
-    """
+    """A call that was written as text."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[WrittenCall], str]:
-    """Parse the calls that a text consists of or contains, and the text before the first one.
-
-    Args:
-        text: The model's answer.
-        is_offered: Returns whether a name means an offered tool; what names another is not a call.
-    """
+    """Parse the calls of offered tools that a text consists of or contains, and the text before the first one."""
     calls: list[WrittenCall] = []
     before = ""
     # An object or a call of Python is in each of them.
@@ -113,11 +103,7 @@ def _value(part: str) -> Any:
 
 
 def _python(node: ast.expr) -> Any:
-    """Convert literals, and calls with literal arguments by name, to objects; nothing is called.
-
-    Raises:
-        ValueError: There is something else.
-    """
+    """Convert literals, and calls with literal arguments by name, to objects; nothing is called."""
     if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
         return [_python(each) for each in node.elts[:MAX_CALLS]]
     if not isinstance(node, ast.Call):
@@ -128,13 +114,7 @@ def _python(node: ast.expr) -> Any:
 
 
 def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
-    """Yield the calls in a value.
-
-    Args:
-        value: The model's arguments.
-        name: The tool, where its tag names it. The value has the arguments then.
-        depth: How deep in what it wrote the value is.
-    """
+    """Yield the calls in a value; where the tag of a call names the tool, the value has the arguments."""
     if isinstance(value, list | tuple) and depth < 3:
         for each in value[:MAX_CALLS]:
             yield from _calls_in(each, name, depth + 1)
@@ -180,12 +160,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class TextPieces:
-    """Joins the text of a response, which arrives token by token, into pieces. The first one is passed on immediately.
-
-    Args:
-        emit: Called with each piece.
-        limit: Maximum number of characters in total.
-    """
+    """Joins the text of a response, which arrives token by token, into pieces. The first one is passed on immediately."""
 
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit
@@ -196,11 +171,7 @@ class TextPieces:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Add the next text.
-
-        Raises:
-            AnswerLimitError: The response has become too long.
-        """
+        """Add the next text."""
         self._characters += len(text)
         if self._characters > self._limit:
             raise too_long(self._limit)
@@ -223,11 +194,7 @@ def _piece_interval(pieces: int) -> float:
 
 
 async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
-    """Wait for a response of the model, as long as the limits allow.
-
-    Raises:
-        AnswerLimitError: It took too long.
-    """
+    """Wait for a response of the model, as long as the limits allow."""
     limit = TimeLimit(asyncio.get_running_loop().time() + limits.answer_seconds)
     try:
         with limit:
@@ -250,12 +217,7 @@ def too_long(limit: int) -> AnswerLimitError:
 
 
 class CallNames:
-    """Gives tool calls names and ids that every provider accepts when they are sent back.
-
-    Args:
-        used: The ids that the conversation has already.
-        wire_name: Returns the wire name of the tool that a name means, or None where it means none.
-    """
+    """Gives tool calls names and ids that every provider accepts when they are sent back."""
 
     def __init__(self, used: Iterable[str], wire_name: Callable[[str], str | None]) -> None:
         self._used = set(used)

@@ -22,7 +22,6 @@ class MessageEdit:
     """A new text for something that the model has not read yet.
 
     Args:
-        text: The text.
         call_id: The call whose result it replaces, or None for the person's message.
     """
 
@@ -32,11 +31,7 @@ class MessageEdit:
 
 @dataclass(frozen=True)
 class SystemEdit:
-    """Another system prompt for the rest of the turn.
-
-    Args:
-        text: The text, or empty for none.
-    """
+    """Another system prompt for the rest of the turn, or empty for none."""
 
     text: str
 
@@ -46,7 +41,6 @@ class ToolsEdit:
     """Other tools for the rest of the turn.
 
     Args:
-        off: Tools that are not offered any more.
         loaded: Deferred tools whose definitions are sent, although no search has found them.
     """
 
@@ -81,11 +75,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
 
 
 def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
-    """Find the index in `messages` of the text that an edit is for.
-
-    Raises:
-        UsageError: The model has read it already, or there is none.
-    """
+    """Find the index in `messages` of the text that an edit is for."""
     indexes = editable(messages)
     if edit.call_id not in indexes:
         target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
@@ -94,11 +84,7 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
 
 
 def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
-    """Apply an edit of the tools to a view.
-
-    Raises:
-        UnknownNameError: A tool to load is not there under the selection.
-    """
+    """Apply an edit of the tools to a view."""
     selection = view.selection.snapshot()
     for name in edit.loaded:
         selection.tools_off.discard(str(name))

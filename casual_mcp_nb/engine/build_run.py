@@ -55,14 +55,6 @@ def put_in_place(
 ) -> Callable[[str], None]:
     """Have a cassette record the servers and approvals of a chat, or answer in their place.
 
-    Args:
-        tape: Records or replays.
-        server_manager: The connections.
-        consent: Asks the person.
-        toolbox: The functions of the notebook, which are run while the rest is replayed.
-        log: Called with the log messages of replayed servers.
-        notify: Called with notices about them.
-
     Returns:
         A function that adds a server of the cassette by its name. While a cassette records, it does nothing.
     """
@@ -143,12 +135,7 @@ class PreflightChecks:
     def missing(
         self, view: ToolView, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]
     ) -> tuple[Notice, ...]:
-        """Build a notice for each server in use whose tools are missing.
-
-        Raises:
-            UsageError: A name in the selection does not exist.
-            ConnectError: None of its servers could be connected.
-        """
+        """Build a notice for each server in use whose tools are missing."""
         if view is not self._view or server_manager.version != self._version:
             version, statuses = server_manager.version, server_manager.statuses
             _check_selection(view.selection, statuses, view.catalog, tool_sets)
@@ -197,14 +184,7 @@ class ConversationState:
     """The state of one conversation. Everything else is shared by the conversations with its servers.
 
     Args:
-        selection: The model's view of the tools.
-        consent: Its policies and the person's answers.
-        large_results: The results of which the model reads only the head.
-        contexts: How much of the conversation each model reads.
-        notice_history: The notices that were given.
         last_selection: The key of the last turn's selection, or empty before it.
-        last_turn: The last turn.
-        running: The turns that run.
     """
 
     selection: Selection
@@ -274,26 +254,7 @@ async def build_run(
     ahead: Callable[[], Awaitable[None]] | None = None,
     results: dict[str, ChatMessage] | None = None,
 ) -> Run:
-    """Prepare the run of a turn; emit its start and the notices for the person.
-
-    Args:
-        chat: The chat.
-        messages: The person's new messages.
-        options: The options of this turn.
-        history: The conversation so far.
-        emit: Called with each event.
-        before: The turn before this one, if it is known.
-        recorded: The steps that the turn begins with, see `recorded_steps`.
-        asked_at: When the person asked, by the run's clock, or None for now.
-        in_history: Whether a cassette has it as a turn.
-        plan_only: Whether the first response with calls ends it.
-        ahead: Awaited before each call of the model.
-        results: Where the messages with results are kept, by the id of the call.
-
-    Raises:
-        UsageError: A name in the options or in the selection does not exist, or a message has too many parts.
-        ConnectError: No server could be connected.
-    """
+    """Prepare the run of a turn, see `McpToolChat.run`; emit its start and the notices for the person."""
     check_parts(messages)
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
@@ -389,17 +350,7 @@ def build_dispatcher(
     *,
     on_notice: Callable[[Notice], None],
 ) -> Dispatcher:
-    """Build the dispatcher that runs the calls of a turn.
-
-    Args:
-        chat: The chat.
-        view: The model's view of the tools.
-        discovered: The tools that searches have loaded, by wire name.
-        options: The options of the turn.
-        used: The tools that the conversation has called.
-        delivery: How the model receives search results, or None for what follows from the selection alone.
-        on_notice: Called with notices about a call for the person.
-    """
+    """Build the dispatcher that runs the calls of a turn."""
     used = set(used)
     stubs = options.given.get("mock")
     if stubs:
@@ -421,11 +372,7 @@ def build_dispatcher(
 
 
 def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
-    """Apply the options of a turn to a model, with the tool in `tool_choice` by its wire name.
-
-    Raises:
-        UnknownNameError: No such tool is offered.
-    """
+    """Apply the options of a turn to a model, with the tool in `tool_choice` by its wire name."""
     model = model.with_options(options)
     choice = model.wanted.tool_choice
     if choice in (None, *TOOL_CHOICES) or choice in dispatcher.synthetic:
@@ -450,14 +397,7 @@ async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: Tool
 def prompt_source(
     system: str | None, template: str | None, model_template: str | None, default: str | None
 ) -> tuple[str | None, str]:
-    """Choose the text of a system prompt, or None and the name of the template that generates it.
-
-    Args:
-        system: The system prompt that the turn names. It comes before everything else.
-        template: The template that the turn names. It comes second.
-        model_template: The template of the model's config. It comes third.
-        default: The system prompt of the chat, for turns and models that name none of these, or None for the default template.
-    """
+    """Choose the text of a system prompt, or None and the name of the template that generates it."""
     if system is None and template is None and not model_template:
         system = default
     return system, model_template or DEFAULT_TEMPLATE if template is None else template

@@ -137,11 +137,7 @@ class Repeats:
         )
 
     def check(self) -> None:
-        """Check that no call has failed too often.
-
-        Raises:
-            RepeatedCallError: One has.
-        """
+        """Check that no call has failed too often."""
         if self._error is not None:
             raise self._error
 
@@ -152,15 +148,7 @@ MAX_DEPTH = 5
 
 @dataclass(frozen=True)
 class NestedCall:
-    """A call that a function makes.
-
-    Args:
-        id: Its id, made from that of the call around it.
-        parent: The id of the call around it.
-        name: The tool, by any name that the catalog resolves.
-        arguments: The arguments, as JSON.
-        depth: How many calls are around it.
-    """
+    """A call that a function makes."""
 
     id: str
     parent: str
@@ -174,9 +162,6 @@ class Nesting:
     """The calls nested in one call. An async context manager around it, which ends them with it.
 
     Args:
-        call_id: The id of the call.
-        values: The context of the conversation.
-        run: Runs a nested call.
         depth: How many calls are around this one.
     """
 
@@ -232,13 +217,6 @@ class Nesting:
 class Calls:
     """Runs the tool calls of one turn.
 
-    Args:
-        dispatcher: Runs each of them.
-        limits: The limits of the turn.
-        emit: Called with each event.
-        now: Returns the seconds since the turn began.
-        large_results: Keeps the results of which the model reads only the head.
-
     Attributes:
         servers: The server of each call that is running now.
     """
@@ -261,16 +239,7 @@ class Calls:
         self.servers: list[str] = []
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
-        """Run the calls of a step concurrently. Those beyond the limit are refused.
-
-        Args:
-            step: The step, from 0.
-            calls: The calls.
-            refused: Errors for the model in place of calls that are not run, by their ids.
-
-        Returns:
-            An outcome for each call, in their order.
-        """
+        """Run the calls of a step concurrently. Those beyond the limit are refused."""
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
             call, named = calls[0], self._dispatcher.read(calls[0])
@@ -444,15 +413,7 @@ async def _in(
 def search_event(
     step: int, call: AssistantToolCall, search: SyntheticToolResult, offered: int, at: float
 ) -> ToolsSearched | None:
-    """Build the event for a call that searched for tools, or None for another call.
-
-    Args:
-        step: The step, from 0.
-        call: The call.
-        search: Its result.
-        offered: How many tools the model has after it.
-        at: Seconds since the turn began.
-    """
+    """Build the event for a call that searched for tools, or None for another call."""
     if search.rows is None:
         return None
     arguments = parse_arguments(call.function.arguments)

@@ -437,9 +437,6 @@ class McpToolChat:
         """Have a cassette record the answers of models and servers, or answer in their place; None ends that.
 
         Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
-
-        Args:
-            tape: Records or replays.
         """
         if self.tape is not None:
             self.consent.approver, self.consent.can_ask = self._asks
@@ -451,11 +448,7 @@ class McpToolChat:
         self._add_replayed = put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
 
     async def replay_servers(self, names: Collection[str]) -> None:
-        """Have the servers that there were at a turn of the cassette that is replayed, and no others.
-
-        Args:
-            names: Their names.
-        """
+        """Have the servers that there were at a turn of the cassette that is replayed, and no others."""
         present = [*self.server_manager.names]
         for name in names:
             if name not in present:
@@ -469,19 +462,11 @@ class McpToolChat:
         return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
 
     async def view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view of the tools that the model sees; connect servers that are not connected yet.
-
-        Args:
-            selection: Under which selection, or None for the chat's own.
-        """
+        """Compile the view of the tools that the model sees; connect servers that are not connected yet."""
         return await self.tools.connected_view(selection or self.selection)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect or wait. For any thread.
-
-        Args:
-            selection: Under which selection, or None for the chat's own.
-        """
+        """Compile the view from the tools that are known now. Does not connect or wait. For any thread."""
         return self.tools.view(selection or self.selection)
 
     async def run(

@@ -97,12 +97,7 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 
 
 def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
-    """Check policies given in Python, and return them by server.
-
-    Raises:
-        ConfigError: A policy is not valid.
-        UnknownNameError: There is no such server.
-    """
+    """Check policies given in Python, and return them by server."""
     for server, policy in (approval or {}).items():
         if server not in servers:
             raise UnknownNameError("server", server, servers)
@@ -114,14 +109,7 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collecti
 
 
 def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
-    """Resolve the policy of a tool.
-
-    Args:
-        tool: The tool.
-        config: The config of its server, or None for one that lives in this process.
-        override: Replaces the config's `approval`.
-        strict: Whether it is `always` unless somebody set it to `never`.
-    """
+    """Resolve the policy of a tool; with `strict` it is `always` unless somebody set it to `never`."""
     bundled = BUNDLED.get(config.bundled or "") if config else None
     if bundled is not None and tool.name in bundled.asks_each_time:
         return "always"
@@ -152,13 +140,7 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Find the reason to ask a person before a call of a tool as it is defined now, or None if there is none.
-
-    Args:
-        tool: The tool.
-        policy: Its policy.
-        third_party: Whether its server is neither bundled nor in this process.
-    """
+    """Find the reason to ask a person before a call of a tool as it is defined now, or None if there is none."""
     if policy == "always":
         return "always"
     if policy == "never":
@@ -203,14 +185,9 @@ class Consent:
     """Decides whether a call may run, and asks the person where the policy requires it.
 
     Args:
-        tool_changes: Knows how the tools were defined before.
-        config_of: Returns the config of a server, or None for one that lives in this process.
-        overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
             default and the tool does not declare whether it is destructive.
-        limits: How long to wait for an answer.
-        strict: Whether every call asks unless its policy was set to `never`.
         how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there, or None
             for Python's way.
         runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
@@ -250,13 +227,7 @@ class Consent:
         can_ask: Callable[[], bool] | None = None,
         how_to_allow: Callable[[ToolSpec], str] | None = None,
     ) -> Consent:
-        """Create the consent of another conversation: the same policies, and no answers yet.
-
-        Args:
-            approver: Asks the person of that conversation, or None for the one here.
-            can_ask: Returns whether that person could answer now.
-            how_to_allow: Explains how that person can allow a call that was denied.
-        """
+        """Create the consent of another conversation: the same policies, and no answers yet."""
         return Consent(
             self._tool_changes,
             self._config_of,
@@ -324,14 +295,7 @@ class Consent:
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
     ) -> Permission:
-        """Decide whether a call may run, and record who decided it; ask the person where the policy requires it.
-
-        Args:
-            tool: The tool as the model was offered it.
-            arguments: The call's arguments.
-            on_asked: Called with True when the person is asked, and with False when they have answered.
-            on_notice: Called with notices for the person.
-        """
+        """Decide whether a call may run, and record who decided it; ask the person where the policy requires it."""
         answers = self._answers
         request = self._request(tool, arguments, answers)
         if isinstance(request, Permission):
@@ -498,9 +462,6 @@ class Sampling:
     """Lets the default model answer servers whose entry allows it.
 
     Args:
-        models: The models.
-        consent: Asks the person.
-        secrets: Values to redact in errors.
         add: Called with the audit record of each request that a person was to be asked about.
         asking: Returns what is entered while the person is asked about a server's request.
     """
@@ -520,11 +481,7 @@ class Sampling:
         self._secrets = secrets
 
     async def answer(self, server: str, request: SamplingRequest) -> SamplingAnswer:
-        """Ask the person, and then the model.
-
-        Raises:
-            SamplingRefused: The person did not allow it, or the model could not answer.
-        """
+        """Ask the person, and then the model."""
         try:
             model = await self._models.ready()
             messages = [{"role": role, "text": text} for role, text in request.messages]

@@ -69,10 +69,6 @@ class _SearchCost:
     """The cost of a search.
 
     Args:
-        definition: Tokens of a deferred tool's definition.
-        per_search: How many tools each search adds. Each finds others.
-        most: How many can be loaded.
-        card: Tokens of a tool in the result of a search.
         at_the_end: Whether definitions come after all that was said, so that what comes before them stays in a cache.
     """
 
@@ -158,8 +154,6 @@ class PromptPrefix:
     Args:
         before: The request before, or None for the first one of a conversation.
         response_id: The provider's id of its response, if it gave one.
-        other_model: Whether another model was sent that one.
-        new_selection: Whether the person's selection has changed since.
         options: The options that the provider reads before the messages.
     """
 
@@ -172,14 +166,7 @@ class PromptPrefix:
 
     @classmethod
     def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
-        """Build the prefix for the first request after a turn.
-
-        Args:
-            turn: The turn, or None for none.
-            model: The model.
-            messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
-            new_selection: Whether the selection has changed since.
-        """
+        """Build the prefix of the first request after a turn; nothing is compared where the messages do not continue it."""
         options = model.spec.read_first
         before = turn.last_request if turn is not None else None
         if turn is None or before is None:
@@ -197,13 +184,7 @@ class PromptPrefix:
         definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
         message_tokens: Callable[[int], int],
     ) -> Request:
-        """Measure how much of a request is the same as in the one before.
-
-        Args:
-            request: The request.
-            definition_tokens: Returns the estimated tokens for some of its definitions.
-            message_tokens: Returns the estimated tokens of its first messages, the system message included.
-        """
+        """Measure how much of a request is the same as in the one before."""
         before = self.before
         if before is None:
             return request
@@ -250,14 +231,7 @@ class PromptPrefix:
         return [tool for tool in request.found if tool in before.found and tool["name"] in names]
 
     def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
-        """Remember a request that is sent; return an event if it repeats less than the whole of the one before.
-
-        Args:
-            request: The request, as `compared` returned it.
-            view: The model's view of the tools.
-            step: The step.
-            at: Seconds since the turn began.
-        """
+        """Remember a request that is sent; return an event if it repeats less than the whole of the one before."""
         before, broken = self.before, self._broken
         change = self._change(before, request, view, step, at) if before is not None and broken else None
         self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
@@ -351,13 +325,7 @@ class TokenCalibration:
         self.correct(estimated, usage.prompt_tokens)
 
     def correct(self, estimated: int, counted: int, *, at_least: bool = False) -> None:
-        """Correct later estimates by the tokens that a provider counted in a request.
-
-        Args:
-            estimated: Its estimated size.
-            counted: The counted tokens.
-            at_least: Whether it can also have been more.
-        """
+        """Correct later estimates by the tokens that a provider counted in a request, or counted `at_least`."""
         # Some servers report only what they had not cached; no estimate is off by more than these bounds.
         ratio = min(max(counted / max(estimated, 1), 0.75), 4.0)
         self._ratio = max(ratio, self._ratio) if at_least else ratio
@@ -371,10 +339,7 @@ class TrimResult(NamedTuple):
     """The part of a conversation that goes into a request.
 
     Args:
-        left_out: Number of messages left out at the beginning.
-        exchanges: Number of exchanges left out.
         history: Estimated tokens of the messages that are sent, without tool results.
-        results: Estimated tokens of the tool results that are sent.
         over: Tokens of the whole request if they exceed the window; else None.
     """
 
@@ -395,9 +360,6 @@ class ContextWindow:
 
     Args:
         window: The model's context window in tokens, or None if unknown, and nothing is left out.
-        reserve: How much of it is reserved for the answer.
-        calibration: Corrects estimates.
-        count: Estimates the tokens of a text.
         counted: The messages whose tokens are known, at first those of the turn before; grows.
     """
 
@@ -416,12 +378,7 @@ class ContextWindow:
         del self.counted[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
-        """Trim the conversation to the messages that fit into the next request.
-
-        Args:
-            messages: The conversation without its system message. Only ever extended between calls.
-            other_tokens: Estimated tokens of everything else in the request.
-        """
+        """Trim the conversation, which is only ever extended between calls, to the messages that fit into the next request."""
         if not self._begun:
             self._begun = True
             same = 0
@@ -460,13 +417,7 @@ class ContextWindow:
         return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
 
     def shrink(self, model: ChatModel, estimated: int, counted: int | None) -> None:
-        """Leave out more, because the provider refused a request as too long.
-
-        Args:
-            model: The model. Its window is that of the refusal, if that stated one.
-            estimated: The estimated tokens of the request.
-            counted: The tokens that the provider counted, or None if it does not report it.
-        """
+        """Leave out more, because the provider refused a request as too long."""
         window = model.window or max(self.calibration.predict(estimated) // 2, 1)
         self.window, self.reserve = window, reserve_of(model, window)
         self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
@@ -485,13 +436,7 @@ class ContextWindow:
         return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
 
     def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
-        """Yield notices about the size of a request, unless they were given before.
-
-        Args:
-            step: The step, from 0.
-            trimmed: The part that is sent.
-            at: Seconds since the turn began.
-        """
+        """Yield notices about the size of a request, unless they were given before."""
         window = self.window or 0
         if trimmed.left_out and trimmed.left_out != self._left_out_reported:
             self._left_out_reported = trimmed.left_out
@@ -530,13 +475,7 @@ class ContextWindows:
 
 
 def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
-    """Create the context window for a turn with a model, with a reserve for its answer.
-
-    Args:
-        model: The model.
-        calibration: Corrects estimates.
-        count: Counts tokens as the model does, or None for an estimate.
-    """
+    """Create the context window for a turn with a model, with a reserve for its answer."""
     window = model.window
     return ContextWindow(window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens)
 

@@ -48,15 +48,9 @@ CHECK_SECONDS = 2.0
 
 
 def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """List the problems of a tool's arguments, by its schema; not for an event loop's thread.
+    """List the problems of a tool's arguments, or None if they could not be checked; not for an event loop's thread.
 
-    Args:
-        tool: The tool.
-        arguments: The arguments.
-        worker: The process that checks what is not simple: a schema is a server's, and checking can take forever.
-
-    Returns:
-        The problems, one sentence each, or None if the arguments could not be checked.
+    The process of the worker checks what is not simple: a schema is a server's, and checking can take forever.
     """
     schema, value = dict(tool.input_schema), dict(arguments)
     if fits_plainly(schema, value):
@@ -113,15 +107,7 @@ class Dispatcher:
     """Runs the calls of one turn.
 
     Args:
-        view: The model's view of the tools.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows during the turn.
-        synthetic: The synthetic tools by name.
-        caller: The connections.
-        consent: Decides whether a call may run, and asks the person where necessary.
-        meta: Passed to the servers with each call.
-        mocks: Stubs that answer in place of tools.
-        context: The context of the conversation, for functions of the notebook.
-        on_notice: Called with notices about a call for the person.
         worker: The process that checks arguments before they are sent, or None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called; grows.

@@ -41,11 +41,7 @@ class Observers:
 
 
 class Observation:
-    """A subscription to the events of a session.
-
-    Args:
-        *ends: Called in this order when it ends. Each may be called twice.
-    """
+    """A subscription to the events of a session. Its ends are called in order when it ends, and may be called twice."""
 
     def __init__(self, *ends: Callable[[], object]) -> None:
         self._ends = ends
@@ -89,23 +85,13 @@ class NoticeHistory:
         return new
 
     def changed(self, missing: tuple[Notice, ...], *, first: bool) -> tuple[Notice, ...]:
-        """Filter out the notices on missing tools if they are those of the turn before.
-
-        Args:
-            missing: The notices.
-            first: Whether a conversation begins: then all of them are returned.
-        """
+        """Filter out the notices on missing tools if they are those of the turn before."""
         before, self._missing = self._missing, missing
         return missing if first or missing != before else ()
 
 
 class ServerLogs:
-    """The log messages that servers send during a turn, up to a limit.
-
-    Args:
-        emit: Called with each event.
-        now: Returns the seconds since the turn began.
-    """
+    """The log messages that servers send during a turn, up to a limit."""
 
     def __init__(self, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
         self._emit = emit
@@ -167,11 +153,7 @@ class LoopThrottle:
     """Calls a function as soon as it is requested and enough time has passed since the last call.
 
     Args:
-        function: Is called; requests in between count as one.
         interval: The seconds to wait after a call, by the number of calls so far.
-
-    Attributes:
-        calls: How often the function was called.
     """
 
     def __init__(self, function: Callable[[], None], interval: Callable[[int], float]) -> None:
@@ -208,9 +190,6 @@ class ProgressThrottle:
     """Passes on the first and the last report of a call's progress, and as many of the others as a person can follow.
 
     A call of ten minutes passes on about 600 reports, one of a day about 1,300.
-
-    Attributes:
-        received: How many reports there were.
     """
 
     def __init__(self, emit: Callable[[Report], None]) -> None:
@@ -247,9 +226,6 @@ class Follower:
     """Iterates over the events of a trace as they arrive; unread events wait in the trace, which stores them anyway.
 
     It belongs to the event loop on which it was created.
-
-    Args:
-        trace: The trace; events may be added on another thread.
     """
 
     def __init__(self, trace: Trace) -> None:

@@ -29,13 +29,7 @@ _MAX_ATTRIBUTE = 300
 
 
 def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
-    """Put text between tags as a block.
-
-    Args:
-        tag: One of those that `bounded` removes from texts.
-        attributes: Its attributes. Those that are None or empty are left out. Values may come from servers.
-        text: The text, as `bounded` returns it.
-    """
+    """Put text as `bounded` returns it between tags. Attributes that are None or empty are left out."""
     pairs = "".join(f" {name}='{_attribute(value)}'" for name, value in attributes.items() if value)
     return f"<{tag}{pairs}>\n{text}\n</{tag}>"
 
@@ -85,13 +79,7 @@ class Instructions:
 
 
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
-    """Append the instructions of the servers in use to a system prompt.
-
-    Args:
-        system: The system prompt.
-        view: The model's view of the tools: servers with tools in it are in use. Its selection can switch all instructions off.
-        server_manager: The connections. The config of a server can switch off its own.
-    """
+    """Append the instructions of the servers in use to a system prompt."""
     if not view.selection.instructions:
         return system
     texts = {
@@ -128,10 +116,6 @@ HEAD = (
 
 def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: int) -> UserMessage:
     """Build a message from resources and prompts, each marked with its origin.
-
-    Args:
-        attachments: The attachments, as read.
-        tokens: Maximum tokens of each. A longer one is cut, with a note.
 
     Returns:
         The message; pictures in a format that models can see are parts of it.

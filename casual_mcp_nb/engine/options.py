@@ -135,12 +135,7 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """Build the selection of a config.
-
-    Args:
-        config: The config.
-        in_process: The servers of this process by name. They are loaded unless the config decides otherwise.
-    """
+    """Build the selection of a config. Servers of this process are loaded unless the config decides otherwise."""
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
@@ -193,12 +188,6 @@ def split_messages(
     """Split a conversation into its history and the new messages at its end.
 
     A leading system message becomes the option `system`, unless that is given.
-
-    Returns:
-        The history, the new messages, and the options.
-
-    Raises:
-        UsageError: A message has too many parts.
     """
     conversation: list[ChatMessage]
     if isinstance(messages, str):

@@ -67,9 +67,6 @@ async def run_planned(
 ) -> list[ToolCall]:
     """Run planned calls like those in one model answer.
 
-    Returns:
-        The calls with their results, in order.
-
     Raises:
         UsageError: The definition of a tool is not the one that the model read; nothing was run.
     """
@@ -112,12 +109,7 @@ async def run_planned(
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
-    """Convert a planned turn with the results of its calls to the steps with which the turn of the conversation begins.
-
-    Args:
-        turn: The turn of planning.
-        calls: Its calls: the model reads that those without a result were left out.
-    """
+    """Convert a planned turn with the results of its calls to the steps with which the turn of the conversation begins."""
     events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
     last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
     answer = events[last] if last is not None else None

@@ -187,13 +187,7 @@ def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
 
 
 class LargeResults:
-    """Keeps the large results of a chat, in memory and within a limit, and answers questions about them.
-
-    Args:
-        config_of: Returns the config of a server, or None for one that has none.
-        max_bytes: How much is kept.
-        worker: The process that answers questions, or None to start one.
-    """
+    """Keeps the large results of a chat, in memory and within a limit, and answers questions about them."""
 
     def __init__(
         self,
@@ -211,12 +205,7 @@ class LargeResults:
         return LargeResults(self._config_of, self._max_bytes, self._worker)
 
     def limit_for(self, server: str, default: int) -> int | None:
-        """Look up how many tokens of a server's result the model reads, or None for no limit.
-
-        Args:
-            server: The server.
-            default: The limit of the session, or 0 for none.
-        """
+        """Look up how many tokens of a server's result the model reads, or None for no limit."""
         config = self._config_of(server)
         limit = default if config is None or config.max_result_tokens is None else config.max_result_tokens
         return limit or None
@@ -241,11 +230,7 @@ class LargeResults:
         return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
 
     async def ask(self, handle: str, question: Mapping[str, Any], tokens: int) -> dict[str, Any] | None:
-        """Answer a question about a result, see `isolation._query`, or None if it is not kept any more.
-
-        Raises:
-            GaveUp: It took too long, or needs too much memory.
-        """
+        """Answer a question about a result, see `isolation._query`, or None if it is not kept any more."""
         if handle not in self._results:
             return None
         source, _ = self._results[handle]
@@ -346,7 +331,6 @@ class ReadResultTool:
 
     Args:
         messages: The conversation. No result outside it is read.
-        large_results: Keeps the results.
         limit: The limit of results in tokens, or 0 for none. An answer has half of it at most.
     """
 

@@ -86,32 +86,14 @@ class Run:
     """One turn while it runs. It shares no state with another turn.
 
     Args:
-        model: The model.
-        view: The model's view of the tools at the start.
         dispatcher: Runs single calls; shares `discovered` with this run. Its synthetic tools were made for `delivery`.
         messages: The conversation so far, with the new message and without a system message; grows.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows.
-        system: The system prompt, or empty for none.
-        limits: The limits of the turn.
-        emit: Called with each event.
-        delivery: How the model receives search results.
-        stream: Whether the model's text is received in pieces.
-        gate: Awaited before each model call, or None for no pause.
-        clock: Returns seconds, from any start.
-        started: When the turn began, by the clock, or None for now.
-        context: Chooses how much of the conversation is sent.
         select: Returns the view under another selection, or None where the tools of a turn cannot be changed.
         refresh_view: Returns the view after what servers have changed meanwhile, or None where nothing changes.
-        change_notices: Returns the notices on tools whose definitions changed.
-        notices: The notices on tools that this turn has emitted; grows.
-        large_results: Keeps the results of which the model reads only the head.
-        history: The notices given in this conversation.
-        deliveries: Chooses how the model receives search results.
-        prefix: Compares each request with the one before.
         recorded: The steps that the turn begins with; `messages` has theirs.
         ahead: Awaited before each call of the model, after its event, or None for nothing.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
-        repair_calls: Whether calls of offered tools that the model writes as text are run.
         results: The messages with results that were made, by the id of the call; grows.
     """
 
@@ -262,12 +244,7 @@ class Run:
         return message
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
-        """Build the next request. An event reports any part of the conversation that is left out.
-
-        Args:
-            step: The step, from 0.
-            model: The model that it is for, or None for that of the turn.
-        """
+        """Build the next request. An event reports any part of the conversation that is left out."""
         view = self.view
         defined, found_tools = self._delivered()
         tools_tokens = self._tools_tokens(defined, found_tools)
@@ -356,11 +333,7 @@ class Run:
         return self.model.unforced() if self._answered else self.model
 
     def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Split the found tools: those that are defined with the others, and those that the provider adds to the conversation.
-
-        Args:
-            left_out: How many messages are not sent. The provider adds nothing for those.
-        """
+        """Split the found tools: those that are defined with the others, and those that the provider adds to the conversation."""
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery == "bridge":
@@ -560,11 +533,6 @@ async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> To
 
     A tool fits if it has at least two of the words that say something, and half of them all. That overlooks tools that have
     other words for the same, but says nothing of messages that are only talk.
-
-    Args:
-        view: The model's view of the tools.
-        prompt: The message.
-        loaded: The wire names of the tools that the conversation has loaded already.
     """
     if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
         return None
@@ -624,11 +592,7 @@ class CutAnswers:
         return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
 
     def check(self) -> None:
-        """Check that the turn can continue.
-
-        Raises:
-            AnswerCutError: Too many consecutive responses were cut in a call.
-        """
+        """Check that the turn can continue."""
         if self._in_a_row >= END_AFTER:
             raise AnswerCutError(
                 f"{self._in_a_row} answers in a row were cut at {self.where}, in the middle of a tool call.",

@@ -33,16 +33,7 @@ MAX_FOUND = 256
 
 
 def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
-    """Build the options that select the tools a client is offered.
-
-    Args:
-        tool_set: Another toolset than that of the selection, or None for that.
-        all_tools: Defer nothing.
-        bridge: Have found tools called through `call_tool`, so that the list of tools never changes.
-
-    Raises:
-        UsageError: Both cannot be.
-    """
+    """Build the options that select the tools a client is offered."""
     if all_tools and bridge:
         raise UsageError(
             "all_tools and bridge exclude each other. With all_tools, nothing is deferred, so nothing can be found."
@@ -59,13 +50,8 @@ class ToolClient:
     """Lists and calls the tools of a chat for one client; belongs to the chat's event loop.
 
     Args:
-        chat: Has the servers, the selection and the policies.
         options: Which tools: a toolset, discovery, delivery; what they leave open follows the chat's selection as it is then.
-        approver: Asks the person of the client.
-        can_ask: Returns whether that person could answer now.
-        how_to_allow: See `Consent`.
         admit: Awaited before each use. It raises if the servers may not be started.
-        on_notice: Called with notices about a call for the client's person.
         remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
             a tool that it calls counts as found.
     """
@@ -92,12 +78,7 @@ class ToolClient:
         self._used: set[ToolName] = set()
 
     async def offered(self) -> tuple[ToolSpec, ...]:
-        """List the tools that the client can call now: the loaded and the found ones, and those that search.
-
-        Raises:
-            ClosedError: The session is closed.
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """List the tools that the client can call now: the loaded and the found ones, and those that search."""
         await self._admit()
         return self._offered_in(await self._chat.tools.current_view(self._selection))
 
@@ -114,19 +95,7 @@ class ToolClient:
         on_progress: ProgressHandler = lambda *_: None,
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
-        """Call a tool. Every failure of the call becomes an outcome with a text. Only a cancellation is raised.
-
-        Args:
-            name: The wire name, or another one that the catalog resolves.
-            arguments: The arguments.
-            asker: Passes on the server's questions during the call.
-            on_progress: Called with progress, total and message.
-            on_resolved: Called with the tool that is meant, before it is called.
-
-        Raises:
-            ClosedError: The session is closed.
-            TrustRequiredError: The person has not accepted the config.
-        """
+        """Call a tool. Every failure of the call becomes an outcome with a text. Only a cancellation is raised."""
         await self._admit()
         view = await self._chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.

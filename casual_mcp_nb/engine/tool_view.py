@@ -48,14 +48,7 @@ class OwnTool:
     """A person's own synthetic tool.
 
     Args:
-        tool: The tool.
         on_log: Called with the name of the tool, a level and a text that the person should know.
-
-    Attributes:
-        spec: The definition for models.
-
-    Raises:
-        UsageError: It is not a synthetic tool, or has a name that a tool of this package has.
     """
 
     tool: SyntheticTool
@@ -79,11 +72,7 @@ class OwnTool:
         object.__setattr__(self, "spec", spec)
 
     def check(self, catalog: Catalog) -> None:
-        """Raise an error if a server has a tool of this name.
-
-        Raises:
-            UsageError: One has.
-        """
+        """Raise an error if a server has a tool of this name."""
         if clashing := catalog.by_wire_name.get(self.spec.name):
             raise UsageError(
                 f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls {clashing.tool_name}.",
@@ -199,15 +188,12 @@ class ToolView:
     """The tools of a catalog under a selection.
 
     Args:
-        catalog: All tools.
         selection: The person's choices, as they were when the view was compiled, with `auto` decided; not to be edited.
         loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
-        own: The person's own synthetic tools, which are always loaded.
-        instructions: Each server's instructions, for the manifest.
     """
 
     catalog: Catalog
@@ -226,11 +212,7 @@ class ToolView:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False) -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop is not held. The same one every time.
-
-        Args:
-            whole: Whether it covers the loaded tools too.
-        """
+        """Build the search index on another thread, so that the event loop is not held. The same one every time."""
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
             await asyncio.to_thread(getattr, self, name)
@@ -338,16 +320,7 @@ class ToolView:
         delivery: Delivery | None = None,
         used: Set[ToolName] = frozenset(),
     ) -> dict[str, SyntheticTool]:
-        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
-
-        Args:
-            discovered: The tools that the conversation has already loaded.
-            delivery: How the model receives search results, or None for what follows from the selection alone.
-            used: The tools that it has called; may grow.
-
-        Returns:
-            The tools by name.
-        """
+        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred."""
         discovered = tuple(discovered)
         delivery = delivery or ("bridge" if self.bridged else "definitions")
         own: dict[str, SyntheticTool] = {
@@ -415,17 +388,6 @@ def compile_view(
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
     A toolset that does not exist any more includes nothing. A turn refuses it, and displays show the problem.
-
-    Args:
-        catalog: All tools.
-        selection: The person's choices. Every server of the catalog has a mode in it or counts as loaded.
-        tool_sets: The toolsets that the selection can name.
-        blocked: Tools that are left out because they changed.
-        excluded: Tools that are left out by the config.
-        own: The person's own synthetic tools. A toolset without servers offers none of them, nor does one have the name of
-            another tool.
-        instructions: Each server's instructions. For the manifest, if the selection allows it.
-        window: Context window of the model in tokens, or None if unknown.
     """
     selection = selection.snapshot()
     problem = ""

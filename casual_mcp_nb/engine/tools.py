@@ -99,9 +99,6 @@ class ToolChangeTracker:
     Args:
         pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
         own: Servers whose changes are the person's own, and so are not reported.
-
-    Attributes:
-        catalog: The last catalog that was compared.
     """
 
     def __init__(self, pinned: Callable[[str], bool], own: Collection[str] = ()) -> None:
@@ -153,11 +150,7 @@ class ToolChangeTracker:
                 self._riskiest[tool.tool_name] = seen
 
     def accept(self, name: ToolName) -> None:
-        """Accept the present definition of a tool.
-
-        Raises:
-            UnknownNameError: It has not changed.
-        """
+        """Accept the present definition of a tool."""
         if name not in self._changes:
             raise UnknownNameError("changed tool", str(name), map(str, self._changes))
         self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
@@ -204,12 +197,7 @@ class ChatNames:
         self._catalog = catalog
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
-        """Check that a toolset exists, and that the servers and tools it names do.
-
-        Raises:
-            UnknownNameError: No toolset has that name.
-            ToolSetError: It names unknown servers or tools.
-        """
+        """Check that a toolset exists, and that the servers and tools it names do."""
         catalog = self._catalog()
         # The first function may be added later.
         servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")} | {
@@ -220,20 +208,12 @@ class ChatNames:
         check_tool_set(resolve_tool_set(tool_set, self._tool_sets), servers, catalog, name=name)
 
     def check_server(self, name: str) -> None:
-        """Check that a server exists.
-
-        Raises:
-            UnknownNameError: It does not.
-        """
+        """Check that a server exists."""
         if name not in self._server_manager.names:
             raise UnknownNameError("server", str(name), self._server_manager.names)
 
     def check_stubs(self, names: Iterable[str]) -> None:
-        """Check the names for which stubs answer: tools, `server:*` and `*`.
-
-        Raises:
-            UnknownNameError: There is no such server or tool.
-        """
+        """Check the names for which stubs answer: tools, `server:*` and `*`."""
         for name in names:
             server, separator, tool = name.partition(":")
             if separator and tool == ALL_TOOLS:
@@ -242,12 +222,7 @@ class ChatNames:
                 self.check_tool(name)
 
     def check_tool(self, name: str) -> None:
-        """Check that a tool exists, unless it can belong to a server that has not listed its tools.
-
-        Raises:
-            UnknownNameError: It does not.
-            UsageError: Tools of several servers have that name.
-        """
+        """Check that a tool exists, unless it can belong to a server that has not listed its tools."""
         catalog = self._catalog()
         owner = ToolName.split(name).server
         if ":" in name:
@@ -291,15 +266,7 @@ class ChatTools:
     """The tools of a chat's servers, and the views of them that a model sees under a selection.
 
     Args:
-        server_manager: The connections.
-        tool_sets: The toolsets that a selection can name.
         window: Returns the context window, in tokens, of the model that turns use unless they name another, or None if unknown.
-        strict: Whether a changed tool of any server is blocked until the change is accepted.
-
-    Attributes:
-        changes: The changes of definitions.
-        exclusions: The tools that the config excludes.
-        own: The person's own synthetic tools.
     """
 
     def __init__(
@@ -324,11 +291,7 @@ class ChatTools:
         self._described: tuple[Catalog, Catalog] = Catalog(), Catalog()
 
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
-        """Copy these tools with other descriptions for some of them, which only the model reads.
-
-        Args:
-            descriptions: For a tool its description, or a mapping with `description` and `parameters`, the texts by parameter.
-        """
+        """Copy these tools with other descriptions for some of them, which only the model reads."""
         other = copy.copy(self)
         other._descriptions, other._views, other._last_view = dict(descriptions), ViewCache(), ("", (), None)
         other._described = Catalog(), Catalog()
@@ -368,12 +331,7 @@ class ChatTools:
         self.changes.update(self._server_manager.known_catalog())
 
     async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
-        """Connect the servers that a selection needs, and compile the model's view under it.
-
-        Args:
-            selection: The selection.
-            model: The model, or None for the one that turns use unless they name another.
-        """
+        """Connect the servers that a selection needs, and compile the model's view under it."""
         self._enable(selection)
         # Each turn calls this, and usually there is nothing to do.
         if (catalog := self._server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
@@ -441,13 +399,7 @@ class ChatTools:
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect and does not wait. For any thread.
-
-        Args:
-            selection: The selection.
-            window: Context window of the model in tokens, or None for that of the model that turns use unless they name
-                another.
-        """
+        """Compile the view from the tools that are known now. Does not connect and does not wait. For any thread."""
         catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
         if last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own:
@@ -473,21 +425,13 @@ class ChatTools:
         return self._instruction_texts[1]
 
     def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
-        """Add a synthetic tool of the person. One of the same name is replaced.
-
-        Raises:
-            UsageError: It is not one, or its name is taken.
-        """
+        """Add a synthetic tool of the person. One of the same name is replaced."""
         own = OwnTool(tool, on_log)
         own.check(self.changes.catalog)
         self.own = (*(each for each in self.own if each.spec.name != own.spec.name), own)
 
     def remove_own(self, name: str) -> None:
-        """Remove a synthetic tool of the person.
-
-        Raises:
-            UnknownNameError: There is none of that name.
-        """
+        """Remove a synthetic tool of the person."""
         names = [each.spec.name for each in self.own]
         if name not in names:
             raise UnknownNameError("synthetic tool", name, names)
@@ -510,7 +454,6 @@ class Relisting:
     """Lists tools again if a server reported a change or its list has expired.
 
     Args:
-        is_fresh: Returns whether there is nothing to list.
         relist: Lists what is not fresh. It is not cancelled when it takes too long: the next step may use the result.
     """
 
@@ -520,11 +463,7 @@ class Relisting:
         self._task: asyncio.Future[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the lists are up to date, a few seconds at most. Only once for a server that does not answer.
-
-        Returns:
-            Whether they are.
-        """
+        """Wait until the lists are up to date, a few seconds at most. Only once for a server that does not answer."""
         if self._task is not None and not self._task.done():
             return self._is_fresh()
         if self._is_fresh():

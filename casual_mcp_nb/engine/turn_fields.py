@@ -123,13 +123,7 @@ class ToolFields(TypedDict, total=False):
 
 
 def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> None:
-    """List the options of `**options: Unpack[options]` in the signature of a class method, without a check of their names.
-
-    Args:
-        method: The class method.
-        options: A TypedDict of the options.
-        like: A function that has them with their defaults.
-    """
+    """List the options of `**options: Unpack[options]` in the signature of a class method, without a check of their names."""
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     listed = [parameters[name] for name in parameters if name in options.__annotations__]
