@@ -333,7 +333,7 @@ class Run:
         return self.model.unforced() if self._answered else self.model
 
     def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Split the found tools: those that are defined with the others, and those that the provider adds to the conversation."""
+        """Split the found tools: those defined with the others, and those that the provider adds to the messages it is sent."""
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery == "bridge":
