@@ -298,15 +298,15 @@ class Workshop(Displayable):
 
     @property
     def ranks(self) -> tuple[Ranks, ...]:
-        """Where a search ranks the right tool: for the messages of `development`, and for texts of the tool and its neighbours.
+        """Where a search ranks the right tool: for the messages of `development`, and for its neighbours.
 
-        The neighbours are the five tools that are found with the tool's own description. Edits that make a tool easier to find
-        may put it before one of them.
+        The neighbours are the five tools that are found with the tool's own description. Each should be found with the first
+        sentence of its description: edits that make a tool easier to find may put it before one of them.
         """
         after = {**{each.tool_name: each for each in self._tools}, self.tool: self.after}
         index = ToolSearchIndex(after.values())
         named = self.after.tool_name
-        wanted = [(_first_sentence(each), each.tool_name) for each in (self._before, *self._near())]
+        wanted = [(_first_sentence(each), each.tool_name) for each in self._near()]
         for case in self.development:
             names = {name for calls in case.acceptable for call in calls for name in call.tools}
             expected = (

@@ -182,3 +182,13 @@ def test_a_table_with_many_columns_of_bars_is_narrow_enough_for_a_page() -> None
         bars = [cell for cell in row if isinstance(cell, Bar)]
         assert len(bars) > 3
         assert all(bar.narrow for bar in bars)
+
+
+def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
+    lesson = cells("12_evaluate_tool_use.ipynb")
+    mean, low, high = (int(share) for share in re.findall(r"([+-]\d+)%", printed(lesson["spoilt"])))
+    assert low <= mean <= high < 0
+    assert "+0%, 20 of 20 cases stayed" in printed(lesson["shorter"])
+    assert printed(lesson["power"]).startswith("20 cases find a difference of 47%")
+    assert re.search(r"p = 0\.0[0-4]", printed(lesson["workshop-run"]))
+    assert "kept back, looks: 1" in printed(lesson["verdict"])
