@@ -308,6 +308,8 @@ METHODS: dict[str, Action] = {
     "experiments.worth_async": lambda w: len(
         awaited(w.session.experiments.worth_async(USES, model=w.model("None."), targets=[], progress=False))
     ),
+    "experiments.workshop": lambda w: w.session.experiments.workshop("harbour:berth").before.tokens,
+    "experiments.workshop_async": lambda w: awaited(w.session.experiments.workshop_async("harbour:berth")).before.tokens,
     "experiments": lambda w: w.session.experiments.now.comparison is not None,
     "experiments.now": lambda w: w.session.experiments.now.comparison is not None,
     "experiments.comparison": lambda w: w.session.experiments.comparison is not None,
@@ -442,6 +444,7 @@ METHODS: dict[str, Action] = {
     "servers.remove_async": lambda w: awaited(w.session.servers.remove_async("lighthouse")),
 }
 NOT_RECORDED = {
+    "experiments.to_solver": "inspect-ai calls it, in an environment of its own: tests/experiments/test_other_projects.py",
     "from_config": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
