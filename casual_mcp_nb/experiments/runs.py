@@ -19,6 +19,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import FINDING, SYNTHETIC, UNKNOWN, Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of, with_nested
@@ -28,8 +30,8 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import problems
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tools import Described, described_tool
-from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
-from casual_mcp_nb.experiments.arms import Arm, Budget, BudgetReachedError
+from casual_mcp_nb.errors import CasualMcpError, LimitError, UsageError, brief, shown
+from casual_mcp_nb.experiments.arms import MARGIN, Arm, Budget, BudgetReachedError
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import LIMITS, Judgement, judge_turns
 from casual_mcp_nb.experiments.records import ResultsFile, ResultsStatus, RunRecord, RunResults, transcript_of
@@ -532,3 +534,27 @@ class Job:
 
 _sessions: dict[bytes, Opened] = {}
 _lock = threading.Lock()
+
+
+async def ask_for_texts(
+    chat: McpToolChat, text: str, n: int, name: Any, max_total_tokens: int, add: Callable[[str], None]
+) -> None:
+    """Ask a model to propose texts of a tool, if the person allows it.
+
+    Raises:
+        UsageError: They do not.
+        LimitError: The budget is too small.
+    """
+    from casual_llm.messages import UserMessage
+
+    model = await chat.ready_model(name)
+    left = max_total_tokens - round(estimate_tokens(text) * MARGIN)
+    if left < 200:
+        raise LimitError(f"The request has ≈ {estimate_tokens(text):,} tokens, and the budget is {max_total_tokens:,}.")
+    arguments = {"model": model.name, "messages": [{"role": "user", "text": text}], "max_tokens": min(left, 1_000 * n)}
+    permission = await chat.consent.sampling("workshop", arguments, method="propose", reason="proposal")
+    if not permission.allowed:
+        raise UsageError(f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}.")
+    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=min(left, 1_000 * n)))
+    response = await limited.complete([UserMessage(content=text)], stream=False)
+    add(text_of(response.message.content))

@@ -48,7 +48,7 @@ from casual_mcp_nb.experiments.results import (
     Experiments,
     Lint,
 )
-from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe
+from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe, ask_for_texts
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
 from casual_mcp_nb.notebook.cassettes import opened_cassette
@@ -392,6 +392,15 @@ class SessionExperiments(Namespace):
         return Workshop(self, self._parts, listed, tools, loaded, seed=seed, options=options)
 
     workshop_async = awaited(workshop)
+
+    @blocking
+    async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
+        answers: list[str] = []
+        ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
+        await on_engine(lambda blocks: self._apart(blocks, ask))
+        return answers[0]
+
+    _ask_for_texts_async = awaited(_ask_for_texts)
 
     def to_solver(self, **options: Any) -> Any:
         """Build a solver of inspect-ai that asks this session, for a `Task` with its datasets and scorers.

@@ -19,23 +19,17 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.files import part_file
-from casual_mcp_nb.base.options import RequestOptions
-from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.engine.tools import described_tool
-from casual_mcp_nb.errors import LimitError, UsageError, shown
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.records import ArmComparison, ArmResults, RunResults
-from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -212,7 +206,7 @@ class Workshop(Displayable):
         seed: int = 0,
         options: Mapping[str, Any],
     ) -> None:
-        self._experiments, self._parts, self._engine = experiments, parts, parts.engine
+        self._experiments, self._config = experiments, parts.config
         self.tool = tool.tool_name
         self.development, self.held_out = halves(cases, self.tool, seed)
         self.results: RunResults | None = None
@@ -257,7 +251,7 @@ class Workshop(Displayable):
             edits["description"] = description
         if parameters:
             edits["parameters"] = {**edits.get("parameters", {}), **parameters}
-        described_tool(self._before, _texts(edits))
+        _described(self._before, _texts(edits))
         if name is not None:
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
                 raise UsageError(f"A tool cannot be named {shown(name)}.", hint="Use letters, digits, _ and -, at most 64.")
@@ -288,7 +282,7 @@ class Workshop(Displayable):
     @property
     def after(self) -> ToolSpec:
         """The tool with the edits."""
-        tool = described_tool(self._before, _texts(self._edits))
+        tool = _described(self._before, _texts(self._edits))
         return dataclasses.replace(tool, name=self._edits.get("name", tool.name), wire_name="")
 
     @property
@@ -365,10 +359,7 @@ class Workshop(Displayable):
             raise UsageError("The workshop has no cases.", hint='Give them: session.experiments.workshop("…", cases=…).')
         return {**self._options, "descriptions": {EDITED: {str(self.tool): texts}}}
 
-    @blocking
-    async def propose(
-        self, n: int = 3, *, model: str | Model | ChatModel | None = None, max_total_tokens: int = 20_000
-    ) -> Proposals:
+    def propose(self, n: int = 3, *, model: str | Model | ChatModel | None = None, max_total_tokens: int = 20_000) -> Proposals:
         """Ask a model for other texts, from the failures on `development`. You are asked first, and see what it would read.
 
         Args:
@@ -383,35 +374,20 @@ class Workshop(Displayable):
             UsageError: You did not allow it, or the answer has no proposals.
             LimitError: The budget is too small.
         """
-        if not isinstance(n, int) or not 1 <= n <= 10:
-            raise UsageError(f"n cannot be {n!r}.", hint="It is a number from 1 to 10.")
-        answers: list[str] = []
-        await on_engine(
-            lambda blocks: self._experiments._apart(blocks, partial(self._ask, n, model, max_total_tokens, answers.append))
-        )
-        return Proposals(self.tool, _proposals(answers[0], self._before, n))
+        answer = self._experiments._ask_for_texts(self._request(n), n, model, max_total_tokens)
+        return Proposals(self.tool, _proposals(answer, self._before, n))
 
-    propose_async = awaited(propose)
-
-    async def _ask(self, n: int, name: str | Model | ChatModel | None, most: int, add: Any) -> None:
-        from casual_llm.messages import UserMessage
-
-        chat = self._parts.chat
-        model = await chat.ready_model(name or self._parts.turn_service.model)
-        text = self._request(n)
-        left = most - round(estimate_tokens(text) * 1.1)
-        if left < 200:
-            raise LimitError(f"The request has ≈ {estimate_tokens(text):,} tokens, and the budget is {most:,}.")
-        arguments = {"model": model.name, "messages": [{"role": "user", "text": text}], "max_tokens": left}
-        permission = await chat.consent.sampling("workshop", arguments, method="propose", reason="proposal")
-        if not permission.allowed:
-            raise UsageError(f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}.")
-        limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=min(left, 1_000 * n)))
-        response = await limited.complete([UserMessage(content=text)], stream=False)
-        add(text_of(response.message.content))
+    async def propose_async(
+        self, n: int = 3, *, model: str | Model | ChatModel | None = None, max_total_tokens: int = 20_000
+    ) -> Proposals:
+        """Ask a model for other texts, see `propose`."""
+        answer = await self._experiments._ask_for_texts_async(self._request(n), n, model, max_total_tokens)
+        return Proposals(self.tool, _proposals(answer, self._before, n))
 
     def _request(self, n: int) -> str:
         """Write the request for proposals. Only failures of `development` are in it."""
+        if not isinstance(n, int) or not 1 <= n <= 10:
+            raise UsageError(f"n cannot be {n!r}.", hint="It is a number from 1 to 10.")
         wrong = self.results.failures()[:MAX_SHOWN_FAILURES] if self.results else ()
         failures = [
             {"message": each.message[:500], "expected": each.needed, "called": each.called, "why": each.detail[:300]}
@@ -451,7 +427,7 @@ class Workshop(Displayable):
             raise UsageError("No text was edited.", hint="A name cannot be kept: show the server's author workshop.patch().")
         # In a config, ${NAME} is a variable.
         entry = json.loads(json.dumps(texts).replace("${", "$${"))
-        source = Path(path).expanduser() if path is not None else self._parts.config.path
+        source = Path(path).expanduser() if path is not None else self._config.path
         snippet = json.dumps({"descriptions": {self.tool.tool: entry}}, ensure_ascii=False, indent=2)
         hint = f"Insert it in the entry of the server yourself:\n{snippet}"
         if source is None:
@@ -506,6 +482,13 @@ class Workshop(Displayable):
         docstring = clean(after.description.strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
         arguments = clean(f"\n\nArgs:{texts}".replace("\\", "\\\\").replace('"""', '\\"\\"\\"')) if texts else ""
         return Patch(self.tool, "\n".join(diff), f'"""{docstring}{arguments}{chr(10) if texts else ""}"""')
+
+
+def _described(tool: ToolSpec, text: Any) -> ToolSpec:
+    # A display of a workshop needs no engine.
+    from casual_mcp_nb.engine.tools import described_tool
+
+    return described_tool(tool, text)
 
 
 def _texts(edits: Mapping[str, Any]) -> dict[str, Any]:
