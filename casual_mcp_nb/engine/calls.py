@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import parse_arguments
-from casual_mcp_nb.base.tool import Permission, ToolName
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import NamedCall
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
@@ -157,6 +157,26 @@ class NestedCall:
     depth: int
 
 
+def ended_call(nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0) -> ToolCall:
+    """Build the value of a nested call that has ended."""
+    result = outcome.result or ToolResult()
+    return ToolCall(
+        nested.id,
+        tool.wire_name,
+        tool.tool_name,
+        nested.arguments,
+        outcome.status,
+        encodable(outcome.text),
+        result.content,
+        result.structured,
+        seconds=seconds,
+        at=at,
+        payload=result.payload,
+        mocked=result.mocked,
+        returned=result.returned,
+    )
+
+
 @dataclass(eq=False)
 class Nesting:
     """The calls nested in one call. An async context manager around it, which ends them with it.
@@ -214,6 +234,7 @@ class Nesting:
             await asyncio.wait(tasks)
 
 
+@dataclass(eq=False, repr=False)
 class Calls:
     """Runs the tool calls of one turn.
 
@@ -221,49 +242,41 @@ class Calls:
         servers: The server of each call that is running now.
     """
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        limits: TurnLimits,
-        emit: Callable[[Event], None],
-        now: Callable[[], float],
-        large_results: LargeResults,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._limits = limits
-        self._emit = emit
-        self._now = now
-        self._large_results = large_results
-        self._slots: asyncio.Semaphore | None = None
-        self.repeats = Repeats()
-        self.servers: list[str] = []
+    dispatcher: Dispatcher
+    limits: TurnLimits
+    emit: Callable[[Event], None]
+    now: Callable[[], float]
+    large_results: LargeResults
+    repeats: Repeats = field(default_factory=Repeats)
+    servers: list[str] = field(default_factory=list)
+    _slots: asyncio.Semaphore | None = None
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
         """Run the calls of a step concurrently. Those beyond the limit are refused."""
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
-            call, named = calls[0], self._dispatcher.read(calls[0])
+            call, named = calls[0], self.dispatcher.read(calls[0])
             return [(await self._call(step, call, named, self._started(step, call, *named[:2])))[1]]
-        limit = self._limits.max_calls_per_step
+        limit = self.limits.max_calls_per_step
         over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
         ended = await self._run_all(step, [call for call in calls if call.id not in refused])
         if len(calls) > limit:
             text = f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
-            self._emit(Notice(text, at=self._now()))
+            self.emit(Notice(text, at=self.now()))
         return [self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id] for call in calls]
 
     async def _run_all(self, step: int, calls: Sequence[AssistantToolCall]) -> dict[str, CallOutcome]:
         """Run calls concurrently, those of unknown tools after the others, which may add the tools."""
-        unknown = await self._dispatcher.unknown(calls)
+        unknown = await self.dispatcher.unknown(calls)
         if len(unknown) == len(calls):
             unknown = set()
-        self._slots = asyncio.Semaphore(self._limits.parallel_calls)
+        self._slots = asyncio.Semaphore(self.limits.parallel_calls)
         outcomes: dict[str, CallOutcome] = {}
         read = []
         for call in calls:
             # Observers may set variables when a call starts, such as its span, which are for this call only.
-            context, named = copy_context(), self._dispatcher.read(call)
+            context, named = copy_context(), self.dispatcher.read(call)
             read.append((context, call, named, context.run(self._started, step, call, *named[:2])))
         for late in (False, True):
             group = [each for each in read if (each[1].id in unknown) is late]
@@ -282,47 +295,32 @@ class Calls:
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:
-            if not outcome.search and self._limits.result_format != "result":
-                text = format_result(text, self._limits.result_format, name, arguments)
+            if not outcome.search and self.limits.result_format != "result":
+                text = format_result(text, self.limits.result_format, name, arguments)
             if outcome.status != "ok":
                 return text + self.repeats.record(step, str(tool), arguments, text)
             warning, notice = self.repeats.record_success(step, str(tool), arguments, text)
             if notice:
-                self._emit(Notice(notice, tool.server, self._now()))
+                self.emit(Notice(notice, tool.server, self.now()))
             return text + warning
 
-        run = partial(self._dispatcher.run, name, arguments, bridged=bridged, late=late)
+        run = partial(self.dispatcher.run, name, arguments, bridged=bridged, late=late)
         return self._observed(step, call.id, tool, run, read)
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
-        tool, at = self._dispatcher.view.catalog.resolve(nested.name), self._now()
+        tool, at = self.dispatcher.view.catalog.resolve(nested.name), self.now()
         name, arguments = tool.wire_name, nested.arguments
-        self._emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
+        self.emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
         outcome, _ = await self._observed(
             step,
             nested.id,
             tool.tool_name,
-            partial(self._dispatcher.run, tool, arguments),
+            partial(self.dispatcher.run, tool, arguments),
             lambda text, _: text,
             nested.depth,
         )
-        result = outcome.result or ToolResult()
-        return ToolCall(
-            nested.id,
-            name,
-            tool.tool_name,
-            arguments,
-            outcome.status,
-            encodable(outcome.text),
-            result.content,
-            result.structured,
-            seconds=self._now() - at,
-            at=at,
-            payload=result.payload,
-            mocked=result.mocked,
-            returned=result.returned,
-        )
+        return ended_call(nested, tool, outcome, self.now() - at, at)
 
     async def _observed(
         self,
@@ -338,11 +336,11 @@ class Calls:
         Returns:
             The outcome, and the outcome as the model reads it.
         """
-        progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call_id, *report, self._now())))
+        progress = ProgressThrottle(lambda report: self.emit(ToolProgress(call_id, *report, self.now())))
         permission: Permission | None = None
 
         def on_approval(waiting: bool) -> None:
-            self._emit((ApprovalAsked if waiting else ApprovalAnswered)(call_id, self._now()))
+            self.emit((ApprovalAsked if waiting else ApprovalAnswered)(call_id, self.now()))
 
         def on_permission(decided: Permission) -> None:
             nonlocal permission
@@ -355,36 +353,36 @@ class Calls:
             running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
             if tool.server == NOTEBOOK:
                 # Its functions can make calls.
-                async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
+                async with Nesting(call_id, self.dispatcher.context, partial(self._nested, step), depth):
                     outcome = await running
             else:
                 outcome = await running
             text, result, large = await self._within_limit(outcome, call_id, tool.server)
         except asyncio.CancelledError:
             progress.close()
-            stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
-            self._emit(stopped)
+            stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self.now(), permission=permission)
+            self.emit(stopped)
             raise
         finally:
             self.servers.remove(tool.server)
         progress.close()
         visible = CallOutcome(outcome.status, read(text, outcome), result, outcome.search)
-        ended = (visible.status, visible.text, visible.result, self._now(), permission, large)
-        self._emit(ToolFinished(step, call_id, tool, *ended))
+        ended = (visible.status, visible.text, visible.result, self.now(), permission, large)
+        self.emit(ToolFinished(step, call_id, tool, *ended))
         if progress.left_out:
             counts = f"{progress.received:,} times, and {progress.left_out:,} of them are left out"
-            self._emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self._now()))
+            self.emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self.now()))
         return outcome, visible
 
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
-        name, arguments, _ = self._dispatcher.read(call)
+        name, arguments, _ = self.dispatcher.read(call)
         tool = self._started(step, call, name, arguments)
-        self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))
+        self.emit(ToolFinished(step, call.id, tool, "error", text, at=self.now()))
         return CallOutcome("error", text)
 
     def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> ToolName:
-        tool, wire_name = self._dispatcher.identify(name)
-        self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
+        tool, wire_name = self.dispatcher.identify(name)
+        self.emit(ToolStarted(step, call.id, name, tool, arguments, self.now(), wire_name))
         return tool
 
     async def _within_limit(
@@ -392,14 +390,14 @@ class Calls:
     ) -> tuple[str, ToolResult | None, LargeResult | None]:
         """Keep a large result and shorten it to its head. Other outcomes keep their text and result."""
         text, result = encodable(outcome.text), outcome.result
-        limit = self._large_results.limit_for(server, self._limits.result_tokens)
+        limit = self.large_results.limit_for(server, self.limits.result_tokens)
         # No character is more than a token.
         if outcome.search or limit is None or len(text) <= limit or characters_within(text, limit) == len(text):
             if result is None or result.rows is None:
                 return text, result, None
-            noted, large = await self._large_results.keep_rows(call_id, result.rows, text)
+            noted, large = await self.large_results.keep_rows(call_id, result.rows, text)
             return noted, result, large
-        head, large = await self._large_results.keep(call_id, result, text, limit)
+        head, large = await self.large_results.keep(call_id, result, text, limit)
         return head, result and cut_result(result, limit), large
 
 

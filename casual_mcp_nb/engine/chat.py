@@ -30,7 +30,7 @@ from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run, put_in_place
-from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, checked_overrides
+from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, allowed_in_python, checked_overrides
 from casual_mcp_nb.engine.context import Deliveries
 from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.instructions import Instructions
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.engine.before_model_call import BeforeModelCall
+    from casual_mcp_nb.engine.events import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -136,9 +136,9 @@ class McpToolChat:
             server_manager.config_of,
             overrides=checked_overrides(approval, server_manager.names),
             approver=approver,
-            can_ask=can_ask,
-            how_to_allow=how_to_allow,
-            limits=answer_limits,
+            can_ask=can_ask or (lambda: True),
+            how_to_allow=how_to_allow or allowed_in_python,
+            limits=answer_limits or AnswerLimits(),
             strict=strict,
         )
         self.state = ConversationState(selection or Selection(), consent, LargeResults(server_manager.config_of))
@@ -367,7 +367,7 @@ class McpToolChat:
         )
         self.server_manager.attach(self.toolbox)
         self.toolbox.add(tool)
-        self.consent.set_policies(NOTEBOOK, self.toolbox.policies)
+        self.consent.overrides[NOTEBOOK] = self.toolbox.policies
         return self.toolbox.spec_of(tool)
 
     def remove_tool(self, name: str) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -164,6 +164,15 @@ _RANK: dict[Reason | None, int] = {
 NO_ONE = "No one is available to approve it."
 
 
+def allowed_in_python(tool: ToolSpec) -> str:
+    """Format a hint on how to allow calls of a tool where a chat or a service was made in Python."""
+    if tool.server == NOTEBOOK:
+        return 'To allow it, add the function with approval="never".'
+    policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
+    allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
+    return f'To allow it, use {allowing}, or set "approval": {policy} on this server in the config.'
+
+
 @dataclass
 class _Answers:
     """The answers in one conversation.
@@ -181,6 +190,7 @@ class _Answers:
     notified: set[str] = field(default_factory=set)
 
 
+@dataclass(eq=False, repr=False)
 class Consent:
     """Decides whether a call may run, and asks the person where the policy requires it.
 
@@ -193,28 +203,18 @@ class Consent:
         runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
     """
 
-    def __init__(
-        self,
-        tool_changes: ToolChangeTracker,
-        config_of: Callable[[str], ServerConfig | None],
-        *,
-        overrides: Mapping[str, Policies] | None = None,
-        approver: Approver | None = None,
-        can_ask: Callable[[], bool] | None = None,
-        limits: AnswerLimits | None = None,
-        strict: bool = False,
-        how_to_allow: Callable[[ToolSpec], str] | None = None,
-        runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False,
-    ) -> None:
-        self.strict = strict
-        self.approver = approver
-        self.limits = limits or AnswerLimits()
-        self._tool_changes = tool_changes
-        self._config_of = config_of
-        self._overrides = dict(overrides or {})
-        self.can_ask = can_ask or (lambda: True)
-        self.how_to_allow = how_to_allow or allowed_in_python
-        self.runs_nothing = runs_nothing
+    tool_changes: ToolChangeTracker
+    config_of: Callable[[str], ServerConfig | None]
+    _: KW_ONLY
+    overrides: dict[str, Policies] = field(default_factory=dict)
+    approver: Approver | None = None
+    can_ask: Callable[[], bool] = lambda: True
+    limits: AnswerLimits = field(default_factory=AnswerLimits)
+    strict: bool = False
+    how_to_allow: Callable[[ToolSpec], str] = allowed_in_python
+    runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False
+
+    def __post_init__(self) -> None:
         self._answers = _Answers()
 
     def forget(self) -> None:
@@ -228,21 +228,17 @@ class Consent:
         how_to_allow: Callable[[ToolSpec], str] | None = None,
     ) -> Consent:
         """Create the consent of another conversation: the same policies, and no answers yet."""
-        return Consent(
-            self._tool_changes,
-            self._config_of,
-            overrides=self._overrides,
+        return replace(
+            self,
+            overrides={**self.overrides},
             approver=approver or self.approver,
             can_ask=can_ask or self.can_ask,
-            limits=self.limits,
-            strict=self.strict,
             how_to_allow=how_to_allow or self.how_to_allow,
-            runs_nothing=self.runs_nothing,
         )
 
     def forget_server(self, server: str) -> None:
         """Forget all about a server that was removed: another one of its name is not trusted in its place."""
-        self._overrides.pop(server, None)
+        self.overrides.pop(server, None)
         answers = self._answers
         answers.servers.pop(server, None)
         answers.notified.discard(server)
@@ -250,35 +246,22 @@ class Consent:
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
 
-    @property
-    def overrides(self) -> Mapping[str, Policies]:
-        """The policies by server that replace those of the configs."""
-        return self._overrides
-
-    def set_overrides(self, overrides: Mapping[str, Policies]) -> None:
-        """Replace the policies of servers, overriding their configs."""
-        self._overrides.update(overrides)
-
-    def set_policies(self, server: str, policies: Policies) -> None:
-        """Replace the policies of a server that has no config."""
-        self._overrides[server] = policies
-
     def policy(self, tool: ToolSpec) -> Policy:
         """Resolve the policy of a tool."""
-        return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server), strict=self.strict)
+        return policy_of(tool, self.config_of(tool.server), self.overrides.get(tool.server), strict=self.strict)
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
         """Predict why the person would be asked before a call of a tool, given earlier answers, or None if not asked."""
-        if is_outgoing(tool, self._config_of(tool.server)):
+        if is_outgoing(tool, self.config_of(tool.server)):
             return "outgoing"
         request = self._request(tool, {}, self._answers)
         return request.reason if isinstance(request, ApprovalRequest) else None
 
     def unknown_tools(self) -> Iterator[Notice]:
         """Yield a notice for each tool that a policy names and its server does not have."""
-        for server, tools in self._tool_changes.catalog.by_server.items():
-            config = self._config_of(server)
-            policies = self._overrides.get(server, config.approval if config else None)
+        for server, tools in self.tool_changes.catalog.by_server.items():
+            config = self.config_of(server)
+            policies = self.overrides.get(server, config.approval if config else None)
             if not isinstance(policies, dict):
                 continue
             names = [tool.name for tool in tools]
@@ -339,7 +322,7 @@ class Consent:
     def denial(self, tool: ToolSpec) -> Denial | None:
         """Find the reason why calls of a tool are denied where nobody can be asked, or None if they run."""
         policy, strict = self.policy(tool), self.strict
-        if policy == "always" and is_outgoing(tool, self._config_of(tool.server)):
+        if policy == "always" and is_outgoing(tool, self.config_of(tool.server)):
             return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")
         answers = _Answers()
         request = self._request(tool, {}, answers)
@@ -358,7 +341,7 @@ class Consent:
         tool = request.tool
         if self.runs_nothing(tool):
             return _decided(request, "nobody")
-        destructive = Risk.DESTRUCTIVE in (tool.risk, self._tool_changes.riskiest(tool).risk)
+        destructive = Risk.DESTRUCTIVE in (tool.risk, self.tool_changes.riskiest(tool).risk)
         if request.policy == "default" and not destructive:
             if tool.server not in answers.notified:
                 answers.notified.add(tool.server)
@@ -369,10 +352,10 @@ class Consent:
 
     def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
         """Build the question for the person before a call, or the permission that makes asking unnecessary."""
-        name, config = tool.tool_name, self._config_of(tool.server)
-        policy = policy_of(tool, config, self._overrides.get(tool.server), strict=self.strict)
+        name, config = tool.tool_name, self.config_of(tool.server)
+        policy = policy_of(tool, config, self.overrides.get(tool.server), strict=self.strict)
         third_party = config is not None and not config.bundled
-        riskiest = self._tool_changes.riskiest(tool)
+        riskiest = self.tool_changes.riskiest(tool)
         reason = reason_to_ask(tool, policy, third_party)
         # A server cannot avoid a question by claiming less risk than before.
         if riskiest is not tool and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
@@ -426,7 +409,7 @@ class Consent:
         if decision.scope == "tool":
             answers.tools[name] = request.tool
         elif decision.scope == "server" and request.reason == "unannotated":
-            answers.servers[name.server] = {**self._tool_changes.last_of(name.server), name: request.tool}
+            answers.servers[name.server] = {**self.tool_changes.last_of(name.server), name: request.tool}
 
 
 def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
@@ -449,15 +432,7 @@ def _runs_unasked(tool: ToolSpec) -> Notice:
     return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
 
 
-def allowed_in_python(tool: ToolSpec) -> str:
-    """Format a hint on how to allow calls of a tool where a chat or a service was made in Python."""
-    if tool.server == NOTEBOOK:
-        return 'To allow it, add the function with approval="never".'
-    policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
-    allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
-    return f'To allow it, use {allowing}, or set "approval": {policy} on this server in the config.'
-
-
+@dataclass(eq=False, repr=False)
 class Sampling:
     """Lets the default model answer servers whose entry allows it.
 
@@ -466,38 +441,30 @@ class Sampling:
         asking: Returns what is entered while the person is asked about a server's request.
     """
 
-    def __init__(
-        self,
-        models: ModelFactory,
-        consent: Consent,
-        secrets: Callable[[], Collection[str]],
-        add: Callable[[AuditRecord], None] = lambda _: None,
-        asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
-    ) -> None:
-        self._asking = asking
-        self._add = add
-        self._models = models
-        self._consent = consent
-        self._secrets = secrets
+    models: ModelFactory
+    consent: Consent
+    secrets: Callable[[], Collection[str]]
+    add: Callable[[AuditRecord], None] = lambda _: None
+    asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 
     async def answer(self, server: str, request: SamplingRequest) -> SamplingAnswer:
         """Ask the person, and then the model."""
         try:
-            model = await self._models.ready()
+            model = await self.models.ready()
             messages = [{"role": role, "text": text} for role, text in request.messages]
             system = {"system": request.system} if request.system else {}
             arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}
-            at, permission = time.time(), await self._consent.sampling(server, arguments, partial(self._asking, server))
+            at, permission = time.time(), await self.consent.sampling(server, arguments, partial(self.asking, server))
             record = AuditRecord(
                 at, ToolName(server, METHOD), "server", permission, "denied", None, size_of_arguments(arguments), 0
             )
             if not permission.allowed:
-                self._add(record)
+                self.add(record)
                 reason = f": {permission.reason}" if permission.reason else ""
                 raise SamplingRefused(f"the user did not allow it{reason}")
             response = await self._complete(model, request, record)
         except CasualMcpError as error:
-            details = f"{type(error).__name__}: {redacted(str(error), self._secrets())}"
+            details = f"{type(error).__name__}: {redacted(str(error), self.secrets())}"
             # What went wrong at a provider is none of the server's business.
             raise SamplingRefused("the model could not answer", details) from None
         usage = response.usage
@@ -519,7 +486,7 @@ class Sampling:
             status = "stopped"
             raise
         finally:
-            self._add(replace(record, status=status, seconds=time.perf_counter() - start, result_size=size))
+            self.add(replace(record, status=status, seconds=time.perf_counter() - start, result_size=size))
 
 
 async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:

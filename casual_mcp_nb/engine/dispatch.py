@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.own_tools.toolbox import Mocks
+    from casual_mcp_nb.servers.server_manager import ServerManager
 
 
 CHECK_SECONDS = 2.0
@@ -62,21 +63,6 @@ def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Se
 
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
-
-
-class ToolCaller(Protocol):
-    """The part of the connections that a dispatcher needs."""
-
-    async def call(
-        self,
-        tool: ToolSpec,
-        arguments: dict[str, Any],
-        *,
-        on_progress: ProgressHandler | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> ToolResult:
-        """Call a tool at its server."""
-        ...
 
 
 class CallListener(NamedTuple):
@@ -117,7 +103,7 @@ class Dispatcher:
     view: ToolView
     discovered: Mapping[str, ToolSpec]
     synthetic: Mapping[str, SyntheticTool]
-    caller: ToolCaller
+    caller: ServerManager
     consent: Consent
     meta: Mapping[str, Any] | None = None
     mocks: Mocks | None = None

@@ -22,7 +22,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.engine.before_model_call import BeforeModelCall
+    from casual_mcp_nb.engine.events import BeforeModelCall
 
 
 @dataclass(frozen=True)

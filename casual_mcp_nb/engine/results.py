@@ -9,7 +9,7 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
@@ -186,27 +186,22 @@ def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     return handles
 
 
+@dataclass(eq=False, repr=False)
 class LargeResults:
     """Keeps the large results of a chat, in memory and within a limit, and answers questions about them."""
 
-    def __init__(
-        self,
-        config_of: Callable[[str], ServerConfig | None] = lambda _: None,
-        max_bytes: int = MAX_KEPT,
-        worker: Worker | None = None,
-    ) -> None:
-        self._config_of = config_of
-        self._max_bytes = max_bytes
-        self._results: OrderedDict[str, tuple[KeptText, int]] = OrderedDict()
-        self._worker = worker or Worker()
+    config_of: Callable[[str], ServerConfig | None] = lambda _: None
+    max_bytes: int = MAX_KEPT
+    worker: Worker = field(default_factory=Worker)
+    _results: OrderedDict[str, tuple[KeptText, int]] = field(default_factory=OrderedDict)
 
     def apart(self) -> LargeResults:
         """Create the large results of another conversation: none yet, queried through the same process."""
-        return LargeResults(self._config_of, self._max_bytes, self._worker)
+        return LargeResults(self.config_of, self.max_bytes, self.worker)
 
     def limit_for(self, server: str, default: int) -> int | None:
         """Look up how many tokens of a server's result the model reads, or None for no limit."""
-        config = self._config_of(server)
+        config = self.config_of(server)
         limit = default if config is None or config.max_result_tokens is None else config.max_result_tokens
         return limit or None
 
@@ -239,13 +234,13 @@ class LargeResults:
 
     async def close(self, *, for_good: bool = True) -> None:
         """End the process that answers questions; unless for good, the next question starts it again."""
-        await self._worker.aclose(for_good=for_good)
+        await self.worker.aclose(for_good=for_good)
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""
         source, _ = self._results.pop(handle, (source, 0))
         self._results[handle] = (source, sys.getsizeof(source.text))
-        while len(self._results) > 1 and sum(size for _, size in self._results.values()) > self._max_bytes:
+        while len(self._results) > 1 and sum(size for _, size in self._results.values()) > self.max_bytes:
             _, (oldest, _) = self._results.popitem(last=False)
             oldest.drop()
         return source
@@ -268,9 +263,9 @@ class LargeResults:
             "seconds": _STATEMENT_SECONDS,
             **question,
         }
-        answer = await self._worker.call("query", argument, SECONDS)
+        answer = await self.worker.call("query", argument, SECONDS)
         if "missing" in answer:
-            answer = await self._worker.call("query", {**argument, "text": text}, SECONDS)
+            answer = await self.worker.call("query", {**argument, "text": text}, SECONDS)
         return dict(answer)
 
 

@@ -47,19 +47,22 @@ from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, first_presented
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
-from casual_mcp_nb.engine.before_model_call import (
+from casual_mcp_nb.engine.calls import Calls, search_event
+from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
+from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
+from casual_mcp_nb.engine.events import (
     BeforeModelCall,
     MessageEdit,
+    NoticeHistory,
     RequestEdit,
+    ServerLogs,
     SystemEdit,
     ToolsEdit,
     edited_view,
     index_of,
+    unseen,
+    view_changes,
 )
-from casual_mcp_nb.engine.calls import Calls, search_event
-from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
-from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
-from casual_mcp_nb.engine.events import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.results import TOKENS as READ_ON_TOKENS
@@ -126,8 +129,10 @@ class Run:
     results: dict[str, ChatMessage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        started = self.clock() if self.started is None else self.started
-        self.now = stopwatch(self.clock, started - (self.recorded.trace.last_at if self.recorded else 0))
+        clock = self.clock
+        start = (clock() if self.started is None else self.started) - (self.recorded.trace.last_at if self.recorded else 0)
+        # Not a method: events have it, and a turn that refers to itself would wait for the garbage collector.
+        self.now: Callable[[], float] = lambda: clock() - start
         steps = self.recorded.trace.of(StepStarted) if self.recorded else ()
         self._first_step = steps[-1].step + 1 if steps else 0
         self._first_view = self.view
@@ -611,11 +616,6 @@ def _advice(response: ModelResponse, max_tokens: int | None) -> str:
         return "Start a new conversation, or defer tools."
     raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"
     return f"{raised}, in the config or for one call, or ask the model to continue."
-
-
-def stopwatch(clock: Callable[[], float], start: float) -> Callable[[], float]:
-    """Create a function that measures the seconds since a start."""
-    return lambda: clock() - start
 
 
 _MAX_OVERFLOWS = 1

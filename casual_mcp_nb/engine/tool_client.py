@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Token
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from casual_mcp_nb.base.config import ToolSetConfig
-from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import NamedCall, named_call
@@ -17,9 +17,9 @@ from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_argume
 from casual_mcp_nb.conversation.event import CALL_TOOL, SYNTHETIC, Notice
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.engine.build_run import build_dispatcher
-from casual_mcp_nb.engine.calls import NestedCall, Nesting
+from casual_mcp_nb.engine.calls import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.consent import Approver
+from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, ProgressHandler
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import encodable
@@ -46,6 +46,7 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
     return TurnOptions(**chosen)
 
 
+@dataclass(eq=False, repr=False)
 class ToolClient:
     """Lists and calls the tools of a chat for one client; belongs to the chat's event loop.
 
@@ -56,35 +57,23 @@ class ToolClient:
             a tool that it calls counts as found.
     """
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        options: TurnOptions,
-        *,
-        approver: Approver,
-        can_ask: Callable[[], bool],
-        how_to_allow: Callable[[ToolSpec], str],
-        admit: Callable[[], Awaitable[None]],
-        on_notice: Callable[[Notice], None] = lambda _: None,
-        remembers: bool = True,
-    ) -> None:
-        self._chat = chat
-        self._options = options
-        self._consent = chat.consent.apart(approver, can_ask, how_to_allow)
-        self._admit = admit
-        self._on_notice = on_notice
-        self._remembers = remembers
-        self._found_tools: dict[str, ToolSpec] = {}
-        self._used: set[ToolName] = set()
+    chat: McpToolChat
+    options: TurnOptions
+    consent: Consent
+    admit: Callable[[], Awaitable[None]]
+    on_notice: Callable[[Notice], None] = lambda _: None
+    remembers: bool = True
+    _found_tools: dict[str, ToolSpec] = field(default_factory=dict)
+    _used: set[ToolName] = field(default_factory=set)
 
     async def offered(self) -> tuple[ToolSpec, ...]:
         """List the tools that the client can call now: the loaded and the found ones, and those that search."""
-        await self._admit()
-        return self._offered_in(await self._chat.tools.current_view(self._selection))
+        await self.admit()
+        return self._offered_in(await self.chat.tools.current_view(self._selection))
 
     def known_tools(self) -> tuple[ToolSpec, ...]:
         """List the tools that are known now. Does not connect and does not wait."""
-        return self._offered_in(self._chat.current_view(self._selection))
+        return self._offered_in(self.chat.current_view(self._selection))
 
     async def call(
         self,
@@ -96,14 +85,14 @@ class ToolClient:
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
         """Call a tool. Every failure of the call becomes an outcome with a text. Only a cancellation is raised."""
-        await self._admit()
-        view = await self._chat.tools.current_view(self._selection)
+        await self.admit()
+        view = await self.chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
-        chat = self._chat.apart(self._consent)
-        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self._on_notice)
+        chat = self.chat.apart(self.consent)
+        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self.on_notice)
         meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
         if (
-            not self._remembers
+            not self.remembers
             and (searched_tool := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or "")) is not None
         ):
             dispatcher.discovered = {searched_tool.wire_name: searched_tool}
@@ -125,7 +114,7 @@ class ToolClient:
 
     @property
     def _selection(self) -> Selection:
-        return self._options.applied_to(self._chat.selection)
+        return self.options.applied_to(self.chat.selection)
 
     def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
         """Look up the found tools that the selection still defers, as they are defined now."""
@@ -180,7 +169,7 @@ class ToolClient:
             content = outcome.result.content if outcome.result else ()
             sizes = size_of_arguments(arguments), size_of_result(content, outcome.text)
             seconds = time.monotonic() - start - waited
-            self._chat.audit.add(AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes))
+            self.chat.audit.add(AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes))
         return outcome
 
     async def _nested(self, dispatcher: Dispatcher, nested: NestedCall) -> ToolCall:
@@ -195,18 +184,4 @@ class ToolClient:
             "tool",
             nested.depth,
         )
-        result = outcome.result or ToolResult()
-        return ToolCall(
-            nested.id,
-            tool.wire_name,
-            tool.tool_name,
-            nested.arguments,
-            outcome.status,
-            encodable(outcome.text),
-            result.content,
-            result.structured,
-            seconds=time.monotonic() - start,
-            payload=result.payload,
-            mocked=result.mocked,
-            returned=result.returned,
-        )
+        return ended_call(nested, tool, outcome, time.monotonic() - start)

@@ -87,60 +87,54 @@ def _plain(definition: Any) -> Any:
     return definition
 
 
+@dataclass(eq=False, repr=False)
 class GuardedTool:
     """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits."""
 
-    def __init__(
-        self,
-        own: OwnTool,
-        deferred: Collection[ToolSpec],
-        loaded: Collection[ToolName],
-        delivery: Delivery = "definitions",
-    ) -> None:
-        self._own = own
-        # Only the results of the built-in tools tell a provider what was found.
-        self._delivery: Delivery = "bridge" if delivery == "bridge" else "definitions"
-        self._deferred = deferred
-        self._loaded = set(loaded)
+    own: OwnTool
+    deferred: Collection[ToolSpec]
+    loaded: set[ToolName]
+    delivery: Delivery = "definitions"
 
     @property
     def name(self) -> str:
         """Its name."""
-        return self._own.spec.name
+        return self.own.spec.name
 
     @property
     def definition(self) -> dict[str, Any]:
         """The definition that the model reads."""
-        return dict(self._own.spec.definition)
+        return dict(self.own.spec.definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Run the tool."""
         try:
-            result = await self._own.tool.execute(args)
+            result = await self.own.tool.execute(args)
             content, tools = str(result.content), [self._tool_name(tool) for tool in result.newly_loaded_tools]
         except Exception as error:
             self._log("error", short_traceback(error))
             return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
         if len(content) > MAX_CONTENT:
             content = f"{content[:MAX_CONTENT]}\n[… cut: {MAX_CONTENT:,} of {len(content):,} characters …]"
-        permitted = {tool.tool_name: tool for tool in self._deferred}
+        permitted = {tool.tool_name: tool for tool in self.deferred}
         if outside := [str(name) for name in dict.fromkeys(tools) if name not in permitted]:
             listed = ", ".join(map(shown, outside[:5]))
             self._log("warning", f"Not loaded, because they are not deferred tools of this turn: {listed}.")
-        new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self._loaded]
-        content, inside = with_loaded(content, new, self._delivery)
-        self._loaded.update(tool.tool_name for tool in inside)
+        new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self.loaded]
+        # Only the results of the built-in tools tell a provider what was found.
+        content, inside = with_loaded(content, new, "bridge" if self.delivery == "bridge" else "definitions")
+        self.loaded.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, list(inside), None)
 
     def _tool_name(self, tool: Any) -> ToolName:
         """Identify a tool: one of ours, or one of the MCP SDK's, which knows only its name."""
         if isinstance(tool, ToolSpec):
             return tool.tool_name
-        named = (each.tool_name for each in self._deferred if tool.name == each.wire_name or tool.name in each.aliases)
+        named = (each.tool_name for each in self.deferred if tool.name == each.wire_name or tool.name in each.aliases)
         return next(named, ToolName("", tool.name))
 
     def _log(self, level: str, text: str) -> None:
-        self._own.on_log(self.name, level, text)
+        self.own.on_log(self.name, level, text)
 
 
 DEFINITION = synthetic_spec(
@@ -324,7 +318,7 @@ class ToolView:
         discovered = tuple(discovered)
         delivery = delivery or ("bridge" if self.bridged else "definitions")
         own: dict[str, SyntheticTool] = {
-            each.spec.name: GuardedTool(each, self.deferred, discovered, delivery) for each in self.own
+            each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery) for each in self.own
         }
         if not self.deferred:
             return own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -186,31 +186,29 @@ def _notice(change: ToolChange) -> Notice:
     return Notice(f"{text} It is not offered until the change is accepted." if change.blocked else text, server=server)
 
 
+@dataclass(eq=False, repr=False)
 class ChatNames:
     """Checks names when they are assigned. A `SelectionNames`. A server that has not listed its tools may have any tool."""
 
-    def __init__(
-        self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]
-    ) -> None:
-        self._server_manager = server_manager
-        self._tool_sets = tool_sets
-        self._catalog = catalog
+    server_manager: ServerManager
+    tool_sets: Mapping[str, ToolSetConfig]
+    catalog: Callable[[], Catalog]
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
         """Check that a toolset exists, and that the servers and tools it names do."""
-        catalog = self._catalog()
+        catalog = self.catalog()
         # The first function may be added later.
         servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")} | {
             name: status if name in catalog.by_server else replace(status, state="starting")
-            for name, status in self._server_manager.statuses.items()
+            for name, status in self.server_manager.statuses.items()
         }
         name = tool_set if isinstance(tool_set, str) else None
-        check_tool_set(resolve_tool_set(tool_set, self._tool_sets), servers, catalog, name=name)
+        check_tool_set(resolve_tool_set(tool_set, self.tool_sets), servers, catalog, name=name)
 
     def check_server(self, name: str) -> None:
         """Check that a server exists."""
-        if name not in self._server_manager.names:
-            raise UnknownNameError("server", str(name), self._server_manager.names)
+        if name not in self.server_manager.names:
+            raise UnknownNameError("server", str(name), self.server_manager.names)
 
     def check_stubs(self, names: Iterable[str]) -> None:
         """Check the names for which stubs answer: tools, `server:*` and `*`."""
@@ -223,11 +221,11 @@ class ChatNames:
 
     def check_tool(self, name: str) -> None:
         """Check that a tool exists, unless it can belong to a server that has not listed its tools."""
-        catalog = self._catalog()
+        catalog = self.catalog()
         owner = ToolName.split(name).server
         if ":" in name:
             self.check_server(owner)
-        all_listed = self._server_manager.names <= catalog.by_server.keys()
+        all_listed = self.server_manager.names <= catalog.by_server.keys()
         if all_listed or owner in catalog.by_server or catalog.named(name):
             catalog.resolve(name)
 
@@ -262,6 +260,7 @@ RELIST_SECONDS = 3.0
 _LOOP_ITERATIONS = 3
 
 
+@dataclass(eq=False, repr=False)
 class ChatTools:
     """The tools of a chat's servers, and the views of them that a model sees under a selection.
 
@@ -269,22 +268,17 @@ class ChatTools:
         window: Returns the context window, in tokens, of the model that turns use unless they name another, or None if unknown.
     """
 
-    def __init__(
-        self,
-        server_manager: ServerManager,
-        tool_sets: Mapping[str, ToolSetConfig],
-        window: Callable[[], int | None],
-        strict: bool = False,
-    ) -> None:
-        self._server_manager = server_manager
-        self._strict = strict
-        self._tool_sets = tool_sets
-        self._views = ViewCache()
-        self._relisting = Relisting(lambda: server_manager.fresh, self.update)
+    server_manager: ServerManager
+    tool_sets: Mapping[str, ToolSetConfig]
+    window: Callable[[], int | None]
+    strict: bool = False
+    own: tuple[OwnTool, ...] = ()
+
+    def __post_init__(self) -> None:
         self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
-        self.exclusions = Exclusions(server_manager.config_of)
-        self.own: tuple[OwnTool, ...] = ()
-        self._window = window
+        self.exclusions = Exclusions(self.server_manager.config_of)
+        self._views = ViewCache()
+        self._relisting = Relisting(lambda: self.server_manager.fresh, self.update)
         self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
         self._descriptions: Mapping[ToolName, Described] = {}
@@ -304,7 +298,7 @@ class ChatTools:
         if self._described[0] is not catalog:
             changed: dict[ToolName, ToolSpec] = {}
             for server, tools in catalog.by_server.items():
-                config = self._server_manager.config_of(server)
+                config = self.server_manager.config_of(server)
                 texts = config.descriptions if config is not None else {}
                 for tool in tools:
                     if tool.name in texts:
@@ -320,7 +314,7 @@ class ChatTools:
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
-        catalog = await self._server_manager.catalog()
+        catalog = await self.server_manager.catalog()
         if catalog is not self.changes.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
             await asyncio.to_thread(self.changes.update, catalog)
         else:
@@ -328,14 +322,14 @@ class ChatTools:
 
     async def update_known(self) -> None:
         """Update the tools to the last lists of the servers: those of the notebook have changed. Asks no server."""
-        self.changes.update(self._server_manager.known_catalog())
+        self.changes.update(self.server_manager.known_catalog())
 
     async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
         """Connect the servers that a selection needs, and compile the model's view under it."""
         self._enable(selection)
         # Each turn calls this, and usually there is nothing to do.
-        if (catalog := self._server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
-            await self._server_manager.connect()
+        if (catalog := self.server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
+            await self.server_manager.connect()
             await self.update()
         auto = selection.discovery == "auto"
         window = model.window if auto and model is not None else None
@@ -348,13 +342,13 @@ class ChatTools:
         return view
 
     def _enable(self, selection: Selection) -> None:
-        if self._server_manager.disabled:
-            self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
+        if self.server_manager.disabled:
+            self.server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
 
     async def current_view(self, selection: Selection) -> ToolView:
         """Compile the current view of a selection: connect the servers it needs, or wait a few seconds for new lists."""
         self._enable(selection)
-        if self._server_manager.waiting:
+        if self.server_manager.waiting:
             return await self.connected_view(selection)
         await self.relist()
         view = self.view(selection)
@@ -363,11 +357,11 @@ class ChatTools:
 
     async def relist(self) -> None:
         """List the tools again that servers have changed; wait a few seconds at most."""
-        if self._server_manager.has_streams:
+        if self.server_manager.has_streams:
             # A notification that came with a result is read by another task, just after it.
             for _ in range(_LOOP_ITERATIONS):
                 await asyncio.sleep(0)
-        if (catalog := self._server_manager.current_catalog()) is not None and catalog is self.changes.catalog:
+        if (catalog := self.server_manager.current_catalog()) is not None and catalog is self.changes.catalog:
             return
         if await self._relisting.wait():
             # Also what changed without a listing, such as the functions of the notebook.
@@ -388,7 +382,7 @@ class ChatTools:
     def _with_new_servers(self, selection: Selection) -> Selection:
         """Add the servers that are new to the selection of a running turn, as their configs have them."""
         new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
-        configs = {name: config for name in new if (config := self._server_manager.config_of(name)) is not None}
+        configs = {name: config for name in new if (config := self.server_manager.config_of(name)) is not None}
         if not configs:
             return selection
         selection = selection.snapshot()
@@ -406,8 +400,8 @@ class ChatTools:
             return last
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
-        window = window or self._window()
-        view = self._views.get(catalog, selection, self._tool_sets, blocked, excluded, own, instructions, window)
+        window = window or self.window()
+        view = self._views.get(catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window)
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
             self._last_view = key, own, view
@@ -418,8 +412,8 @@ class ChatTools:
         if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
             texts = {name: text for name, text in self._instruction_texts[1].items() if name in catalog.by_server}
-            for name, text in self._server_manager.instructions.items():
-                if text.strip() and are_enabled(name, self._server_manager):
+            for name, text in self.server_manager.instructions.items():
+                if text.strip() and are_enabled(name, self.server_manager):
                     texts[name] = text
             self._instruction_texts = catalog, texts
         return self._instruction_texts[1]
@@ -446,8 +440,8 @@ class ChatTools:
         self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:
-        config = self._server_manager.config_of(server)
-        return self._strict or (config is not None and config.pin_tools)
+        config = self.server_manager.config_of(server)
+        return self.strict or (config is not None and config.pin_tools)
 
 
 class Relisting:

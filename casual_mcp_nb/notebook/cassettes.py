@@ -196,10 +196,10 @@ class SessionCassettes(Namespace):
         servers = {*self._chat.server_manager.names} - {NOTEBOOK}
         policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
         try:
-            self._chat.consent.set_overrides(checked_overrides(policies, servers))
+            self._chat.consent.overrides.update(checked_overrides(policies, servers))
         except ConfigError as error:
             raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
-        self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.names))
+        self._chat.consent.overrides.update(checked_overrides(approval, self._chat.server_manager.names))
         chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
         self._turns.set_up(ConversationHead(self._turns.model, cassette.session.system, chosen))
 

@@ -20,9 +20,8 @@ from typing import Any, overload
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, allowed_in_python
-from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.events import BeforeModelCall, MessageEdit, Observers
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.questions import (

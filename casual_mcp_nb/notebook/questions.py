@@ -22,8 +22,8 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.step import text_of
-from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
+from casual_mcp_nb.engine.events import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
 
 FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]

@@ -446,12 +446,10 @@ class ToolServer:
         client = ToolClient(
             self._chat,
             options or self._options,
-            admit=self._starter.admit,
-            approver=approve,
-            can_ask=lambda: True,
-            how_to_allow=allowed_by_host,
-            on_notice=_log,
-            remembers=remembers,
+            self._chat.consent.apart(approve, lambda: True, allowed_by_host),
+            self._starter.admit,
+            _log,
+            remembers,
         )
         return _Host(client, connection)
 

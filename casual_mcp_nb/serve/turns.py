@@ -145,7 +145,7 @@ class ServedTurns:
 
     def _consent(self) -> Consent:
         consent = self._chat.consent.apart()
-        consent.set_overrides(self._approval)
+        consent.overrides.update(self._approval)
         if not isinstance(self._chat.tape, Replayer):
             consent.approver, consent.can_ask = None, lambda: False
         return consent

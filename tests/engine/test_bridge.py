@@ -140,7 +140,7 @@ async def test_approval_asks_about_the_tool_itself(chat: McpToolChat) -> None:
         return False
 
     chat.consent.approver = approver
-    chat.consent.set_policies("weather", {"forecast": "always"})
+    chat.consent.overrides["weather"] = {"forecast": "always"}
     turn = await ask(chat, FIND, bridged("weather__forecast", city="Oslo"), "no")
     assert [(str(request.tool.tool_name), dict(request.arguments)) for request in asked] == [
         ("weather:forecast", {"city": "Oslo"})
