@@ -42,9 +42,6 @@ def json_from_text(text: str) -> Any:
 
     Models put JSON in fences, add words before and after it, and leave a comma after the last item. Nothing is evaluated.
 
-    Args:
-        text: The text, of which the first `MAX_TEXT` characters are read.
-
     Returns:
         The first object or list in the likeliest place: the whole text, a fenced block, or between words. Where there is none,
         another JSON value, such as a number, that is all there is in the text or in a fenced block.

@@ -51,7 +51,6 @@ class Throttle:
     Calls in between count as one, and the work sees whatever changed before the last call.
 
     Args:
-        seconds: The least time from one start to the next.
         ticking: Whether to work once a second even if nobody calls, for a display in which time passes.
     """
 

@@ -33,11 +33,6 @@ _WAKE_SECONDS = 0.05
 class Pause:
     """A pause before a model call. Edit the request, and continue the loop, which sends it.
 
-    Args:
-        step: The step, from 0.
-        request: The request to send.
-        catalog: The tools that are known.
-
     Attributes:
         texts: The texts that the model has not read yet: your message as "", results by the id of the call. Assign to change
             one.

@@ -45,13 +45,8 @@ class FormField:
     """One field of a form. Title, description and labels are cleaned, since the server wrote them.
 
     Args:
-        name: The property's name.
-        title: Its label.
         kind: The kind of its value; `choice` is one of `choices`, `choices` any number of them.
-        description: Its purpose.
-        required: Whether it must be filled in.
         default: The server's suggestion, as it would be sent, or None if there is nothing, or it is invalid.
-        choices: The values with their labels.
         minimum: The smallest number, or the minimum length of a string.
         maximum: The largest number, or the maximum length of a string.
         format: The format of a text: `email`, `uri`, `date` or `date-time`, or empty for any text.
@@ -265,8 +260,6 @@ class Question(ABC):
 
     Attributes:
         kind: `approval`, `form`, `link` or `step`.
-        id: Identifies it.
-        future: Becomes the answer.
     """
 
     kind: ClassVar[str]
@@ -441,7 +434,6 @@ class StepQuestion(Question):
 
     Attributes:
         texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
-        labels: The label of each.
     """
 
     kind = "step"

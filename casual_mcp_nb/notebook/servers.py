@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Never, cast, overload
 
 from casual_mcp_nb.base.config import Config, ServerConfig
@@ -25,30 +26,21 @@ from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 
+@dataclass(eq=False, repr=False)
 class SessionServers(NamespaceMapping[ServerStatus]):
     """The servers of a session by name, with the state of each: `session.servers`."""
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        config: Config,
-        engine: EngineThread,
-        observers: Observers,
-        gate: TrustGate,
-        starter: ServerStarter,
-        turns: TurnService,
-        models: SessionModels,
-        consent: SessionConsent,
-    ) -> None:
-        self._engine = engine
-        self._chat = chat
-        self._config = config
-        self._observers = observers
-        self._gate = gate
-        self._starter = starter
-        self._turns = turns
-        self._models = models
-        self._consent = consent
+    _chat: McpToolChat
+    _config: Config
+    _engine: EngineThread
+    _observers: Observers
+    _gate: TrustGate
+    _starter: ServerStarter
+    _turns: TurnService
+    _models: SessionModels
+    _consent: SessionConsent
+
+    def __post_init__(self) -> None:
         self._complete = True
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 
+@dataclass(eq=False, repr=False)
 class SessionTools(Namespace, Sequence[ToolSpec]):
     """The tools of a session, by number or by any name that the catalog resolves: `session.tools`.
 
@@ -56,26 +57,17 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         recorded: The last calls of `call`.
     """
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        config: Config,
-        engine: EngineThread,
-        observers: Observers,
-        starter: ServerStarter,
-        questions: Questions,
-        runner: ConversationRunner,
-        run_function: NotebookRunner,
-    ) -> None:
-        self._engine = engine
-        self._chat = chat
-        self._config = config
-        self._observers = observers
-        self.recorded = RecordedCalls()
-        self._starter = starter
-        self._questions = questions
-        self._runner = runner
-        self._run_function = run_function
+    _chat: McpToolChat
+    _config: Config
+    _engine: EngineThread
+    _observers: Observers
+    _starter: ServerStarter
+    _questions: Questions
+    _runner: ConversationRunner
+    _run_function: NotebookRunner
+    recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
+
+    def __post_init__(self) -> None:
         self._complete = True
 
     @property

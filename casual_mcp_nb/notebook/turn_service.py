@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
@@ -47,30 +48,19 @@ T = TypeVar("T")
 Prompt = str | Sequence["ChatMessage"]
 
 
+@dataclass(eq=False, repr=False)
 class TurnService:
     """Runs the turns of one conversation, with the model and the system prompt that the person chose."""
 
-    def __init__(
-        self,
-        chat: McpToolChat,
-        config: Config,
-        engine: EngineThread,
-        runner: ConversationRunner,
-        starter: ServerStarter,
-        tools: SessionTools,
-        resources: ResourceService,
-        questions: Questions,
-        observers: Observers,
-    ) -> None:
-        self.runner = runner
-        self._resources = resources
-        self._chat = chat
-        self._config = config
-        self._engine = engine
-        self._starter = starter
-        self._tools = tools
-        self._questions = questions
-        self._observers = observers
+    _chat: McpToolChat
+    _config: Config
+    _engine: EngineThread
+    runner: ConversationRunner
+    _starter: ServerStarter
+    _tools: SessionTools
+    _resources: ResourceService
+    _questions: Questions
+    _observers: Observers
 
     @property
     def model(self) -> str | None:

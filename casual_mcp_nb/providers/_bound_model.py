@@ -81,17 +81,12 @@ class BoundModel:
 
     Args:
         name: Its name in the config. The default is the provider's name.
-        client_name: The client's name in the config.
         provider: The provider, such as `openai`. The default is the client's class.
-        context_window: The context window in tokens, or None if unknown.
-        default_options: casual-llm's options, sent with every request.
         options: Further options of every request, see `RequestOptions`. They take precedence.
         key_places: Where the key is looked up, in words, for the error about a rejected key.
         timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together, or None for only the SDK's
             own limit.
-        retries: How temporary failures are retried.
         secrets: Returns the values to mask in errors, in addition to the client's key.
-        limits: The rate limits of its client, or None for none.
         native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
         cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that follows from its address.

@@ -51,11 +51,7 @@ def watch_responses(client: object) -> None:
 
 
 class _Network:
-    """The way to a network of httpcore, or of the package that an SDK uses instead, over which connections are `Connection`s.
-
-    Args:
-        own: That of the package.
-    """
+    """The way to a network of httpcore, or of what an SDK uses instead, over which connections are `Connection`s."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -73,9 +69,6 @@ class Connection:
 
     Before each request, the pool asks every idle connection whether its server has ended it. With 50 of them, that would take
     a tenth of the time of a service: the package looks up all that it knows of a connection to find its socket.
-
-    Args:
-        own: The package's connection.
     """
 
     def __init__(self, own: Any) -> None:
