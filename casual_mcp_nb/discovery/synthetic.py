@@ -28,9 +28,10 @@ BUILT_IN = FINDING | {READ_RESULT}
 
 
 def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> ToolSpec:
-    """Describe a synthetic tool as other tools are: its `definition` is what is sent to a model."""
+    """Describe a synthetic tool as other tools are: its `definition` is what is sent to a model, and the caller's own."""
     more = {"required": list(required)} if required else {}
-    return ToolSpec(SYNTHETIC, name, description, {"type": "object", "properties": properties, **more}, wire_name=name)
+    schema = {"type": "object", "properties": {each: {**fields} for each, fields in properties.items()}, **more}
+    return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
 
 
 class _Result(NamedTuple):
