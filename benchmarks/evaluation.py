@@ -90,9 +90,13 @@ def seconds_from_a_cassette(cases: int, folder: Path) -> float:
     return taken
 
 
-def figures(quick: bool, experiments: int = EXPERIMENTS) -> list[Figure]:
+def figures(quick: bool) -> list[Figure]:
     """The error rates, the power, and the time of judging."""
-    experiments = 20 if quick else experiments
+    return measure(20, quick) if quick else measure(EXPERIMENTS)
+
+
+def measure(experiments: int, quick: bool = False) -> list[Figure]:
+    """The same from so many simulated experiments."""
     result = []
     for cases, repeats in SIZES[:1] if quick else SIZES:
         none = rates(cases, repeats, experiments)
@@ -118,4 +122,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--experiments", type=int, default=EXPERIMENTS)
     assert common.ROOT
-    print_figures(figures(False, parser.parse_args().experiments))
+    print_figures(measure(parser.parse_args().experiments))

@@ -518,7 +518,6 @@ def test_a_toolset_is_picked(page: Any) -> None:
     assert selection(page)["tool_set"] is None
 
 
-@pytest.mark.defect("S12")
 def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page: Any, lab: Lab) -> None:
     file = lab.folder / "casual_mcp_config.json"
     before = file.read_text()
@@ -572,7 +571,6 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
 
 
-@pytest.mark.defect("S12")
 def test_a_toolset_of_its_own_is_used_without_saving_and_an_edit_is_left(page: Any, axe: Path) -> None:
     at(page, "new-tool-set").click()
     at(page, "server-math").get_by_test_id("in-all").uncheck()

@@ -381,7 +381,6 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
 # --- stopping and answering
 
 
-@pytest.mark.defect("S15")
 def test_a_message_shows_with_a_stop_before_the_kernel_has_read_it(page: Any, lab: Lab) -> None:
     execute(page, "plays.append('pong')")
     run_cell(page, 4)

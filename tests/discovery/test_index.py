@@ -150,7 +150,6 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     assert lost.share < 0
 
 
-@pytest.mark.defect("S17")
 @pytest.mark.parametrize(
     "said",
     [

@@ -475,7 +475,6 @@ def test_stats_leave_unknown_tokens_out_and_never_say_0() -> None:
     assert "discovery was off" in text
 
 
-@pytest.mark.defect("S17")
 def test_stats_say_which_calls_their_sums_lack() -> None:
     text = plain(ChatStats(TokenUsageStats(10, 5, unknown_calls=2), llm_calls=3))
     assert "2 model calls reported no token count" in text

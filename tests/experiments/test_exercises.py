@@ -9,7 +9,6 @@ import pytest
 from casual_mcp_nb import check_exercise, exercise
 from casual_mcp_nb.errors import UnknownNameError
 
-pytestmark = pytest.mark.defect("S9")
 
 
 @exercise("t.1")

@@ -341,7 +341,6 @@ def test_a_closed_panel_lets_go_of_its_session() -> None:
     wait_until(lambda: gc.collect() is not None and gone() is None, "the session is let go of")
 
 
-@pytest.mark.defect("S15")
 @pytest.mark.kernel
 def test_the_first_message_shows_immediately_while_provider_libraries_load() -> None:
     code = """
@@ -373,7 +372,6 @@ session.close()
         assert kernel.printed(code) == f"[{shown}, 'UsageError'] {{}} None"
 
 
-@pytest.mark.defect("S15")
 def test_a_message_that_waits_for_servers_says_so_and_can_be_stopped() -> None:
     servers = {"math": {"bundled": "math", "transport": "in-process"}, "mute": {"command": sys.executable, "args": MUTE}}
     # A `with` would connect them.

@@ -208,7 +208,6 @@ def test_a_draft_says_what_is_ticked(session: Session, state: SelectionState, do
     assert [tool.wire_name for tool in (*state.view.loaded, *state.view.deferred)] == offered
 
 
-@pytest.mark.defect("S12")
 def test_ticks_become_the_shortest_rules_and_what_was_not_touched_stays(
     session: Session, state: SelectionState, do: Do
 ) -> None:
@@ -232,7 +231,6 @@ def test_ticks_become_the_shortest_rules_and_what_was_not_touched_stays(
     }
 
 
-@pytest.mark.defect("S12")
 def test_a_toolset_cannot_include_what_the_config_leaves_out() -> None:
     math = {"bundled": "math", "transport": "in-process", "exclude_tools": ["add"]}
     with Session.from_config({"servers": {"math": math}}) as session:
@@ -244,7 +242,6 @@ def test_a_toolset_cannot_include_what_the_config_leaves_out() -> None:
         state.close()
 
 
-@pytest.mark.defect("S12")
 def test_a_picker_gets_the_single_tools_once_a_toolset_is_edited(session: Session, do: Do) -> None:
     state = SelectionState(session, tools=False)
     assert "tools" not in state.snapshot()
