@@ -395,6 +395,7 @@ class SessionExperiments(Namespace):
 
     @blocking
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
+        """Ask a model for other texts of a tool, with consent and within the budget; return its answer."""
         answers: list[str] = []
         ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
         await on_engine(lambda blocks: self._apart(blocks, ask))

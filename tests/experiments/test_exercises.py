@@ -10,7 +10,6 @@ from casual_mcp_nb import check_exercise, exercise
 from casual_mcp_nb.errors import UnknownNameError
 
 
-
 @exercise("t.1")
 def sums(total: Any, parts: list[int]) -> str | None:
     assert len(parts) > 1, "Give more than one part."
