@@ -191,6 +191,6 @@ def test_doctor_and_automatic_discovery_read_the_same_table() -> None:
         windows = []
         for name in models:
             session.model = name
-            windows.append(session.parts.turn_service._chat.tools._window())
+            windows.append(session.parts.turn_service._chat.tools.window())
     assert found == {"unknown"}
     assert windows == [200_000, None]
