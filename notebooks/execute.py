@@ -40,6 +40,8 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         answered,
         timeout=300,
         kernel_name="python3",
+        # What one `print` writes is one output, however the kernel sends it.
+        coalesce_streams=True,
         extra_arguments=["--IPKernelApp.log_level=40"],
         resources={"metadata": {"path": str(path.parent)}},
     )

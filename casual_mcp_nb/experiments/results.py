@@ -550,7 +550,7 @@ class Comparison(Mapping[str, WayResult], Exportable):
         return len(self.ways)
 
     def __repr__(self) -> str:
-        ways, runs = count(len(self.ways), "option"), count(len(self.runs), "run")
+        ways, runs = count(len(self.ways), "variant"), count(len(self.runs), "run")
         return f"<Comparison: {self.status}, {ways}, {self.ended} of {runs} done>"
 
     @property

@@ -113,8 +113,8 @@ def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
     if any(len(result.done) > 1 for result in comparison.values()):
         blocks.append(Section("Spread", (_spread(comparison, limits),), fold="closed", note="lowest and highest of a run"))
     blocks.append(_answers(comparison, limits))
-    counts = {"prompt": len(comparison.prompts), "option": len(comparison), "repeat": comparison.repeats}
-    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "option")
+    counts = {"prompt": len(comparison.prompts), "variant": len(comparison), "repeat": comparison.repeats}
+    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "variant")
     return View("comparison", "Comparison", tuple(blocks), note=note)
 
 
@@ -152,13 +152,15 @@ def _cheapest(comparison: Comparison, best: WayResult) -> str:
     prices = {result.way.name: price_of(result, results) for result in results}
     price, currency = prices[best.way.name]
     cheaper = [name for name, (other, _) in prices.items() if other < price]
-    others = [other for name, (other, _) in prices.items() if name != best.way.name and name not in cheaper]
+    others = {name: other for name, (other, _) in prices.items() if name != best.way.name and name not in cheaper}
     wrong = f" {words.listed(cheaper, 3)} cost{'s' if len(cheaper) == 1 else ''} less, but {_less_right(best)}."
     more = wrong if cheaper else ""
-    if others and not cheaper and max(others) == price:
+    most = max(others.values(), default=price)
+    if others and not cheaper and most == price:
         return f"All variants cost the same, per run {_price(price, currency, best)}."
-    than = words.difference(round(price * 10_000), round(max(others) * 10_000)) if others else ""
-    compared = f", {than} than the most expensive variant" if than else ""
+    than = words.difference(round(price * 10_000), round(most * 10_000)) if others else ""
+    other = next(iter(others), "") if len(others) == 1 else "the most expensive variant"
+    compared = f", {than} than {other}" if than else ""
     least = "Of the variants that are right most often, " if cheaper else ""
     name = best.way.name
     return f"{least}{name if least else _capital(name)} costs least: per run {_price(price, currency, best)}{compared}.{more}"
@@ -198,7 +200,7 @@ def _table(comparison: Comparison, limits: DisplayLimits) -> Table:
     figures = {name: [result.figure(name) for result in results] for name in FIGURES}
     names = [name for name in FIGURES if name != "cost" or any(figures["cost"])]
     checked = any(result.checked for result in results)
-    titles = columns("Option", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
+    titles = columns("Variant", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
     rows = tuple(
         (
             result.way.name,
@@ -223,10 +225,12 @@ def _right(result: WayResult) -> Cell:
     return Status(f"{result.right:,} of {result.checked:,}", "good" if result.right == result.checked else "bad")
 
 
-def _bar(name: FigureName, figure: Figure | None, column: list[Figure | None], result: WayResult) -> Bar:
-    most = max((each.mean for each in column if each), default=0.0)
+def _bar(name: FigureName, figure: Figure | None, column: list[Figure | None], result: WayResult) -> Cell:
+    means = {each.mean for each in column if each}
     mean = figure.mean if figure else None
-    return Bar(_number(name, mean, result), fraction(mean, most), _COLOURS.get(name, 0), narrow=True)
+    number = _number(name, mean, result)
+    # Bars of one length say nothing.
+    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True) if len(means) > 1 else number
 
 
 def _number(name: FigureName, value: float | None, result: WayResult) -> str:
@@ -254,7 +258,7 @@ def _spread(comparison: Comparison, limits: DisplayLimits) -> Table:
             yield low if low == high else f"{low} to {high}"
 
     rows = tuple(tuple(row(result)) for result in results)
-    return Table(columns("Option", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
+    return Table(columns("Variant", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
 
 
 def _answers(comparison: Comparison, limits: DisplayLimits) -> Section:

@@ -25,10 +25,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # The processes that tests start see nothing of this.
     del os.environ["PYTHONPATH"]
 measured = slipcover.Slipcover(source=[str(PACKAGE)])
-ours = slipcover.FileMatcher(sources=[str(PACKAGE)])
 # pytest rewrites the assertions of a package that has a plugin of pytest, so it imports all of ours.
-slipcover.wrap_pytest(measured, ours)
-slipcover.ImportManager(measured, ours).__enter__()
+slipcover.wrap_pytest(measured, slipcover.FileMatcher(sources=[str(PACKAGE)]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

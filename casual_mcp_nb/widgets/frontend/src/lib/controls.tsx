@@ -225,12 +225,11 @@ export function LargeText() {
     <Button
       testid="large-text"
       tone="quiet"
-      aria-label="Large text"
       aria-pressed="false"
-      title="Large text, for a projector"
+      title="For a projector"
       onClick={onClick}
     >
-      Aa
+      Large text
     </Button>
   );
 }
