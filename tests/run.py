@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / ".ci"))
 import environment  # noqa: E402
 
 # In the order of collection, which begins with the browser: the tests that take longest are not left for the end.
-# Two workers more than processors: many tests wait for a process, a kernel or a page.
-ALL = ["-q", "--durations=25", "--numprocesses", str((os.cpu_count() or 1) + 2), "--dist", "loadfile", "--no-loadscope-reorder"]
+# One worker more than processors: many tests wait for a process, a kernel or a page.
+ALL = ["-q", "--durations=25", "--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 if __name__ == "__main__":
     # Without it each of the thousand processes that the tests start would compile every library that it imports.
