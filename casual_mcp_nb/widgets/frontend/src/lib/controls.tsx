@@ -222,13 +222,7 @@ export function LargeText() {
     event.currentTarget.setAttribute("aria-pressed", String(on));
   };
   return (
-    <Button
-      testid="large-text"
-      tone="quiet"
-      aria-pressed="false"
-      title="For a projector"
-      onClick={onClick}
-    >
+    <Button testid="large-text" tone="quiet" aria-pressed="false" title="For a projector" onClick={onClick}>
       Large text
     </Button>
   );
