@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from kit.counting import calls_of
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.widgets import Explorer
-
-
-def calls_of(function: Callable[[], object]) -> int:
-    """Count how many functions a function calls, itself included."""
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 @pytest.fixture
