@@ -1,16 +1,19 @@
 """What conversations cost with a prompt cache, for each way in which a model gets the tools that a search found.
 
-    python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--whole]
+    python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--each]
+                              [--whole]
 
 The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
 without one, the catalog in `common/sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
-real client of Anthropic (Messages) and of OpenAI (Responses), against a server on 127.0.0.1 that plays the model: in the first
-two turns and in every fifth a search, in each turn a call of a tool, then an answer. With every tool loaded there is no search.
+real client of Anthropic (Messages) and of OpenAI (Responses, and chat completions, where nothing is `native`), against a server
+on 127.0.0.1 that plays the model: in the first two turns and in every fifth a search (with `--each` in all of them), in each
+turn a call of a tool, then an answer. With every tool loaded there is no search.
 
 What is counted is what the providers are sent, in the order in which they render it: tools that are not deferred, system
 prompt, messages, with the definitions of found tools where the provider adds them. Of a request, the parts at its beginning
 that are those of the request before are read from the cache, everything after them is written to it. Tokens are estimated as in
-the package. A token costs 1, read from the cache 0.1, written to it 1.25: as at Anthropic, and at OpenAI from GPT-5.6 on.
+the package, of JSON without spaces, as it is sent. A token costs 1, read from the cache 0.1, written to it 1.25: as at
+Anthropic, and at OpenAI from GPT-5.6 on.
 
 The table has the cost of each conversation, in brackets as a share of that with `definitions` and with every tool loaded.
 Under "again" are the tokens that were in the request before, behind the first change, and are billed in full once more.
@@ -55,7 +58,7 @@ from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
-MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6"}
+MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6", "openai": "gpt-5.6"}
 NOTHING = "every tool loaded"
 WAYS = (NOTHING, "definitions", "native", "bridge")
 SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4
@@ -153,18 +156,23 @@ def callable_tools(tools: Sequence[ToolSpec]) -> Iterator[tuple[ToolSpec, Mappin
         yield tool, arguments
 
 
-def planned(tools: Sequence[ToolSpec], turns: int, draw: random.Random) -> list[Plan]:
+def ways_of(provider: str) -> tuple[str, ...]:
+    """Return the ways in which a provider's models can get the tools."""
+    return tuple(way for way in WAYS if way != "native" or provider != "openai")
+
+
+def planned(tools: Sequence[ToolSpec], turns: int, draw: random.Random, each: bool = False) -> list[Plan]:
     """Return what happens in each turn."""
     there = list(callable_tools(tools))
     index = ToolSearchIndex(tools)
     # A name that many servers have is not always found by its own words.
-    targets = (one for one in draw.sample(there, min(len(there), turns)) if one[0] in index_hits(index, query_of(one[0])))
+    targets = (one for one in draw.sample(there, len(there)) if one[0] in index_hits(index, query_of(one[0])))
     plans: list[Plan] = []
     tool, arguments = there[0]
     for number in range(1, turns + 1):
-        searches = number <= 2 or number % 5 == 0
+        searches = each or number <= 2 or number % 5 == 0
         if searches:
-            tool, arguments = next(targets)
+            tool, arguments = next(targets, (tool, arguments))
         plans.append(Plan(query_of(tool) if searches else None, tool, arguments))
     return plans
 
@@ -243,6 +251,8 @@ def check(turn: Turn, way: str) -> None:
 def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
     """Return the parts of a request in the order in which the provider reads them, without the marks for its cache."""
     tools = body.get("tools") or ()
+    if provider == "openai":
+        return [plain(part) for part in (*tools, *body["messages"])]
     if provider != "anthropic":
         return [plain(part) for part in (*tools, *body["input"])]
     by_name = {tool["name"]: tool for tool in tools}
@@ -262,7 +272,8 @@ def plain(part: Mapping[str, Any]) -> str:
     """Return a part as JSON without its mark, and without what says that it is deferred."""
     if isinstance(content := part.get("content"), list):
         part = {**part, "content": [json.loads(plain(inner)) for inner in content]}
-    return json.dumps({name: value for name, value in part.items() if name not in ("cache_control", "defer_loading")})
+    sent = {name: value for name, value in part.items() if name not in ("cache_control", "defer_loading")}
+    return json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
 
 
 tokens_of = lru_cache(maxsize=1_000_000)(estimate_tokens)
@@ -305,14 +316,15 @@ def rows(
 
         begin = [provider, f"{size:,}", f"{length}"]
         if whole:
-            for way in WAYS:
+            for way in sums:
                 cells = [f"{mean(way, name):,.0f}" for name in ("requests", "reused", "new", "again", "cost")]
                 yield row([*begin, way, *cells])
             continue
-        cost = {way: mean(way, "cost") for way in WAYS}
-        cells = [f"{cost[way]:,.0f}" for way in WAYS[:2]]
-        cells += [f"{cost[way]:,.0f} ({cost[way] / cost[WAYS[1]]:.2f}, {cost[way] / cost[NOTHING]:.2f})" for way in WAYS[2:]]
-        yield row([*begin, *cells, ", ".join(f"{mean(way, 'again'):,.0f}" for way in WAYS[1:])])
+        cost = {way: mean(way, "cost") for way in sums}
+        found = [way for way in WAYS[2:] if way in sums]
+        shares = {way: f" ({cost[way] / cost[WAYS[1]]:.2f}, {cost[way] / cost[NOTHING]:.2f})" for way in found}
+        cells = [f"{cost[way]:,.0f}{shares.get(way, '')}" if way in sums else "" for way in WAYS]
+        yield row([*begin, *cells, ", ".join(f"{mean(way, 'again'):,.0f}" for way in WAYS[1:] if way in sums)])
 
 
 def row(cells: Sequence[str]) -> str:
@@ -323,21 +335,22 @@ Sizes = Mapping[tuple[str, int], Mapping[str, Sequence[Sequence[Sums]]]]
 """By provider and number of tools: for each way, and each draw, the sums after each turn."""
 
 
-async def measured(catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int) -> Sizes:
+async def measured(catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int, each: bool = False) -> Sizes:
     """Run all conversations."""
-    return {(provider, size): await drawn_sums(catalogs, provider, size, turns, draws) for provider in MODELS for size in sizes}
+    kinds = [(provider, size) for provider in MODELS for size in sizes]
+    return {(provider, size): await drawn_sums(catalogs, provider, size, turns, draws, each) for provider, size in kinds}
 
 
 async def drawn_sums(
-    catalogs: Sequence[Catalog], provider: str, size: int, turns: int, draws: int
+    catalogs: Sequence[Catalog], provider: str, size: int, turns: int, draws: int, each: bool = False
 ) -> dict[str, list[list[Sums]]]:
     """Run a conversation in each way, with each draw of tools."""
-    sums: dict[str, list[list[Sums]]] = {way: [] for way in WAYS}
+    sums: dict[str, list[list[Sums]]] = {way: [] for way in ways_of(provider)}
     for number in range(draws):
         draw = random.Random(f"{size} {number}")
         tools = drawn(catalogs, size, draw)
-        plans = planned(tools, turns, draw)
-        for way in WAYS:
+        plans = planned(tools, turns, draw, each)
+        for way in sums:
             sums[way].append(added_up(provider, await conversation(provider, way, tools, plans)))
     return sums
 
@@ -358,6 +371,7 @@ def figures(quick: bool) -> list[Figure]:
         Figure(f"{provider}, {size} tools, {turns} turns, {way}", sums[way][0][-1].cost, "tokens", sums[NOTHING][0][-1].cost)
         for (provider, size), sums in asyncio.run(measured(catalogs, sizes, turns, 1)).items()
         for way in WAYS[1:]
+        if way in sums
     ]
 
 
@@ -369,6 +383,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
     parser.add_argument("--draws", type=int, default=1, help="conversations with other tools, of which the mean is shown")
     parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
+    parser.add_argument("--each", action="store_true", help="a search in each turn")
     parser.add_argument("--whole", action="store_true", help="what each way is billed, a row for each")
     options = parser.parse_args(argv)
     catalogs = read(options.data)
@@ -378,7 +393,7 @@ def main(argv: Sequence[str]) -> None:
     Listed.result = RESULT_LINE * max(1, options.result // estimate_tokens(RESULT_LINE))
     print(row(TITLES[options.whole]))
     print(row(["---", *["--:"] * (len(TITLES[options.whole]) - 1)]))
-    for (provider, size), sums in asyncio.run(measured(catalogs, sizes, max(lengths), options.draws)).items():
+    for (provider, size), sums in asyncio.run(measured(catalogs, sizes, max(lengths), options.draws, options.each)).items():
         for line in rows(provider, size, lengths, sums, options.whole):
             print(line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -228,6 +229,66 @@ def _limited(value: Any) -> Any:
         if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
             return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
     return value
+
+
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_NESTED = frozenset({"items", "not", "if", "then", "else", "additionalProperties", "contains", "propertyNames"})
+_LARGEST_INTEGER = 2**53 - 1
+_NOT_A_LETTER = re.compile(r"[\W_]+")
+
+
+def brief_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Say the same as a schema in fewer words.
+
+    `$schema`, titles that repeat a name, bounds that only mean "a whole number", a default of null where null is allowed, and
+    that an object has no other properties are left out. A choice of plain types becomes a list of types.
+    """
+    brief: Mapping[str, Any] = _brief(schema)
+    # A reference can lead into a choice.
+    return schema if "/anyOf/" in json.dumps(brief, default=str) else brief
+
+
+def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
+    if not isinstance(schema, Mapping) or depth > MAX_FIT_DEPTH:
+        return schema
+    brief: dict[str, Any] = {}
+    if types := _choice_of_types(schema):
+        schema = {"type": types, **{word: value for word, value in schema.items() if word != "anyOf"}}
+    for word, value in schema.items():
+        if word in _NAMED and isinstance(value, Mapping):
+            value = {each: _brief(part, each, depth + 1) for each, part in value.items()}
+        elif word in _LISTED and isinstance(value, list):
+            value = [_brief(part, name, depth + 1) for part in value]
+        elif word in _NESTED:
+            value = _brief(value, "", depth + 1)
+        if not _says_nothing(word, value, schema, name, depth):
+            brief[word] = value
+    return brief
+
+
+def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
+    """List the types of a choice between types and nothing else."""
+    options = schema.get("anyOf")
+    if "type" in schema or not isinstance(options, list) or not options:
+        return []
+    plain = [each["type"] for each in options if isinstance(each, Mapping) and each.keys() == {"type"}]
+    return plain if len(plain) == len(options) and all(isinstance(each, str) for each in plain) else []
+
+
+def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, depth: int) -> bool:
+    match word, value:
+        case "title", str():
+            repeats = _NOT_A_LETTER.sub("", value).casefold() == _NOT_A_LETTER.sub("", name).casefold()
+            return not depth or repeats or bool(schema.get("description"))
+        case "additionalProperties", False:
+            # Without properties, it says that the object is empty.
+            return bool(schema.get("properties"))
+        case "default", None:
+            return "null" in SchemaReader(schema).types or any(each.is_null for each in SchemaReader(schema).options)
+        case "minimum" | "maximum", int():
+            return abs(value) == _LARGEST_INTEGER
+    return word == "$schema"
 
 
 MAX_STEPS = 2_000

@@ -45,7 +45,7 @@ class ModelResponse:
 
 
 _MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
-_CARD = re.compile(rf"{_MARKER.pattern}(?:\n(?!\n).*)*", re.MULTILINE)
+_CARD = re.compile(r"\n\n## ([A-Za-z0-9_-]{1,64})(?=\n|\Z)(?:\n(?!\n).*)*")
 
 
 def unmarked(content: str) -> str:
@@ -65,8 +65,8 @@ def loaded_in(content: str) -> list[str]:
 
 
 def without_cards(content: str, names: Collection[str]) -> str:
-    """Cut these tools' cards in an answer to their marker lines: the definitions have the rest."""
-    return _CARD.sub(lambda card: f"## {card[1]}" if card[1] in names else card[0], content)
+    """Leave these tools' cards out of an answer: the definitions that come with it say more."""
+    return _CARD.sub(lambda card: "" if card[1] in names else card[0], content)
 
 
 class NamedCall(NamedTuple):

@@ -74,6 +74,7 @@ class ActiveTools:
         always: Iterable[ToolSpec],
         delivery: Delivery = "definitions",
         index: Callable[[], ToolSearchIndex] | None = None,
+        presented: Iterable[ToolName] = (),
     ) -> None:
         always = tuple(always)
         self._deferred = deferred
@@ -84,7 +85,7 @@ class ActiveTools:
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self.presented = self.always.copy() if delivery == "bridge" else self.usable
+        self.presented = self.always.union(presented) if delivery == "bridge" else self.usable
 
     @property
     def usable(self) -> set[ToolName]:
@@ -285,13 +286,14 @@ def browse_tools(
     always: Iterable[ToolSpec] = (),
     delivery: Delivery = "definitions",
     instructions: Mapping[str, str] | None = None,
+    presented: Iterable[ToolName] = (),
 ) -> dict[str, SyntheticTool]:
     """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
 
     `categories` is a line as from `list_servers`, and `index` returns the index of the deferred tools; both are made when
     needed if not given. For the others see `ActiveTools`.
     """
-    shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index)
+    shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [
         BrowseToolkitTool(shelf, line, instructions or {}),

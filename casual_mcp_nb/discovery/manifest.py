@@ -8,12 +8,13 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.model_options import Delivery
-from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.schema import SchemaReader, brief_schema
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
@@ -226,12 +227,12 @@ _MAX_LINES = 8
 _MAX_DESCRIPTION = 500
 _MAX_WHOLE_DESCRIPTION = 2_000
 _MAX_PARAMETERS = 20
-_MAX_SIBLINGS = 800
+_MAX_SIBLINGS = 500
 _MAX_TOO_LARGE = 12
 """How many tools are named that a search found and did not load."""
 SIBLINGS_EACH = 12
 """How many of a server's other tools are named."""
-_SIBLING_SERVERS = 5
+_SIBLING_SERVERS = 3
 
 
 class Siblings(NamedTuple):
@@ -352,18 +353,33 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
     if delivery == "native":
         return _marker(tool)
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
-    head = [_marker(tool), f"Server: {one_line(tool.server, 200)}{why}"]
-    schema = schema_text(tool) if delivery == "bridge" else ""
-    parameters = f"{_SCHEMA}{schema}" if schema else f"Parameters: {_parameters(tool.input_schema)}"
-    return "\n".join(
-        [*head, *_description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION), parameters]
-    )
+    server = one_line(tool.server, 200)
+    # With its schema, a card has all that a call needs, and the name tells the server already.
+    schema = _schema_line(tool) if delivery == "bridge" else ""
+    head = [_marker(tool), *([] if schema and not why and tool.wire_name.startswith(server) else [f"Server: {server}{why}"])]
+    lines = _description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION)
+    return "\n".join([*head, *lines, schema or f"Parameters: {_parameters(tool.input_schema)}"])
 
 
-def schema_text(tool: ToolSpec) -> str:
-    """Format the schema of a tool's arguments in one line, as in a request, or empty if it is too long for a card."""
-    text = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
-    return text if len(text) <= _MAX_SCHEMA else ""
+@lru_cache(maxsize=1_024)
+def brief_spec(tool: ToolSpec) -> ToolSpec:
+    """Shorten the definition of a tool for a model that has searched: a long description is cut, the schema says all it did."""
+    lines = [line.strip() for line in _description(tool.description, _MAX_WHOLE_DESCRIPTION)]
+    return replace(tool, description="\n".join(lines), input_schema=brief_schema(tool.definition["parameters"]))
+
+
+@lru_cache(maxsize=1_024)
+def _schema_line(tool: ToolSpec) -> str:
+    """Format the schema of a tool's arguments in one line, or empty if it is too long for a card."""
+    parameters = brief_spec(tool).definition["parameters"]
+    text = json.dumps(parameters, ensure_ascii=False, separators=(",", ":"), default=str)
+    return f"{_SCHEMA}{text}" if len(text) <= _MAX_SCHEMA else ""
+
+
+def presents_schema(content: str, tool: ToolSpec) -> bool:
+    """Check whether an answer has the card of a tool with its schema, as it would be written now."""
+    schema, card = _schema_line(tool), content.partition(f"\n\n{_marker(tool)}\n")[2].partition("\n\n")[0]
+    return schema != "" and card.rpartition("\n")[2] == schema
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:

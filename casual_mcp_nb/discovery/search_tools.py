@@ -390,7 +390,8 @@ class SearchToolsTool:
     """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
 
     The index is called at the first query; it and the manifest are built if not given. One tool can always be loaded, whatever
-    its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches.
+    its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With `bridge`, those
+    `presented` are the ones whose schemas the model can still read.
     """
 
     name = SEARCH_TOOLS
@@ -407,6 +408,7 @@ class SearchToolsTool:
         used: Set[ToolName] = frozenset(),
         always: Iterable[ToolSpec] = (),
         delivery: Delivery = "definitions",
+        presented: Iterable[ToolName] = (),
     ) -> None:
         self._deferred = deferred
         self._given_manifest = manifest
@@ -418,7 +420,7 @@ class SearchToolsTool:
         self._used = used
         self._delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self._presented = set[ToolName]() if delivery == "bridge" else self._loaded
+        self._presented = set(presented) if delivery == "bridge" else self._loaded
 
     @property
     def definition(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from casual_mcp_nb.conversation.event import (
     UNLOAD_TOOLS,
     SearchRow,
 )
-from casual_mcp_nb.discovery.manifest import compose
+from casual_mcp_nb.discovery.manifest import compose, presents_schema
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -120,6 +120,13 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
             for name in loaded_in(message.content):
                 places.setdefault(name, (index, message.name not in own))
     return places
+
+
+def schemas_presented(messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = ()) -> set[ToolName]:
+    """Find those of the tools whose schemas, as they are now, can be read in the results of searches."""
+    finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
+    texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
+    return {tool.tool_name for tool in tools if any(presents_schema(text, tool) for text in texts if isinstance(text, str))}
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:

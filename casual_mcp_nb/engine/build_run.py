@@ -21,7 +21,7 @@ from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.discovery.synthetic import discovered_in, used_in
+from casual_mcp_nb.discovery.synthetic import discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
 from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
@@ -281,7 +281,8 @@ async def build_run(
         # A call is made when the run has begun. It is not named here: it would wait for the garbage collector.
         emit(replace(notice, at=now()))
 
-    dispatcher = build_dispatcher(chat, view, discovered, options, used, delivery, on_notice=on_notice)
+    presented = schemas_presented(so_far, loaded_tools, own) if delivery == "bridge" else ()
+    dispatcher = build_dispatcher(chat, view, discovered, options, used, delivery, presented, on_notice=on_notice)
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
         model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
@@ -347,6 +348,7 @@ def build_dispatcher(
     options: TurnOptions,
     used: Iterable[ToolName] = (),
     delivery: Delivery | None = None,
+    presented: Iterable[ToolName] = (),
     *,
     on_notice: Callable[[Notice], None],
 ) -> Dispatcher:
@@ -358,7 +360,7 @@ def build_dispatcher(
     return Dispatcher(
         view,
         discovered,
-        view.synthetic_tools([tool.tool_name for tool in discovered.values()], delivery, used),
+        view.synthetic_tools([tool.tool_name for tool in discovered.values()], delivery, used, presented),
         chat.server_manager,
         chat.state.consent,
         options.given.get("meta"),

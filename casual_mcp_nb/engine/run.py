@@ -44,7 +44,8 @@ from casual_mcp_nb.conversation.event import (
     TextEdited,
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, first_presented
+from casual_mcp_nb.discovery.manifest import brief_spec
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, first_presented, schemas_presented
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
 from casual_mcp_nb.engine.calls import Calls, search_event
@@ -145,7 +146,7 @@ class Run:
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
-        self._questions = 0
+        self._questions = self._presented_from = 0
         self._offer_reader(self.messages)
 
     def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
@@ -261,6 +262,8 @@ class Run:
         if left_out:
             defined, found_tools = self._delivered(left_out)
             tools_tokens = self._tools_tokens(defined, found_tools)
+            if self.delivery == "bridge" and left_out != self._presented_from:
+                self._make_synthetic(left_out)
         tools = view.definitions
         read_on = [READ_ON] if READ_RESULT in self.dispatcher.synthetic else []
         if defined or read_on:
@@ -348,7 +351,7 @@ class Run:
         native = {name for name, (index, built_in) in places.items() if built_in and index >= left_out}
         defined = [tool for name, tool in self.discovered.items() if name not in native]
         deferred = self.view.deferred_by_name
-        return defined, [deferred[name] for name in places if name in native and name in deferred]
+        return defined, [brief_spec(deferred[name]) for name in places if name in native and name in deferred]
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
         """Prepare the repetition of a request that was too long; return whether it will be shorter."""
@@ -391,9 +394,13 @@ class Run:
             f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their definitions are sent."
         )
 
-    def _make_synthetic(self) -> None:
-        loaded = [tool.tool_name for tool in self.discovered.values()]
-        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used)
+    def _make_synthetic(self, left_out: int = 0) -> None:
+        """Make the synthetic tools, of which the search knows what the model can still read in the messages it is sent."""
+        tools, self._presented_from = self.discovered.values(), left_out
+        bridged, own = self.delivery == "bridge", {spec.name for spec in self.view.own_specs}
+        presented = schemas_presented(self.messages[left_out:], tools, own) if bridged else ()
+        loaded = [tool.tool_name for tool in tools]
+        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used, presented)
         self._offer_reader(self.messages)
 
     def _report_delay(self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted) -> None:
@@ -519,9 +526,13 @@ class Run:
         if not definitions:
             return 0
         offered = {tool.wire_name: tool for tool in self.view.offered}
-        names = [str(definition["name"]) for definition in definitions]
-        tools = [offered.get(name) or self.view.deferred_by_name.get(name) for name in names]
-        return sum(tool.tokens if tool else READ_ON_TOKENS for tool in tools)
+        tokens = 0
+        for definition in definitions:
+            name = str(definition["name"])
+            tool = offered.get(name) or self.view.deferred_by_name.get(name)
+            sent = tool if tool is None or tool.definition == definition else brief_spec(tool)
+            tokens += sent.tokens if sent else READ_ON_TOKENS
+        return tokens
 
     def _first_message_tokens(self, messages: int) -> int:
         """Estimate the tokens of the first messages in a request."""

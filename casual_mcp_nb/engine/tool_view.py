@@ -313,6 +313,7 @@ class ToolView:
         discovered: Iterable[ToolName] = (),
         delivery: Delivery | None = None,
         used: Set[ToolName] = frozenset(),
+        presented: Iterable[ToolName] = (),
     ) -> dict[str, SyntheticTool]:
         """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred."""
         discovered = tuple(discovered)
@@ -335,6 +336,7 @@ class ToolView:
                 always=self.loaded,
                 delivery=delivery,
                 instructions=self.instructions,
+                presented=presented,
             )
         search = SearchToolsTool(
             self.deferred,
@@ -346,6 +348,7 @@ class ToolView:
             used=used,
             always=self.loaded,
             delivery=delivery,
+            presented=presented,
         )
         return own | {search.name: search}
 

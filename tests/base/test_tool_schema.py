@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.base.schema import MAX_PROPERTIES, limited_parameters, unusable_part
+from casual_mcp_nb.base.schema import MAX_PROPERTIES, brief_schema, limited_parameters, unusable_part
 from casual_mcp_nb.base.tool import MAX_DESCRIPTION, ToolChange, ToolSpec
 
 
@@ -81,3 +81,58 @@ def test_a_change_shows_what_was_said_before_and_now() -> None:
         '-  "description": "One.",',
         '+  "description": "Two.",',
     ]
+
+
+NOISY = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "searchArguments",
+    "type": "object",
+    "properties": {
+        "max_hits": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "title": "Max Hits"},
+        "size": {"type": "integer", "minimum": -(2**53) + 1, "maximum": 2**53 - 1, "exclusiveMinimum": 0},
+        "title": {"type": "string", "title": "The heading", "default": "null"},
+        "empty": {"type": "object", "properties": {}, "additionalProperties": False},
+        "filter": {"$ref": "#/$defs/Filter"},
+        "either": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+        "value": {"enum": [{"title": "value", "default": None}]},
+    },
+    "required": ["title"],
+    "additionalProperties": False,
+    "$defs": {
+        "Filter": {"title": "Filter", "type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    },
+}
+
+
+def test_a_brief_schema_says_the_same_in_fewer_words() -> None:
+    assert brief_schema(NOISY) == {
+        "type": "object",
+        "properties": {
+            "max_hits": {"type": ["integer", "null"]},
+            "size": {"type": "integer", "exclusiveMinimum": 0},
+            "title": {"type": "string", "title": "The heading", "default": "null"},
+            "empty": {"type": "object", "properties": {}, "additionalProperties": False},
+            "filter": {"$ref": "#/$defs/Filter"},
+            "either": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+            "value": {"enum": [{"title": "value", "default": None}]},
+        },
+        "required": ["title"],
+        "$defs": {"Filter": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    }
+    assert brief_schema(brief_schema(NOISY)) == brief_schema(NOISY)
+
+
+REFERRING = {
+    "properties": {
+        "a": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "A"},
+        "b": {"$ref": "#/properties/a/anyOf/0"},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"properties": []}, {"anyOf": {}}, {"anyOf": [1]}, {"title": 1, "default": None}, {"items": True}, nested(200), REFERRING],
+)
+def test_a_schema_that_cannot_be_shortened_stays_as_it_is(schema: Any) -> None:
+    assert brief_schema(schema) == schema

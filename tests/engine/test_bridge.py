@@ -149,11 +149,41 @@ async def test_approval_asks_about_the_tool_itself(chat: McpToolChat) -> None:
     assert turn.trace.of(ApprovalAsked)
 
 
-async def test_a_card_is_whole_again_in_a_later_turn(chat: McpToolChat) -> None:
+def has_schema(turn: Turn) -> list[bool]:
+    return ["Schema of arguments: " in one.result for one in turn.tool_calls]
+
+
+async def test_a_card_is_whole_again_only_where_the_model_cannot_read_it_any_more(chat: McpToolChat) -> None:
     first = await ask(chat, FIND, FIND, "found")
-    assert ["Schema of arguments: " in one.result for one in first.tool_calls] == [True, False]
-    second = await ask(chat, FIND, "found", history=first.messages)
-    assert "Schema of arguments: " in second.tool_calls[0].result
+    assert has_schema(first) == [True, False]
+    second = await ask(chat, FIND, "found", history=Conversation.from_json(Conversation([first]).to_json()).messages)
+    assert has_schema(second) == [False]
+    # A card of another delivery, or of an earlier version, has another schema or none.
+    shortened = [
+        each.model_copy(update={"content": each.content.replace("Schema of arguments: {", "Schema of arguments: { ")})
+        if each.role == "tool"
+        else each
+        for each in first.messages
+    ]
+    assert has_schema(await ask(chat, FIND, "found", history=shortened)) == [True]
+    plain = await ask(chat, FIND, "found", delivery="definitions")
+    assert has_schema(await ask(chat, FIND, "found", history=plain.messages)) == [True]
+
+
+async def test_a_card_is_whole_again_when_its_exchange_is_left_out(chat: McpToolChat) -> None:
+    first = await ask(chat, FIND, "found")
+    model = scripted_model(FIND, FIND, "found", context_window=2_000)
+    text = "word " * 1_500
+    second = await chat.run([UserMessage(content=text)], TurnOptions(model=model), history=first.messages)
+    assert second.steps[0].request.left_out
+    assert has_schema(second) == [True, False]
+
+
+async def test_a_card_names_its_server_only_where_its_name_does_not(chat: McpToolChat) -> None:
+    turn = await ask(chat, FIND, "found")
+    assert "Server: " not in turn.tool_calls[0].result
+    plain = await ask(chat, FIND, "found", delivery="definitions")
+    assert "Server: weather" in plain.tool_calls[0].result
 
 
 async def test_browsing_works_through_the_bridge(chat: McpToolChat) -> None:

@@ -14,6 +14,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import ContextWindow
@@ -90,7 +91,7 @@ async def test_what_was_found_is_passed_on_recorded_and_counted(chat: McpToolCha
     assert "## weather__forecast" in turn.tool_calls[0].result
     assert "Parameters" not in turn.tool_calls[0].result
     sizes = [event.request.tokens.tools for event in turn.steps]
-    assert sizes[1] - sizes[0] == chat.catalog.resolve("weather:forecast").tokens
+    assert sizes[1] - sizes[0] == brief_spec(chat.catalog.resolve("weather:forecast")).tokens
     assert turn.steps[1].diff().tools_added == ("weather__forecast",)
     saved = Conversation.from_json(Conversation([turn]).to_json())[0]
     assert [names(step.request) for step in saved.steps] == steps
