@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,6 @@ from casual_mcp_nb.discovery.text import (
     chunk_terms,
     clauses,
     emphasis,
-    joined,
     readable,
     synonyms,
     terms,
@@ -374,7 +373,7 @@ class Scorer:
         close each is in meaning, from 0 to 1.
         """
         text = readable(query)
-        weights = self._weights(text)
+        weights = _weights(text)
         scores = self.lookup.sum(weights) + self._names(weights)
         if allowed is not None:
             scores *= allowed
@@ -397,7 +396,7 @@ class Scorer:
     def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
         fit = np.zeros_like(scored.scores)
         clauses = []
-        for weights, part in {tuple(sorted(self._weights(part).items())): part for part in parts}.items():
+        for weights, part in {tuple(sorted(_weights(part).items())): part for part in parts}.items():
             scores = self.lookup.sum(dict(weights))
             if allowed is not None:
                 scores *= allowed
@@ -407,10 +406,6 @@ class Scorer:
                 np.maximum(fit, scores / clause.best, out=fit)
         scored.clauses = clauses
         scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
-
-    def _weights(self, text: str) -> dict[str, float]:
-        weights = {term: emphasis(term) * (1 + math.log(count)) for term, count in Counter(terms(text)).items()}
-        return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 
     def _names(self, weights: Mapping[str, float]) -> Floats:
         covered = np.zeros(self.bm25.corpus_size)
@@ -423,6 +418,10 @@ class Scorer:
     @cached_property
     def _name_idf(self) -> Floats:
         return np.where(self.bm25.name_idf > 0, self.bm25.name_idf, 1.0)
+
+
+def _weights(text: str) -> dict[str, float]:
+    return {term: emphasis(term) for term in terms(text)}
 
 
 def _power(fit: Floats) -> Floats:

@@ -152,6 +152,10 @@ network ip host domain
 statistics stats metrics analytics data
 number amount quantity count
 math arithmetic equation calculate
+add addition sum plus
+subtract subtraction sub minus
+multiply multiplication mul
+divide division div
 art drawing design logo picture
 language translate translation
 law legal court lawyer crime
@@ -280,3 +284,41 @@ nearest nearby closest; poi amenity place; store shop; fortune astrology destiny
 library book reading;
 """
 """Groups of words on one topic, separated by `;`. A word is weak evidence for the others in its group."""
+
+OPERATORS = """
+add: + plus
+subtract: - \u2212 minus
+multiply: * \u00d7 x times multiplied_by
+divide: / \u00f7 divided_by
+power: ^ ** to_the_power_of
+modulo: % mod modulo
+percent: %_of percent_of
+"""
+"""Words for the operators between two numbers, with `_` for a space."""
+
+PHRASES = """
+enumerate: (?:do|have) (?:i|we|you) (?:have|got)
+enumerate: (?:what|which)(?= (?!is|was|has|does|this)[a-z]+s[^a-z])
+enumerate: (?:show|tell|give) (?:me|us)(?= (?:(?:all|the|my|our) )*[a-z]+s(?![a-z]))
+enumerate contents: what(?:'s|\u2019s| is) in(?= (?:this|that|the|my|our) )
+search: look(?:ing)? up
+delete: get(?:ting)? rid of|throw(?:ing)? (?:away|out)
+write note: (?:jot|note) (?:(?:this|that|it) )?down
+add reminder: (?:remember|remind me|don'?t forget) to
+todo: to[- ]do
+subtract: take away|take (?=[0-9])
+greet: say (?:hello|hi)
+temperature: how (?:hot|cold|warm)
+size: how (?:big|large)
+age: how old
+distance: how far
+weight: how heavy
+height: how tall
+speed: how fast
+length: how long (?:is|are|was)
+duration: how long
+"""
+"""What people say, as patterns in ASCII and lower case, and the words that tools have for it.
+
+`enumerate` is a weak hint: few tools say so, but all that list something match it as a synonym.
+"""

@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader
@@ -183,21 +183,18 @@ def word_lists() -> dict[str, Any]:
         "irregular": list(_IRREGULAR.items()),
         "extensions": sorted(_EXTENSIONS),
         "not_a_host": sorted(_NOT_A_HOST),
+        "operator": _OPERATOR.pattern,
+        "operators": _OPERATORS,
+        "phrase": _PHRASE.pattern,
+        "phrases": [words for words, _ in _PHRASES],
     }
 
 
-def joined(text: str) -> list[str]:
-    """Join each pair of neighbouring words into one term: `time zone` may also be written `timezone`."""
-    words = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
-    return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
-
-
 def spelled(text: str) -> dict[str, str]:
-    """Map each term of a text to the word from which it comes, in the order of the text; joined words come last."""
+    """Map each term of a text to the word from which it comes, in the order of the text."""
     words = [word for chunk in text.split() for word in _words(chunk)]
     spelling = {term: word for word in reversed(words) for term in chunk_terms(word)}
-    pairs = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
-    return dict(reversed(spelling.items())) | {stem(one + other): f"{one} {other}" for one, other in pairs}
+    return dict(reversed(spelling.items()))
 
 
 def _words(chunk: str) -> list[str]:
@@ -215,13 +212,46 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _NOT_A_HOST = frozenset({"www", "com", "org", "net", "http", "https", "html"})
 
 
+_OPERATORS = {
+    sign.replace("_", " "): f" {word} calculate "
+    for word, _, signs in (line.partition(": ") for line in _vocabulary.OPERATORS.split("\n"))
+    for sign in signs.split()
+}
+_BETWEEN_SPACES = re.compile(r"[a-z -]+|[-/\u2212]")
+_PHRASES = [line.partition(": ")[::2] for line in _vocabulary.PHRASES.strip().split("\n")]
+
+
+def _operator_pattern() -> str:
+    """Build the pattern of an operator between two numbers: a word, a dash and a slash are one only between spaces."""
+    signs = sorted(_OPERATORS, key=len, reverse=True)
+    spaced = "|".join(re.escape(sign) for sign in signs if _BETWEEN_SPACES.fullmatch(sign))
+    others = "|".join(re.escape(sign) for sign in signs if not _BETWEEN_SPACES.fullmatch(sign))
+    return rf"(?<=[0-9)])(?: ?({others}) ?| ({spaced}) )(?=[(-]?[0-9])"
+
+
+_OPERATOR = re.compile(_operator_pattern(), re.ASCII | re.IGNORECASE)
+_PHRASE = re.compile(
+    rf"(?<![a-z0-9])(?:{'|'.join(f'({pattern})' for _, pattern in _PHRASES)})(?![a-z0-9])", re.ASCII | re.IGNORECASE
+)
+
+
 def readable(query: str) -> str:
-    """Replace each literal value in a query by its kind.
+    """Say a query in the words of tools: literal values, operators between numbers, and everyday phrases.
 
     Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf` reads `file pdf`,
-    `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
+    `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`. `19 times 23`
+    reads `19 multiply calculate 23`, and `get rid of` reads `delete`.
     """
-    return _CHUNK.sub(_literal, query[:MAX_QUERY])
+    text = _CHUNK.sub(_literal, query[:MAX_QUERY])
+    return _PHRASE.sub(_phrase, _OPERATOR.sub(_operation, text))
+
+
+def _operation(match: re.Match[str]) -> str:
+    return _OPERATORS[match[match.lastindex or 0].lower()]
+
+
+def _phrase(match: re.Match[str]) -> str:
+    return _PHRASES[(match.lastindex or 0) - 1][0]
 
 
 def _literal(match: re.Match[str]) -> str:
@@ -413,7 +443,7 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
     """Yield for each tool the words of a query that it has in any form, in the order of the query."""
-    query_words = [(term, word) for term, word in spelled(readable(query)).items() if " " not in word]
+    query_words = [(term, word) for term, word in spelled(readable(query)).items()]
     for tool in tools:
         own = {term for text in texts(tool) for term in terms(text)}
         yield tuple(word for term, word in query_words if term in own)

@@ -586,14 +586,6 @@ def test_lookups_are_cached_and_the_cache_is_bounded() -> None:
 # the base
 
 
-@pytest.mark.parametrize(
-    ("query", "name"), [("time zone", "timezone_of"), ("timezone", "timezone_of"), ("File System", "filesystem")]
-)
-def test_words_written_apart_find_the_same_words_written_together(query: str, name: str) -> None:
-    tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
-    assert names_of(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
-
-
 def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
     from rank_bm25 import BM25Plus
 

@@ -70,6 +70,8 @@ QUERIES = [
     "read the file, convert its times; then send an email and draw a chart",
     "time zone",
     "timezones",
+    "What is 19 times 23, 2^10, (3 + 4)*5, 48 / 6 and 15% OF 260?",
+    "What files do I have, what\u2019s in that folder, how big is it? Get rid of it, LOOK UP another",
     "translatoin of forcasts and messsages",
     "weather weather weather in three cities",
     "open /home/ana/report.pdf and mail it to ana@example.org before 2026-11-20",

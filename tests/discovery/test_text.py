@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.growth import PART, assert_growth
 
-from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, joined, readable, stem, synonyms, terms, topics
+from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, readable, stem, synonyms, terms, topics
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,66 @@ def test_a_value_in_a_query_is_replaced_by_its_kind(query: str, expected: str) -
     assert readable(query) == expected
 
 
+@pytest.mark.parametrize(
+    ("query", "words", "others"),
+    [
+        ("What is 19 times 23?", "multiply", "time"),
+        ("12 x 9", "multiply", "x"),
+        ("2*3", "multiply", ""),
+        ("48 / 6", "divide", ""),
+        ("90 divided by 4", "divide", ""),
+        ("(3 + 4)", "add", ""),
+        ("8 - 3", "subtract", ""),
+        ("2^10", "power", ""),
+        ("2 TO THE POWER OF 10", "power", ""),
+        ("15% of 260", "percent", ""),
+        ("17 % 5", "modulo", ""),
+    ],
+)
+def test_an_operator_between_numbers_is_a_word(query: str, words: str, others: str) -> None:
+    read = terms(readable(query))
+    assert {stem(words), stem("calculate")} <= set(read)
+    assert others not in read
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "what does it do",
+        "what is it",
+        "show me the way",
+        "unto do",
+        "somehow bigger",
+        "2-3 days",
+        "24/7",
+        "1920x1080",
+        "three times a day",
+        "C++ 11",
+        "call +49 170",
+        "a - b",
+        "5% off",
+    ],
+)
+def test_what_only_looks_like_one_stays(query: str) -> None:
+    assert readable(query) == query
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("What files do I have here?", "fil list"),
+        ("which tables are there", "tabl list"),
+        ("SHOW ME all my notes", "not list"),
+        ("get rid of it", "delet"),
+        ("how hot is it", "temperatur"),
+        ("remember to water the plants", "add remind water plant"),
+    ],
+)
+def test_everyday_phrases_read_as_the_words_of_tools(query: str, expected: str) -> None:
+    read = terms(readable(query))
+    assert set(expected.split()) <= {*read, *(other for term in read for other in synonyms().get(term, ()))}
+
+
 def test_a_request_is_cut_into_its_parts() -> None:
     request = "Find the weather in Oslo, then mail it to Eve and draw a chart. 画图\u3002发邮件"
     assert clauses(request) == ["Find the weather in Oslo", "mail it to Eve", "draw a chart", "画图", "发邮件"]
@@ -100,10 +160,6 @@ def test_the_number_of_parts_is_limited() -> None:
 @pytest.mark.parametrize("written", ["GitHub", "github", "searchGitHubIssues", "the GitHub."])
 def test_a_name_with_a_capital_inside_is_one_word(written: str) -> None:
     assert "github" in terms(written)
-
-
-def test_neighbouring_words_are_joined_and_stop_words_are_not() -> None:
-    assert joined("Time zone of a web site to do") == [stem("timezone"), stem("website")]
 
 
 def test_fillers_and_numbers_count_less() -> None:

@@ -9,6 +9,13 @@ export interface Words {
   irregular: [word: string, stem: string][];
   extensions: string[];
   not_a_host: string[];
+  /** The pattern of an operator between two numbers: its first group is a sign, the second a word. */
+  operator: string;
+  /** What tools say for each operator. */
+  operators: Record<string, string>;
+  /** The pattern of everyday phrases, each a group, and what tools say for each. */
+  phrase: string;
+  phrases: string[];
 }
 
 export interface Constants {

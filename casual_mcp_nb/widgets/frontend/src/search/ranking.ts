@@ -1,5 +1,5 @@
-// Rank tools for a query: the arithmetic of `casual_mcp_nb/discovery` (`_bm25.py`, `_lookup.py`, `_servers.py`, `_scorer.py`,
-// `_ranker.py`) once more, in the same order, so that the scores are the same. `tests/search.test.ts` compares them.
+// Rank tools for a query: the arithmetic of `casual_mcp_nb/discovery` (`_ranking.py`, `_engine.py`) once more, in the same
+// order, so that the scores are the same. `tests/search.test.ts` compares them.
 
 import type { PlainIndex } from "./index";
 import { ExactNames } from "./names";
@@ -147,11 +147,7 @@ export class Ranking {
 
   /** The terms of a text with their weights. */
   private weights(text: string): Map<string, number> {
-    const weights = new Map<string, number>();
-    for (const term of this.splitter.joined(text)) if (this.numbers.has(term)) weights.set(term, 1);
-    for (const [term, count] of counted(this.splitter.terms(text)))
-      weights.set(term, this.splitter.emphasis(term) * (1 + Math.log(count)));
-    return weights;
+    return new Map(this.splitter.terms(text).map((term) => [term, this.splitter.emphasis(term)]));
   }
 
   private sum(weights: Weights): number[] {

@@ -46,6 +46,8 @@ export class Splitter {
   private readonly stop: Set<string>;
   private readonly weak: Set<string>;
   private readonly word: RegExp;
+  private readonly operator: RegExp;
+  private readonly phrase: RegExp;
   private readonly irregular: Map<string, string>;
   private readonly extensions: Set<string>;
   private readonly notAHost: Set<string>;
@@ -57,6 +59,8 @@ export class Splitter {
     this.stop = new Set(words.stop);
     this.weak = new Set(words.weak);
     this.word = new RegExp(`${words.compounds.join("|")}|[A-Z]{2,}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+`, "g");
+    this.operator = new RegExp(words.operator, "gi");
+    this.phrase = new RegExp(words.phrase, "gi");
     this.irregular = new Map(words.irregular);
     this.extensions = new Set(words.extensions);
     this.notAHost = new Set(words.not_a_host);
@@ -109,23 +113,17 @@ export class Splitter {
     return /^\p{Nd}+$/u.test(term) ? this.constants.number : 1;
   }
 
-  /** Each pair of neighbouring words as one term. */
-  joined(text: string): string[] {
-    const words = text.toLowerCase().match(/[a-z]{2,}/g) ?? [];
-    return words.slice(1).flatMap((other, index) => {
-      const one = words[index] as string;
-      return this.stop.has(one) || this.stop.has(other) ? [] : [this.stem(one + other)];
-    });
-  }
-
-  /** The beginning of a query with each literal value replaced by its kind. */
+  /** The beginning of a query in the words of tools: literal values, operators between numbers, everyday phrases. */
   readable(query: string): string {
-    return this.beginning(query).replace(CHUNK, (chunk) => {
+    const text = this.beginning(query).replace(CHUNK, (chunk) => {
       if (!/[./\\@-]/.test(chunk)) return chunk;
       const core = chunk.replace(EDGES, "");
       const kind = this.kind(core);
       return kind ? chunk.replaceAll(core, () => kind) : chunk;
     });
+    return text
+      .replace(this.operator, (_, sign, word) => this.words.operators[(sign ?? word).toLowerCase()] as string)
+      .replace(this.phrase, (_, ...groups) => this.words.phrases[groups.findIndex((group) => group !== undefined)] as string);
   }
 
   beginning(query: string): string {
