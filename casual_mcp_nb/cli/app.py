@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
@@ -21,7 +21,7 @@ from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
-from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError
+from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, shown
 
 app = App(
     name="casual-mcp-nb",
@@ -29,6 +29,9 @@ app = App(
     version=__version__,
     help_format="plaintext",
     result_action="return_value",
+    print_error=False,
+    # An option that is not given, or that can be given several times, needs no default in the help.
+    default_parameter=Parameter(show_default=lambda value: None if value is False or value == () else value),
 )
 app.command(chat)
 app.command(demo)
@@ -74,13 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
 
-    def failed(code: int, kind: str, text: str, *, reported: bool = False) -> int:
+    def failed(code: int, kind: str, text: str, *, hint: str = "", reported: bool = False) -> int:
         """Report an error, with --json also as an object on stdout, where a program reads it."""
         if as_json:
             write_json({"event": "error", "error": text, "kind": kind})
             sys.stdout.flush()
         if not reported:
-            tell(text)
+            tell(f"{text}{hint}")
         return code
 
     try:
@@ -90,8 +93,10 @@ def _run(words: Sequence[str]) -> int:
                 sys.stdout.flush()
                 return result if isinstance(result, int) else 0
         except CycloptsError as error:
-            # It has told it already.
-            return failed(WRONG_USAGE, "usage", str(error), reported=True)
+            unexpected = isinstance(error, UnusedCliTokensError) and error.unused_tokens
+            text = f"Unexpected: {' '.join(map(shown, unexpected))}." if unexpected else str(error)
+            command = " ".join([app.name[0], *(error.command_chain or ()), "--help"])
+            return failed(WRONG_USAGE, "usage", text, hint=f" See: {command}")
         except KeyboardInterrupt:
             return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)
         except SystemExit as end:

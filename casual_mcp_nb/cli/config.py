@@ -141,9 +141,9 @@ def migrate_config(
 ) -> int:
     """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show the differences.
 
-    A config of casual-mcp before 1.0, whose models name a provider instead of a client, is converted in its file: only clients
-    and models change. Otherwise secrets are not copied: the new file refers to environment variables, which are listed. So is
-    the parts that are lost.
+    A config of casual-mcp before 1.0, whose models name a provider instead of a client, is converted in its file.
+    Only clients and models change. Any other file is left alone, and its secrets are not copied.
+    The new file refers to environment variables instead. They are listed, and so is everything that gets lost.
 
     Args:
         source: The old file.
@@ -183,7 +183,9 @@ def migrate_config(
         tell(f"{shown(output)} already has the current format. Nothing was changed.")
     elif refused:
         tell(f"{shown(output)} exists and was not changed. Replace it with --overwrite, or name another file.")
-    elif not dry_run:
+    elif dry_run:
+        tell(f"{shown(output)} would stay as it is." if before == new.text else "Nothing was written.")
+    else:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
     return FAILED if refused else 0
 

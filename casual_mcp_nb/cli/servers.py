@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.cli.terminal import AsJson, Flag, Source, Trust, connect, show, write_json
@@ -101,7 +102,10 @@ def _servers_view(servers: Servers) -> View:
     table = view.blocks[0]
     if not isinstance(table, Table):
         return view
-    rows = tuple((*row, status.version or "") for row, status in zip(table.rows, servers.values(), strict=False))
+    rows = tuple(
+        (*row, (status.version or "").removeprefix(f"{status.name} "))
+        for row, status in zip(table.rows, servers.values(), strict=False)
+    )
     table = Table((*table.columns, Column("Version")), rows, table.hidden)
     return View(view.name, view.title, (table, *failures(servers, limits)), view.mark, view.note)
 
@@ -161,7 +165,7 @@ def search(
     why: Flag = False,
     why_not: str | None = None,
     server: str | None = None,
-    limit: Annotated[int | None, Parameter(alias="-n")] = None,
+    limit: Annotated[int | None, Parameter(alias="-n", validator=Number(gte=1))] = None,
     source: Source = _SOURCE,
     json: AsJson = False,
 ) -> None:

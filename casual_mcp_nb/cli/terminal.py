@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from cyclopts import Parameter
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError, UsageError, shown
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text as Line
 
     from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.base.tool import ToolSpec
@@ -173,7 +174,7 @@ def _block(block: Block) -> RenderableType:
 
     match block:
         case view.Table():
-            return _table(block)
+            return _Fitted(block)
         case view.KeyValues():
             grid = Grid.grid(padding=(0, 2))
             for label, cell in block.rows:
@@ -190,26 +191,73 @@ def _block(block: Block) -> RenderableType:
             return _drawn(block)
 
 
-def _table(table: Table) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as Grid
-    from rich.text import Text as Line
+@dataclass(frozen=True)
+class _Fitted:
+    """A table that breaks no name: on a terminal too narrow for its columns, each row is a paragraph."""
 
-    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, caption=table.more or None, caption_justify="left")
-    for column in table.columns:
-        grid.add_column(Line(column.title), justify="right" if column.numeric else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*map(_cell, row))
-    return grid
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Draw it for the width that there is."""
+        from rich.box import SIMPLE_HEAD
+        from rich.padding import Padding
+        from rich.table import Table as Grid
+        from rich.text import Text as Line
+
+        table = self.table
+        cells = [[_cell(cell) for cell in row] for row in table.rows]
+        filled = [n for n in range(len(table.columns)) if not cells or any(row[n].plain for row in cells)]
+        columns = [[Line(table.columns[n].title), *(row[n] for row in cells)] for n in filled]
+        widths = _widths(columns, [table.columns[n].numeric for n in filled], options.max_width - _GAP * len(filled))
+        if widths:
+            grid = Grid(
+                box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption=table.more or None, caption_justify="left"
+            )
+            for n, (title, *_), width in zip(filled, columns, widths, strict=True):
+                grid.add_column(title, justify="right" if table.columns[n].numeric else "left", overflow="fold", width=width)
+            for row in cells:
+                grid.add_row(*(row[n] for n in filled))
+            yield grid
+            return
+        for first, *others in zip(*(column[1:] for column in columns), strict=True):
+            yield first
+            pairs = [(title, cell) for (title, *_), cell in zip(columns[1:], others, strict=True) if cell.plain]
+            values = [Line.assemble((f"{title} ", "dim"), cell) for title, cell in pairs]
+            yield Padding(Line(" · ").join(values), (0, 0, 0, 2))
+        if table.more:
+            yield Line(table.more, style="dim")
 
 
-def _cell(cell: Cell) -> RenderableType:
-    from rich.text import Text as Line
+_GAP = 2
+_READABLE = 20
+"""The least columns of a terminal in which a sentence is readable."""
+
+
+def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: int) -> list[int]:
+    """Share the columns of a terminal among those of a table, so that no word breaks; nothing if they do not suffice."""
+    wanted = [max(line.cell_len for line in column) for column in columns]
+    widths = []
+    for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
+        parts = [*title.plain.split(), *(part for cell in cells for part in ([cell.plain] if number else cell.plain.split()))]
+        widths.append(min(want, max(*map(len, parts), _READABLE if want > 2 * _READABLE else 1)))
+    left = room - sum(widths)
+    if left < 0:
+        return []
+    lacking = sorted(range(len(columns)), key=lambda n: wanted[n] - widths[n])
+    for index, n in enumerate(lacking):
+        more = min(wanted[n] - widths[n], left // (len(lacking) - index))
+        widths[n] += more
+        left -= more
+    return widths
+
+
+def _cell(cell: Cell) -> Line:
+    from rich.text import Text
 
     from casual_mcp_nb.display.view import Name, Status, cell_text
 
     style = _TONES[cell.tone] if isinstance(cell, Status) else "bold" if isinstance(cell, Name) else ""
-    return Line(cell_text(cell), style=style)
+    return Text(cell_text(cell), style=style)
 
 
 DEFAULT_CONFIG = Path("casual_mcp_config.json")

@@ -551,7 +551,8 @@ def rows_of(path: Path) -> Rows:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown(path)} cannot be read: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{shown(path)} cannot be read: {reason}.") from error
     match path.suffix.casefold():
         case ".yaml" | ".yml":
             yield from _yaml_rows(text, path.name)

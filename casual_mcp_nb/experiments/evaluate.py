@@ -86,7 +86,8 @@ def _rows(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown(Path(path))} cannot be read: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{shown(Path(path))} cannot be read: {reason}.") from error
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{Path(path).name}, line {number}", _object(line, f"{Path(path).name}, line {number}")

@@ -14,6 +14,7 @@ from fastmcp import FastMCP
 from casual_mcp_nb import Session
 from casual_mcp_nb.cli.app import FAILED, WRONG_USAGE
 from casual_mcp_nb.cli.terminal import show
+from casual_mcp_nb.display.view import Column, Table, View
 from tests.cli.conftest import CONFIG, Run, Typed
 
 KEY = CONFIG["clients"]["openai"]["api_key"]
@@ -199,3 +200,36 @@ def test_text_of_a_server_does_nothing_to_a_terminal(monkeypatch: pytest.MonkeyP
     assert ":smile:" in text
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
     assert max(map(len, text.splitlines())) <= 70
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_terminal_breaks_no_word(columns: int, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Session(config, trust=True) as session:
+        for value in (session.servers, session.tools, session.search("power")):
+            monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+            show(value)
+            monkeypatch.setattr(sys, "stdout", plain := io.StringIO())
+            show(value)
+            text = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+            assert max(map(len, text.splitlines())) <= columns
+            # The title of the first column is left out where rows are paragraphs.
+            words = {word for word in plain.getvalue().split() if len(word) < columns / 2 and re.search(r"\w", word)}
+            assert words - set(text.split()) <= {"Server", "Tool"}
+
+
+def test_empty_columns_take_no_room_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    show(View("view", "Checks", (Table((Column("Check"), Column("Remedy")), (("Python", ""),)),)))
+    assert "Check" in terminal.getvalue()
+    assert "Remedy" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("words", [["toolsets", "nope"], ["tool"], ["search", "x", "--limit", "0"], ["nope"]])
+def test_a_wrong_command_line_names_the_help_that_explains_it(words: list[str], run: Run) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (WRONG_USAGE, "")
+    assert err.count("\n") == 1
+    command = words[:1] if words[0] != "nope" else []
+    assert err.endswith(f"See: {' '.join(['casual-mcp-nb', *command, '--help'])}\n")
+    assert not re.search(r"Token|\[|None", err)
