@@ -29,8 +29,8 @@ from common.rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 from common.sample import CASES, TOOLS
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery._engine import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.meaning import embedded_text
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 
 CUT, DEPTH = 5, 10

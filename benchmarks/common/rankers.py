@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery._engine import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.meaning import embedded_text
 from common.figures import installed
 
 Name = tuple[str, str]

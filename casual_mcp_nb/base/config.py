@@ -403,6 +403,41 @@ class ToolSetConfig(BaseConfig):
     servers: dict[str, StrictBool | tuple[str, ...] | ExcludeSpec] = Field(default_factory=dict)
 
 
+class EmbeddingConfig(BaseConfig):
+    """The embedding model by which search compares meanings: `client` and `model`, or `local`.
+
+    It gets the names and descriptions of tools, and search queries.
+
+    Args:
+        client: Name of a client in the config.
+        model: The provider's name of the embedding model.
+        local: A folder with a model, relative to the folder of the config, or the name of a model on this computer.
+        download: Whether a `local` model that is not on this computer is downloaded from Hugging Face.
+        timeout: How long a search waits for the model, in seconds. Then it ranks by words.
+    """
+
+    client: str | None = None
+    model: str | None = None
+    local: str | None = None
+    download: StrictBool = False
+    timeout: Seconds = 2.0
+
+    @model_validator(mode="after")
+    def _one_model(self) -> EmbeddingConfig:
+        if self.local and not (self.client or self.model):
+            return self
+        if self.local or not (self.client and self.model):
+            raise ValueError("needs either client and model, or local")
+        if self.download:
+            raise ValueError("download can only be used with local")
+        return self
+
+    @property
+    def label(self) -> str:
+        """A name for displays."""
+        return self.local or f"{self.model} of client {self.client}"
+
+
 class DiscoveryConfig(DiscoveryOptions, BaseConfig):
     """The initial discovery options, which a selection can change.
 
@@ -410,9 +445,11 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
             definitions take more than `auto_threshold` percent of the model's context window. If no server has
             `defer_loading`, every one is deferred then, except those with `always_load`.
+        embedding: The model by which search compares meanings too, or None to search by words only.
     """
 
     enabled: StrictBool | Literal["auto"] = False
+    embedding: EmbeddingConfig | None = None
 
 
 class ToolResultsConfig(BaseConfig):
@@ -465,7 +502,7 @@ class Config(BaseConfig):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Config:
-        problems = list(unknown_clients(self.clients, self.models))
+        problems = list(unknown_clients(self.clients, self.models, self.tool_discovery.embedding))
         if problems:
             lines = "\n".join(f"{'.'.join(path)}: {reason}" for path, reason in problems)
             raise PydanticCustomError("unknown_reference", "{lines}", {"lines": lines})
@@ -511,13 +548,16 @@ class Config(BaseConfig):
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
 
 
-def unknown_clients(clients: Collection[str], models: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+def unknown_clients(
+    clients: Collection[str], models: Mapping[str, Any], embedding: Any = None
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the key paths of models that name a client which does not exist, each with the reason.
 
     The servers that toolsets name are checked when these are used: some exist only in the process. Models are `ModelConfig`s,
-    or plain objects as in a file; malformed ones are skipped.
+    or plain objects as in a file; malformed ones are skipped. So is the `embedding` of `tool_discovery`.
     """
-    for name, model in models.items():
-        client = model.get("client") if isinstance(model, Mapping) else getattr(model, "client", None)
+    entries = {("models", name): model for name, model in models.items()} | {("tool_discovery", "embedding"): embedding}
+    for path, entry in entries.items():
+        client = entry.get("client") if isinstance(entry, Mapping) else getattr(entry, "client", None)
         if isinstance(client, str) and client not in clients:
-            yield ("models", name, "client"), f"there is no such client. {did_you_mean(closest(client, clients), clients)}"
+            yield (*path, "client"), f"there is no such client. {did_you_mean(closest(client, clients), clients)}"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import shown
+
+RankedBy = Literal["words", "words and meaning"]
+"""What a search ranks by."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
         cut: The maximum number of results.
         searched: How many tools were searched.
         why_not: Explains the rank of any tool by name, even one that was not found.
+        ranked_by: Whether meaning counted, or only words.
+        note: Why only words counted, if that is not what the session is set to.
     """
 
     query: str
@@ -130,3 +136,5 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
     cut: int
     searched: int
     why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
+    ranked_by: RankedBy = "words"
+    note: str = ""

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
 
-Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval"]
+Kind = Literal[
+    "turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval", "nearest"
+]
+"""The last one is a search: its query, and the tools nearest to it in meaning."""
 Plain = Any
 """A JSON value."""
 
@@ -253,6 +256,7 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "completion": lambda plain, request: load_value(Completions, plain),
     "subscription": lambda plain, request: None,
     "approval": _read_verdict,
+    "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
 }
 
 

@@ -310,7 +310,7 @@ class McpToolChat(engine.McpToolChat):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self.tools.close()
+        await self.tools.close()
         await self.mcp_client.__aexit__(*exc_info)
         await self.state.large_results.close(for_good=False)
         await self.models.close()

@@ -131,7 +131,10 @@ def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProbl
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
-    problems = [ConfigProblem(path, text) for path, text in unknown_clients(sections["clients"], sections["models"])]
+    discovery = data.get("tool_discovery")
+    embedding = discovery.get("embedding") if isinstance(discovery, Mapping) else None
+    unknown = unknown_clients(sections["clients"], sections["models"], embedding)
+    problems = [ConfigProblem(path, text) for path, text in unknown]
     problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():

@@ -13,6 +13,7 @@ from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import SYNTHETIC as SYNTHETIC
@@ -445,6 +446,7 @@ class ToolsSearched(Displayable):
         rows: The hits, best first.
         offered: Number of tools offered from now on, without the search tool.
         unloaded: Tools that are no longer offered.
+        ranked_by: Whether meaning counted, or only words.
     """
 
     step: int
@@ -454,6 +456,7 @@ class ToolsSearched(Displayable):
     offered: int
     at: float = 0.0
     unloaded: tuple[ToolName, ...] = ()
+    ranked_by: RankedBy = "words"
 
 
 @dataclass(frozen=True, slots=True)

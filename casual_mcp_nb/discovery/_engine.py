@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from casual_mcp_nb.discovery._ranking import (
     CLAUSE_POWER,
     DESCRIPTION,
     K1,
+    MAX_NEAREST,
     NAME,
     NAME_COVERED,
     Clause,
@@ -32,55 +33,48 @@ from casual_mcp_nb.discovery._ranking import (
     Scored,
     Scorer,
 )
+from casual_mcp_nb.discovery.meaning import embedded_text
 from casual_mcp_nb.discovery.text import FIELDS, MAX_QUERY, readable, spelled, terms, texts
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 128
-_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
-def embedded_text(tool: ToolSpec) -> str:
-    """Build the text to embed for a tool: its name in words and the beginning of its description."""
-    name, _, description, *_ = texts(tool)
-    return f"{_BETWEEN.sub(' ', name)}: {description}"
+class Vectors(Protocol):
+    """The vectors of the texts of an index."""
+
+    def cosines(self, query: str) -> NDArray[Any] | None:
+        """Compute how close each text is to a query, or None if that is not known."""
 
 
-class EmbeddingScorer:
-    """Scores how close tools are to a query in an embedding space; tools are embedded once, in batches.
+class NoVectors:
+    """No vectors: only what is given to `EmbeddingScorer.keep` counts."""
 
-    The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
-    embedding still finds somewhat alike, add nothing.
-    """
+    def cosines(self, query: str) -> None:
+        """Know nothing."""
 
-    def __init__(self, embed: Callable[[list[str]], Any], tools: Sequence[ToolSpec]) -> None:
+
+class EmbeddedTexts:
+    """Texts that a function embeds: all of them first, in batches, and then each query. What it raises is logged."""
+
+    def __init__(self, embed: Callable[[list[str]], Any], lines: Sequence[str]) -> None:
         self._embed = embed
-        self._vectors = self._of([embedded_text(tool) for tool in tools])
-        self._last: tuple[str, Floats | None] | None = None
+        self._vectors = self._of(lines)
+        self._failed = ""
 
-    def nearness(self, query: str) -> Floats | None:
-        """Compute how close each tool is, from 0 to 1, or None if the embedding fails, which is logged.
-
-        The last result is cached, so that explaining a search does not embed its query again.
-        """
-        last = self._last
-        if last is None or last[0] != query:
-            self._last = last = query, self._nearness(query)
-        return last[1]
-
-    def _nearness(self, query: str) -> Floats | None:
-        vector = self._of([query]) if self._vectors is not None and query.strip() else None
+    def cosines(self, query: str) -> NDArray[np.float64] | None:
+        """Compute how close each text is to a query, or None if the function fails."""
+        vector = self._of([query]) if self._vectors is not None and query != self._failed else None
         if vector is None or self._vectors is None:
+            self._failed = query
             return None
         if vector.shape[1] != self._vectors.shape[1]:
             logger.warning("The embeddings of the query and the tools differ in length; searching by words only.")
+            self._failed = query
             return None
-        cosines = self._vectors @ vector[0]
-        middle, best = float(cosines.mean()), float(cosines.max())
-        if best - middle < 1e-9:
-            return None
-        near: Floats = np.clip((cosines - middle) / (best - middle), 0.0, 1.0) ** 2
-        return near
+        cosines: NDArray[np.float64] = self._vectors @ vector[0]
+        return cosines
 
     def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
         try:
@@ -98,6 +92,44 @@ class EmbeddingScorer:
         if vectors.ndim != 2 or len(vectors) != len(lines) or not np.isfinite(vectors).all():
             raise ValueError("an embedding must return one row of finite numbers for each text")
         return vectors
+
+
+Nearest = tuple[Ints, Floats]
+"""The tools nearest in meaning to a query, each with its nearness."""
+_MAX_QUERIES = 100
+
+
+class EmbeddingScorer:
+    """Scores how close tools are to a query in an embedding space.
+
+    The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
+    embedding still finds somewhat alike, add nothing. It counts only for the nearest tools.
+    """
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+        self._nearest: dict[str, Nearest] = {}
+
+    def nearest(self, query: str) -> Nearest | None:
+        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if that is not known.
+
+        The last results are cached, so that explaining a search does not embed its query again.
+        """
+        if query not in self._nearest:
+            cosines = self.vectors.cosines(query) if query.strip() else None
+            if cosines is None:
+                return None
+            middle, best = float(cosines.mean()), float(cosines.max())
+            near = np.clip((cosines.astype(np.float64) - middle) / max(best - middle, 1e-9), 0.0, 1.0) ** 2
+            places = np.argsort(-near, kind="stable")[:MAX_NEAREST] if best - middle > 1e-9 else np.zeros(0, np.intp)
+            self.keep(query, (places, np.round(near[places], 4)))
+        return self._nearest[query]
+
+    def keep(self, query: str, nearest: Nearest) -> None:
+        """Have a query's nearest tools from elsewhere."""
+        while len(self._nearest) >= _MAX_QUERIES:
+            self._nearest.pop(next(iter(self._nearest)))
+        self._nearest[query] = nearest
 
 
 _MAX_WORDS = 6
@@ -396,18 +428,18 @@ def _clause_words(clause: Clause) -> str:
 class Engine:
     """Ranks the tools of an index and explains their scores. Tools are documents, in order of wire name."""
 
-    def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
         self._ranking = Ranker(bm25, {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)})
         self._names = ExactNames(self._tools)
-        self._meaning = EmbeddingScorer(embed, self._tools) if embed else None
+        self.meaning = EmbeddingScorer(vectors([embedded_text(tool) for tool in self._tools])) if vectors else None
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
-        self._last: tuple[tuple[str, str | None], Scored] | None = None
+        self._last: tuple[tuple[str, str | None], Nearest | None, Scored] | None = None
 
     def has(self, name: object) -> bool:
         """Check whether a tool of that name is in the index."""
@@ -452,15 +484,31 @@ class Engine:
             shares += (TermScore("same description as a better hit", f"like {name}", 1, 0.0, score - raw),)
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))
 
+    def nearest(self, query: str) -> dict[str, float]:
+        """Find the tools nearest in meaning to a query, by wire name. Empty where only words count."""
+        nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
+        pairs = zip(*(values.tolist() for values in nearest), strict=True) if nearest else ()
+        return {self._tools[document].wire_name: value for document, value in pairs if value}
+
+    def recall(self, query: str, nearest: Mapping[str, float]) -> None:
+        """Have these tools as the nearest ones in meaning to a query; none, so that only words count."""
+        self.meaning = self.meaning or EmbeddingScorer(NoVectors())
+        documents = [number for number, tool in enumerate(self._tools) if tool.wire_name in nearest]
+        values = [nearest[self._tools[document].wire_name] for document in documents]
+        self.meaning.keep(query[:MAX_QUERY], (np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)))
+
     def _score(self, query: str, server: str | None) -> Scored:
         """Score all tools. The last result is cached: a search asks for hits, then for other tools near the query."""
+        nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         last = self._last
-        if last is None or last[0] != (query, server):
-            self._last = last = (query, server), self._scored(query[:MAX_QUERY], server)
-        return last[1]
+        if last is None or last[0] != (query, server) or last[1] is not nearest:
+            self._last = last = (query, server), nearest, self._scored(query[:MAX_QUERY], server, nearest)
+        return last[2]
 
-    def _scored(self, query: str, server: str | None) -> Scored:
-        meaning = self._meaning.nearness(query) if self._meaning else None
+    def _scored(self, query: str, server: str | None, nearest: Nearest | None) -> Scored:
+        meaning = np.zeros(len(self._tools)) if nearest is not None and nearest[1].any() else None
+        if meaning is not None and nearest is not None:
+            meaning[nearest[0]] = nearest[1]
         return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
 
     def _of(self, server: str) -> Floats:

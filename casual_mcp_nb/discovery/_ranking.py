@@ -327,6 +327,8 @@ CLAUSE_POWER = 8
 """How fast that falls off for tools that match the part less well. A power of two."""
 MEANING = 0.6
 """The bonus of the tool closest in meaning, as a fraction of the best score."""
+MAX_NEAREST = 100
+"""How many tools gain by their meaning."""
 
 
 @dataclass(frozen=True)

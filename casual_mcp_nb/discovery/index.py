@@ -1,4 +1,4 @@
-"""Search tools by words."""
+"""Search tools by words, and by meaning where there is an embedding model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
+from casual_mcp_nb.base.search import Explanation, RankedBy, SearchHit, SearchResults
 from casual_mcp_nb.base.tool import Catalog, ToolSpec, by_server
 from casual_mcp_nb.discovery.text import is_foreign, languages
 from casual_mcp_nb.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery._engine import Engine
+    from casual_mcp_nb.discovery.meaning import Meaning
 
 _MAX_SHARE = 0.5
 """Up to which share of words that tools have a query counts as one in another language, if it looks like one."""
@@ -32,9 +33,10 @@ class ToolSearchIndex:
         embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
             the closest tool gets six tenths of the best score by words, a tool of average similarity or less gets nothing.
             Called for all tools here, in batches, and once per search. If it fails, only words count and a warning is logged.
+            Or the `Meaning` of a session, which works in the background: `prepare` a query before searching.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | None = None) -> None:
+    def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | Meaning | None = None) -> None:
         unique: dict[tuple[str, str], ToolSpec] = {}
         for tool in tools:
             unique.setdefault((tool.server, tool.name), tool)
@@ -68,6 +70,28 @@ class ToolSearchIndex:
             SearchHit(tool, score, rank, partial(self.explain, query, tool, max_results, server))
             for rank, (tool, score) in enumerate(ranked, 1)
         ]
+
+    async def prepare(self, query: str) -> None:
+        """Get ready to search by meaning too. It waits for an embedding model of a session, but not long."""
+        meaning = self._engine.meaning if self._engine else None
+        if meaning is not None and (prepare := getattr(meaning.vectors, "prepare", None)) is not None:
+            await prepare(query)
+
+    def nearest_in_meaning(self, query: str) -> dict[str, float]:
+        """Find the tools that a search ranks higher by their meaning: how much, from 0 to 1, by wire name.
+
+        Empty where searches rank by words.
+        """
+        return self._engine.nearest(query) if self._engine else {}
+
+    def recall(self, query: str, nearest: Mapping[str, float]) -> None:
+        """Search for a query with these results of `nearest_in_meaning`, which were recorded. Nothing is embedded."""
+        if self._engine:
+            self._engine.recall(query, nearest)
+
+    def ranked_by(self, query: str) -> RankedBy:
+        """Check what a search ranks by: words only, or meaning too."""
+        return "words and meaning" if self.nearest_in_meaning(query) else "words"
 
     def to_plain(self) -> dict[str, Any]:
         """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
@@ -114,7 +138,7 @@ class ToolSearchIndex:
         def why_not(name: str) -> Explanation:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
 
-        return SearchResults(query, hits, max_results, searched, why_not)
+        return SearchResults(query, hits, max_results, searched, why_not, self.ranked_by(query))
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
@@ -131,7 +155,11 @@ class ToolSearchIndex:
         return Catalog(self.tools)
 
 
-def _engine(tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> Engine:
-    from casual_mcp_nb.discovery._engine import Engine
+def _engine(tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | Meaning | None) -> Engine:
+    from casual_mcp_nb.discovery._engine import EmbeddedTexts, Engine
 
-    return Engine(tools, embed)
+    if embed is None:
+        return Engine(tools, None)
+    from casual_mcp_nb.discovery.meaning import Meaning
+
+    return Engine(tools, embed.over if isinstance(embed, Meaning) else partial(EmbeddedTexts, embed))

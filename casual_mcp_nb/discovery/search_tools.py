@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.model_options import Delivery
+from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
@@ -64,6 +65,14 @@ def read_arguments(args: object) -> SearchArguments:
             hint='For example: {"query": "convert a time between time zones"}.',
         )
     return arguments
+
+
+def query_in(args: Mapping[str, Any]) -> str:
+    """Parse the query of a search or of browsing, empty if there is none, or not one that can be read."""
+    try:
+        return _query(args.get("query"))
+    except UsageError:
+        return ""
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
@@ -241,6 +250,10 @@ class Finder:
     def matches(self, query: str, count: int, server: str | None = None) -> list[ToolSpec]:
         """Find the tools that match a query, best first."""
         return [hit.tool for hit in self._index.search(query, count, server)]
+
+    def ranked_by(self, query: str) -> RankedBy:
+        """Check what the search for a query ranks by."""
+        return self._index.ranked_by(query) if query else "words"
 
     def language_note(self, query: str) -> list[str]:
         """Suggest the language to search in, if the query seems to be in another one."""
@@ -472,7 +485,7 @@ class SearchToolsTool:
         )
         self._loaded.update(tool.tool_name for tool in new)
         self._presented.update(tool.tool_name for tool in inside)
-        return SyntheticToolResult(content, new, rows)
+        return SyntheticToolResult(content, new, rows, ranked_by=self._finder.ranked_by(wanted.query))
 
     @cached_property
     def _manifest(self) -> str:

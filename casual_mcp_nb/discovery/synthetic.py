@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from casual_mcp_nb.base.model_options import Delivery
+from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in, read_call, unmarked
 from casual_mcp_nb.conversation.event import (
@@ -47,10 +48,12 @@ class SyntheticToolResult(_Result):
         newly_loaded_tools: Tools to offer from the next step on.
         rows: The hits, best first, or None if there was no search.
         unloaded: Tools to stop offering from the next step on.
+        ranked_by: Whether meaning counted in the search, or only words.
     """
 
     rows: tuple[SearchRow, ...] | None
     unloaded: tuple[ToolSpec, ...]
+    ranked_by: RankedBy
 
     def __new__(
         cls,
@@ -58,10 +61,11 @@ class SyntheticToolResult(_Result):
         newly_loaded_tools: list[ToolSpec],
         rows: tuple[SearchRow, ...] | None = (),
         unloaded: tuple[ToolSpec, ...] = (),
+        ranked_by: RankedBy = "words",
     ) -> Self:
         """Make one."""
         result = super().__new__(cls, content, newly_loaded_tools)
-        result.rows, result.unloaded = rows, unloaded
+        result.rows, result.unloaded, result.ranked_by = rows, unloaded, ranked_by
         return result
 
 

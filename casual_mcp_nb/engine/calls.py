@@ -416,7 +416,8 @@ def search_event(
         return None
     arguments = parse_arguments(call.function.arguments)
     query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
-    return ToolsSearched(step, call.id, query, search.rows, offered, at, tuple(tool.tool_name for tool in search.unloaded))
+    unloaded = tuple(tool.tool_name for tool in search.unloaded)
+    return ToolsSearched(step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by)
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

@@ -246,6 +246,7 @@ class McpToolChat:
             strict=strict or loaded.strict,
             synthetic_tools=synthetic_tools,
         )
+        chat.tools.use_embedding(loaded.tool_discovery.embedding, chat.models, changed)
         return chat
 
     @classmethod
@@ -262,7 +263,7 @@ class McpToolChat:
 
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
-        self.tools.close()
+        await self.tools.close()
         await self.server_manager.close()
         await self.state.large_results.close()
         await self.models.close()

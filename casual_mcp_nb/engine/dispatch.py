@@ -16,6 +16,7 @@ from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.answers import NamedCall, read_call
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
@@ -27,6 +28,7 @@ from casual_mcp_nb.conversation.event import (
     CallStatus,
     Notice,
 )
+from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
@@ -38,7 +40,6 @@ from casual_mcp_nb.isolation.worker import GaveUp, Worker
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.own_tools.toolbox import Mocks
@@ -229,8 +230,8 @@ class Dispatcher:
             await self.refresh()
         if name in self.synthetic:
             listener.on_permission(Permission("built-in"))
-            if arguments.get("query") and name in (SEARCH_TOOLS, BROWSE_TOOLKIT):
-                await self.view.searchable()
+            if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
+                await self._prepare(query)
             answer = await self.synthetic[name].execute(arguments)
             return CallOutcome("error" if answer.content.startswith("Error") else "ok", answer.content, search=answer)
         tool = self.offered(name)
@@ -248,6 +249,19 @@ class Dispatcher:
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
         return tool
+
+    async def _prepare(self, query: str) -> None:
+        """Get ready to search for a query. A cassette has the tools that are nearest in meaning, so a replay embeds nothing."""
+        if isinstance(self.tape, Replayer):
+            index = await self.view.searchable()
+            recorded = self.tape.find("nearest", {"query": query})
+            index.recall(query, recorded.answer() if recorded is not None else {})
+            return
+        index = await self.view.searchable(query=query)
+        if self.view.meaning is not None and (problem := self.view.meaning.new_problem()):
+            self.on_notice(Notice(problem))
+        if isinstance(self.tape, Recorder) and (nearest := index.nearest_in_meaning(query)):
+            self.tape.start("nearest", {"query": query}).done(nearest)
 
     async def _unavailable(self, name: str) -> str:
         tool = self.view.catalog.get(name)

@@ -33,6 +33,7 @@ from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_tr
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.discovery.meaning import Meaning
 
 
 MAX_CONTENT = 12_000
@@ -188,6 +189,7 @@ class ToolView:
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
+        meaning: The embedding model by which searches compare meanings too, or None.
     """
 
     catalog: Catalog
@@ -199,19 +201,31 @@ class ToolView:
     excluded: frozenset[ToolName] = frozenset()
     own: tuple[OwnTool, ...] = ()
     instructions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    meaning: Meaning | None = field(default=None, repr=False)
 
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
         if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
-    async def searchable(self, whole: bool = False) -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop is not held. The same one every time."""
+    async def searchable(self, whole: bool = False, query: str = "") -> ToolSearchIndex:
+        """Build the search index on another thread, so that the event loop is not held. The same one every time.
+
+        For a query, the embedding model is waited for, but not long.
+        """
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
             await asyncio.to_thread(getattr, self, name)
         index: ToolSearchIndex = getattr(self, name)
+        if query:
+            await index.prepare(query)
         return index
+
+    def embed_tools(self) -> None:
+        """Have the tools embedded in the background, if some are deferred: the first search finds the vectors there."""
+        if self.meaning is not None and self.deferred and not self.__dict__.get("_embeds"):
+            self.__dict__["_embeds"] = True
+            self.meaning.start_with((*self.loaded, *self.deferred))
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
@@ -252,14 +266,14 @@ class ToolView:
         """The search index over the deferred tools, built when it is first needed."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-        return ToolSearchIndex(self.deferred)
+        return ToolSearchIndex(self.deferred, embed=self.meaning)
 
     @cached_property
     def whole_index(self) -> ToolSearchIndex:
         """The search index over all tools that the selection includes."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-        return ToolSearchIndex((*self.loaded, *self.deferred)) if self.loaded else self.index
+        return ToolSearchIndex((*self.loaded, *self.deferred), embed=self.meaning) if self.loaded else self.index
 
     @cached_property
     def loaded_tokens(self) -> int:
@@ -381,6 +395,7 @@ def compile_view(
     own: tuple[OwnTool, ...] = (),
     instructions: Mapping[str, str] | None = None,
     window: int | None = None,
+    meaning: Meaning | None = None,
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -408,7 +423,7 @@ def compile_view(
     elif any(each.spec.name in catalog.by_wire_name for each in own):
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
     shown_instructions = instructions if instructions and selection.instructions else {}
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions)
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions, meaning)
 
 
 def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
@@ -440,6 +455,7 @@ class ViewCache:
         own: tuple[OwnTool, ...] = (),
         instructions: Mapping[str, str] | None = None,
         window: int | None = None,
+        meaning: Meaning | None = None,
     ) -> ToolView:
         """Compile the view for these, or reuse it if they have not changed. For any thread.
 
@@ -455,7 +471,7 @@ class ViewCache:
             if view is None:
                 # A copy: the selection can be edited meanwhile.
                 selection = selection.snapshot()
-                view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
+                view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window, meaning)
                 if len(self._views) >= self._size:
                     self._views.pop(next(iter(self._views)))
                 self._views[f"{selection.key()} {named!r} {window}"] = view

@@ -7,10 +7,11 @@ import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.config import ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, ToolName, ToolSpec
@@ -25,7 +26,9 @@ from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.meaning import Meaning
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.providers.factory import ModelFactory
 
 
 class Exclusions:
@@ -260,6 +263,10 @@ RELIST_SECONDS = 3.0
 _LOOP_ITERATIONS = 3
 
 
+EmbeddingLike = EmbeddingConfig | Callable[[list[str]], Any] | None
+"""An embedding model as in a config, or a function from texts to an array with one row for each; or none."""
+
+
 @dataclass(eq=False, repr=False)
 class ChatTools:
     """The tools of a chat's servers, and the views of them that a model sees under a selection.
@@ -283,6 +290,29 @@ class ChatTools:
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
         self._descriptions: Mapping[ToolName, Described] = {}
         self._described: tuple[Catalog, Catalog] = Catalog(), Catalog()
+        self._meaning: Meaning | None = None
+        self.embedding: EmbeddingLike = None
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """The embedding model by which searches compare meanings too, or None."""
+        return self._meaning
+
+    def use_embedding(self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] | None = None) -> None:
+        """Have searches compare meanings by a model, or by words only. `changed` is called when that gets further."""
+        self.embedding, meaning = model, None
+        if model is not None:
+            # It needs numpy, which takes a while to import.
+            from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, cache_path, of_function
+
+            if isinstance(model, EmbeddingConfig):
+                file, load = VectorFile(cache_path()), partial(models.embedding_model, model)
+                meaning = Meaning(load, model.label, file=file, timeout=model.timeout, changed=changed or (lambda: None))
+            else:
+                function = of_function(model)
+                meaning = Meaning(lambda: function, function.label, changed=changed or (lambda: None))
+        self._meaning = meaning
+        self.abandon()
 
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
         """Copy these tools with other descriptions for some of them, which only the model reads."""
@@ -339,6 +369,7 @@ class ChatTools:
             view = self.view(selection, window)
         if "undeferred_tokens" not in view.__dict__:
             await view.measure()
+        view.embed_tools()
         return view
 
     def _enable(self, selection: Selection) -> None:
@@ -377,6 +408,7 @@ class ChatTools:
             return view
         refreshed = self.view(self._with_new_servers(view.selection))
         await refreshed.measure()
+        refreshed.embed_tools()
         return refreshed
 
     def _with_new_servers(self, selection: Selection) -> Selection:
@@ -401,7 +433,7 @@ class ChatTools:
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
         window = window or self.window()
-        view = self._views.get(catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window)
+        view = self._views.get(catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window, self._meaning)
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
             self._last_view = key, own, view
@@ -431,12 +463,14 @@ class ChatTools:
             raise UnknownNameError("synthetic tool", name, names)
         self.own = tuple(each for each in self.own if each.spec.name != name)
 
-    def close(self) -> None:
-        """Cancel a listing in progress."""
+    async def close(self) -> None:
+        """Cancel a listing in progress, and the work of the embedding model."""
         self._relisting.close()
+        if self._meaning is not None:
+            await self._meaning.close()
 
     def abandon(self) -> None:
-        """Forget the views, in a forked child: the lock of the cache may have been held at the fork."""
+        """Forget the views, also in a forked child: the lock of the cache may have been held at the fork."""
         self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:

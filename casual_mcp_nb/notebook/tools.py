@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from casual_mcp_nb.base.config import Config, ToolSetConfig
+from pydantic import ValidationError
+
+from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
@@ -35,8 +37,9 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking
 from casual_mcp_nb.notebook.prompts import Questions
@@ -333,6 +336,39 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         return self._chat.changed_tools
 
     @property
+    def embedding(self) -> EmbeddingLike:
+        """The embedding model by which searches compare meanings too, or None to search by words only.
+
+        Assign what `tool_discovery.embedding` of a config has, such as `{"local": "folder"}`, or a function that takes a list
+        of texts and returns an array with one row for each. It gets the names and descriptions of tools, and search queries.
+        """
+        return self._chat.tools.embedding
+
+    @embedding.setter
+    def embedding(self, model: EmbeddingLike | Mapping[str, Any]) -> None:
+        self._runner.check_open()
+        if isinstance(model, Mapping):
+            try:
+                model = EmbeddingConfig.model_validate(dict(model))
+            except ValidationError as error:
+                problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+                raise UsageError(f"The embedding cannot be {brief(dict(model))}: {problem['msg']}.") from None
+        elif model is not None and not isinstance(model, EmbeddingConfig) and not callable(model):
+            raise UsageError(f"The embedding cannot be {brief(model)}.", hint="Give a mapping, a function, or None.")
+        if isinstance(model, EmbeddingConfig):
+            if model.client is not None and model.client not in self._config.clients:
+                raise UnknownNameError("client", model.client, self._config.clients)
+            if model.local is not None:
+                from casual_mcp_nb.discovery.meaning import local_folder
+
+                local_folder(model, self._config.folder)
+        tools, before = self._chat.tools, self._chat.tools.meaning
+        tools.use_embedding(model, self._chat.models, self._observers.changes.notify)
+        if before is not None:
+            self._engine.run(before.close())
+        self._observers.changes.notify()
+
+    @property
     def manifest(self) -> Manifest:
         """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
         return manifest_of(self._chat.current_view(), self._chat.server_manager.waiting)
@@ -385,22 +421,25 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:
             raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit.")
-        index = await self.searchable(all_tools)
+        index = await self.searchable(all_tools, query)
+        meaning = self._chat.tools.meaning
         results = index.find(query, self._chat.selection.max_search_results if k is None else k, server)
-        return replace(results, why_not=partial(_why_not, results, index, self._chat.current_view()))
+        note = meaning.state if meaning is not None and results.ranked_by == "words" else ""
+        return replace(results, note=note, why_not=partial(_why_not, results, index, self._chat.current_view()))
 
-    async def searchable(self, whole: bool = True) -> ToolSearchIndex:
+    async def searchable(self, whole: bool = True, query: str = "") -> ToolSearchIndex:
         """Build the search index over the deferred tools, or over all that the selection includes.
 
         Args:
             whole: Over all of them. The same holds if none is deferred.
+            query: A query to get ready for, where there is an embedding model.
 
         Raises:
             UnknownNameError: The selection's toolset no longer exists.
         """
         view = await self._starter.view()
         resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
-        return await view.searchable(whole=whole or not view.deferred)
+        return await view.searchable(whole or not view.deferred, query)
 
 
 def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:

@@ -137,3 +137,10 @@ def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLM
     except OpenAIError as error:
         raise no_key(name, config.provider) from error
     return with_own_retries(client, config)
+
+
+async def embed_over_openai(client: Any, model: str, texts: list[str]) -> Any:
+    """Embed texts with a client that uses OpenAI's SDK. Many numbers are read on another thread."""
+    response = await client.client.embeddings.with_raw_response.create(model=model, input=texts)
+    rows = (await asyncio.to_thread(response.parse)).data
+    return [row.embedding for row in sorted(rows, key=lambda row: row.index)]

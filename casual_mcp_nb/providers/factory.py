@@ -12,18 +12,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.base.config import ClientConfig, Config, EmbeddingConfig, ModelConfig
 from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.prices import price_of
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.tokens import sampled
+from casual_mcp_nb.base.tokens import estimate_tokens, sampled
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
 from casual_mcp_nb.providers._answers import hosted_tools
 from casual_mcp_nb.providers._bound_model import load, touch
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._options import chat_options, options_of
-from casual_mcp_nb.providers._reading import watch_responses
+from casual_mcp_nb.providers._reading import requested_wait, status_of, text_of, watch_responses
 from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, limits_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.cassettes.recorder import Recorder
     from casual_mcp_nb.cassettes.replayer import Replayer
+    from casual_mcp_nb.discovery.meaning import EmbeddingModel
 
 
 # The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes; otherwise it fetches them.
@@ -247,6 +249,53 @@ class ModelFactory:
             repair_calls=config.repair_calls,
         )
         return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
+
+    def embedding_model(self, config: EmbeddingConfig) -> EmbeddingModel:
+        """Make the embedding model of a config. Not on an event loop: it imports an SDK, or reads a local model.
+
+        Raises:
+            UsageError: The provider has no embedding models, or the local one is not on this computer.
+            MissingDependencyError: A package that it needs is not installed.
+        """
+        from casual_mcp_nb.discovery.meaning import EmbeddingModel, load_local
+
+        if config.local:
+            return load_local(config, self._config.folder)
+        name, model = config.client or "", config.model or ""
+        with self._making:
+            client: Any = self.get_client(name)
+        entry, limits = self._config.clients[name], self._limits[name]
+        request = spec_of(entry.provider).embed
+        if request is None:
+            raise UsageError(
+                f"Client {shown(name)}: provider {entry.provider} has no embedding models here.",
+                hint=f"These have: {', '.join(each.name for each in specs().values() if each.embed)}.",
+            )
+
+        async def embed(texts: list[str], query: bool) -> Any:
+            reservation = await limits.turn(sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0, lambda wait: None)
+            try:
+                return await request(client, model, texts)
+            except Exception as error:
+                secrets, status = sorted(self._config.secrets()), status_of(error)
+                reason = f"status {status}: {text_of(error, secrets)}" if status else type(error).__name__
+                failure = ProviderError(
+                    f"Client {shown(name)}, model {shown(model)}: the embedding failed ({reason}).",
+                    client=name,
+                    model=model,
+                    status=status,
+                    retry_after=requested_wait(error),
+                    retryable=status in (408, 409, 429) or (status or 0) >= 500,
+                )
+            finally:
+                limits.settle(reservation, None)
+            # Raised outside the handler, because the frames of the SDK's error hold the key.
+            raise failure
+
+        # Without credentials and a query, which may be secret.
+        at = urlsplit(entry.base_url or "")
+        space = f"{entry.provider} {at.hostname}:{at.port}{at.path} {model}"
+        return EmbeddingModel(config.label, embed, space, remote=True)
 
     async def close(self) -> None:
         """Close the connections of all clients. They are created again on next use."""

@@ -157,6 +157,7 @@ class ProviderSpec:
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         read_first: The options that its models read before the messages, so that a change of one invalidates their cache.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
+        embed: Client, model and texts to a vector for each, or None if it has no embedding models.
         first_used: Attributes of its client that its SDK imports on first access.
         warm_up: Makes its SDK build what it would leave for the first answer.
     """
@@ -201,6 +202,7 @@ class ProviderSpec:
     defers: Callable[[str], bool] = lambda model: False
     read_first: tuple[str, ...] = ("parallel_tool_calls", "reasoning_effort")
     counted_by_tiktoken: bool = False
+    embed: Callable[[Any, str, list[str]], Awaitable[Any]] | None = None
     first_used: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None
 

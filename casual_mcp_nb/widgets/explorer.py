@@ -56,7 +56,7 @@ class SearchState(ToolsState):
             The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
             `wire_name`, `server`, `summary`, `rank`, `score`, and the score relative to the best one, `share`.
         """
-        index, cut = await self._index(whole)
+        index, cut = await self._index(whole, query[:MAX_QUERY])
         return await asyncio.to_thread(self._ranked, index, query[:MAX_QUERY], cut)
 
     @command
@@ -66,7 +66,7 @@ class SearchState(ToolsState):
         Returns:
             The `query`, and `terms`: for each name on the wire the words, the most important first.
         """
-        index, cut = await self._index(whole)
+        index, cut = await self._index(whole, query[:MAX_QUERY])
 
         def matched() -> dict[str, list[str]]:
             return {hit.tool.wire_name: _terms(hit.explain()) for hit in index.search(query[:MAX_QUERY], _shown(cut))}
@@ -92,9 +92,9 @@ class SearchState(ToolsState):
 
         return await asyncio.to_thread(explained)
 
-    async def _index(self, whole: bool) -> tuple[ToolSearchIndex, int]:
+    async def _index(self, whole: bool, query: str) -> tuple[ToolSearchIndex, int]:
         view = self.view
-        return await view.searchable(whole=whole or not view.deferred), view.selection.max_search_results
+        return await view.searchable(whole or not view.deferred, query), view.selection.max_search_results
 
     def _ranked(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
         hits = index.search(query, _shown(cut))

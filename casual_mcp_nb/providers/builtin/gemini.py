@@ -405,6 +405,13 @@ _MODELS = {
     "gemini-2.0": ModelLimits(1_048_576, 8_192),
 }
 
+
+async def _embed(client: GeminiClient, model: str, texts: list[str]) -> Any:
+    contents: Any = texts
+    response = await client.client.models.embed_content(model=model, contents=contents)
+    return [embedding.values for embedding in response.embeddings or ()]
+
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="Google's Gemini models",
@@ -423,4 +430,5 @@ SPEC = ProviderSpec(
     lacking=("parallel_tool_calls",),
     choose_tools=lambda options: {},
     takes_thinking_tokens=True,
+    embed=_embed,
 )

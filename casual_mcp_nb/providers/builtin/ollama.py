@@ -228,6 +228,11 @@ _FAMILIES = re.compile(
     re.IGNORECASE,
 )
 
+
+async def _embed(client: OllamaClient, model: str, texts: list[str]) -> Any:
+    return (await client.client.embed(model=model, input=texts)).embeddings
+
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="models on your own machine, and Ollama's cloud",
@@ -250,4 +255,5 @@ SPEC = ProviderSpec(
     window_note="Ollama's server silently cuts a longer prompt at its own num_ctx",
     overflow="Ollama cuts it in silence",
     chat_messages=True,
+    embed=_embed,
 )

@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._answers import (
     read_stream,
     usage_of,
 )
-from casual_mcp_nb.providers._building import over_openai
+from casual_mcp_nb.providers._building import embed_over_openai, over_openai
 from casual_mcp_nb.providers._messages import (
     CHAT_IDS,
     MISTRAL_IDS,
@@ -506,5 +506,6 @@ SPEC = ProviderSpec(
     chat_messages=True,
     renames_max_tokens=True,
     counted_by_tiktoken=True,
+    embed=embed_over_openai,
     first_used=("chat.completions",),
 )

@@ -29,7 +29,7 @@ from casual_mcp_nb.providers._answers import (
     taken_by,
     usage_of,
 )
-from casual_mcp_nb.providers._building import OwnClient, over_openai
+from casual_mcp_nb.providers._building import OwnClient, embed_over_openai, over_openai
 from casual_mcp_nb.providers._messages import RESPONSES_IDS, Part, built, images, kept_fields, merged, parts_of
 from casual_mcp_nb.providers._options import definitions_of, is_reasoning_model, messages_for, thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
@@ -611,6 +611,7 @@ SPEC = ProviderSpec(
     choose_tools=_choose_tools,
     effort=lambda effort: {"reasoning": {"effort": effort}},
     counted_by_tiktoken=True,
+    embed=embed_over_openai,
     first_used=("responses",),
     diagnose=_diagnose,
     defers=gpt_defers,

@@ -1,0 +1,633 @@
+"""Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in the background.
+
+A vector is computed once for each text and model. One file in the user's cache folder has those of all sessions, by hashes of
+the texts. The texts are names and descriptions of tools, and queries of searches; never arguments or results of calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casual_mcp_nb.base.config import EmbeddingConfig
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.text import texts
+from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, ProviderError, UsageError, install, shown
+
+logger = logging.getLogger(__name__)
+
+_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
+
+
+def embedded_text(tool: ToolSpec) -> str:
+    """Build the text to embed for a tool: its name in words and the beginning of its description."""
+    name, _, description, *_ = texts(tool)
+    return f"{_BETWEEN.sub(' ', name)}: {description}"
+
+
+Rows = NDArray[np.int8]
+Embed = Callable[[list[str], bool], Awaitable[Any]]
+"""Texts, and whether the first one is a query, to an array with one row for each. A service does not need to know that."""
+
+_MAX_VALUES = 120_000
+"""How many numbers are requested at a time."""
+_FIRST_BATCH, _MAX_BATCH = 32, 256
+_MAX_TEXT = 2_000
+_PARALLEL = 4
+_RETRY_SECONDS = 30.0
+"""How long a model that failed is not asked again."""
+_PAUSES = (0.5, 2.0)
+_MAX_QUERIES = 500
+_SAME = 0.98
+"""The cosine of a text's vectors from which they count as those of the same model."""
+MAX_FILE_BYTES = 256_000_000
+_DAY_MS = 86_400_000
+_BUSY_SECONDS = 2.0
+_AT_A_TIME = 500
+_CHUNK = 262_144
+"""How many numbers of the table are converted at a time: they stay in the processor's cache."""
+
+
+def quantized(vectors: Any, count: int) -> Rows:
+    """Convert vectors to one byte for each number, which changes a cosine by less than 0.01.
+
+    Raises:
+        ValueError: There is not one row of finite numbers for each text.
+    """
+    values = np.asarray(vectors, dtype=np.float32)
+    if values.ndim != 2 or len(values) != count or not values.size or not np.isfinite(values).all():
+        raise ValueError("an embedding must return one row of finite numbers for each text")
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    rows: Rows = np.rint(values * (127 / np.where(largest > 0, largest, 1.0))).astype(np.int8)
+    return rows
+
+
+class VectorTable:
+    """Vectors of texts by their keys, all of the same length. It is replaced as a whole, so that another thread can read it."""
+
+    def __init__(self, places: Mapping[bytes, int] | None = None, rows: Rows | None = None) -> None:
+        self.places = places or {}
+        self.rows = np.zeros((0, 0), np.int8) if rows is None else rows
+        self._lengths = np.concatenate([self._norms(part) for part in self._parts()] or [np.zeros(0, np.float32)])
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def with_rows(self, new: Mapping[bytes, Rows]) -> VectorTable:
+        """Copy the table with more rows; a ValueError if they have another length."""
+        new = {key: row for key, row in new.items() if key not in self.places}
+        if not new:
+            return self
+        added = np.array(list(new.values()))
+        rows = np.concatenate([self.rows, added]) if len(self) else added
+        return VectorTable({**self.places, **{key: len(self) + n for n, key in enumerate(new)}}, rows)
+
+    def cosines(self, row: Rows) -> NDArray[np.float32]:
+        """Compute the cosine of a vector with each row."""
+        query = row.astype(np.float32)
+        dots = np.concatenate([part.astype(np.float32) @ query for part in self._parts()] or [np.zeros(0, np.float32)])
+        cosines: Any = dots / (self._lengths * (float(np.linalg.norm(query)) or 1.0))
+        return np.asarray(cosines, dtype=np.float32)
+
+    def _parts(self) -> list[Rows]:
+        step = max(1, _CHUNK // max(1, self.rows.shape[1]))
+        return [self.rows[start : start + step] for start in range(0, len(self.rows), step)]
+
+    @staticmethod
+    def _norms(rows: Rows) -> NDArray[np.float32]:
+        return np.asarray(np.maximum(np.linalg.norm(rows.astype(np.float32), axis=1), 1.0), dtype=np.float32)
+
+
+def cache_path() -> Path:
+    """Find the file in which vectors are kept: in the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("casual_mcp_nb", appauthor=False) / "embeddings.db"
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (
+    key BLOB PRIMARY KEY, space BLOB NOT NULL, used INTEGER NOT NULL, vector BLOB NOT NULL
+) WITHOUT ROWID
+"""
+
+
+class VectorFile:
+    """Vectors in an SQLite file that programs can use at the same time. The least recently used ones make room for others.
+
+    A damaged file is replaced. One that cannot be written or read is done without.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+
+    def read(self, keys: Sequence[bytes]) -> dict[bytes, Rows]:
+        """Read the vectors that there are for some keys."""
+
+        def select(connection: sqlite3.Connection) -> dict[bytes, Rows]:
+            rows: dict[bytes, Rows] = {}
+            old: list[bytes] = []
+            for start in range(0, len(keys), _AT_A_TIME):
+                some = keys[start : start + _AT_A_TIME]
+                marks = ",".join("?" * len(some))
+                for key, used, vector in connection.execute(
+                    f"SELECT key, used, vector FROM vectors WHERE key IN ({marks})", some
+                ):
+                    rows[key] = np.frombuffer(vector, np.int8)
+                    if used < now - _DAY_MS:
+                        old.append(key)
+            connection.executemany("UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old])
+            return rows
+
+        now = int(time.time() * 1_000)
+        return self._run(select) or {} if keys and self.path.exists() else {}
+
+    def write(self, space: bytes, rows: Mapping[bytes, Rows]) -> None:
+        """Add vectors."""
+
+        def add(connection: sqlite3.Connection) -> None:
+            now = int(time.time() * 1_000)
+            values = [(key, space, now, row.tobytes()) for key, row in rows.items()]
+            connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values)
+            pages, free, size = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+            )
+            if (pages - free) * size > self._max_bytes:
+                count = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
+                oldest = "DELETE FROM vectors WHERE key IN (SELECT key FROM vectors ORDER BY used LIMIT ?)"
+                connection.execute(oldest, (count // 4 + 1,))
+
+        self._run(add)
+
+    def forget(self, space: bytes) -> None:
+        """Delete the vectors of a model."""
+        self._run(lambda connection: connection.execute("DELETE FROM vectors WHERE space = ?", (space,)))
+
+    def _run(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        for attempt in range(2):
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Created first, because SQLite would let others read it.
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+                with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection, connection:
+                    connection.execute(_SCHEMA)
+                    return work(connection)
+            except sqlite3.OperationalError as error:
+                # Locked for long, or on a disk that is full.
+                logger.info("The vectors of embeddings cannot be kept in %s: %s", self.path, error)
+                return None
+            except sqlite3.DatabaseError:
+                if attempt:
+                    return None
+                logger.warning("%s is damaged, so it begins again.", self.path)
+                with suppress(OSError):
+                    self.path.unlink()
+            except OSError as error:
+                logger.info("The vectors of embeddings cannot be kept: %s", error)
+                return None
+        return None
+
+
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """A model that converts texts to vectors.
+
+    Args:
+        label: Its name in displays.
+        embed: Converts texts.
+        space: What its vectors depend on. Those of equal spaces can be compared, and are kept in a file. Empty: they are not.
+        remote: Whether a service runs it.
+    """
+
+    label: str
+    embed: Embed = field(repr=False)
+    space: str = ""
+    remote: bool = False
+
+
+def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
+    """Make a model of a person's function, which takes a list of texts. It is called on another thread, or awaited."""
+    name = getattr(function, "__name__", type(function).__name__)
+
+    async def embed(texts: list[str], query: bool) -> Any:
+        vectors = await asyncio.to_thread(function, texts)
+        return await vectors if isinstance(vectors, Awaitable) else vectors
+
+    return EmbeddingModel(f"the function {name}", embed)
+
+
+def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | None:
+    """Find the folder of a local model, or None if it is to be downloaded.
+
+    Raises:
+        UsageError: It is not on this computer, and may not be downloaded.
+    """
+    name = config.local or ""
+    path = Path(name).expanduser()
+    for each in (path, *([folder / path] if folder and not path.is_absolute() else [])):
+        if each.is_dir():
+            return each.resolve()
+    if not path.is_absolute() and 0 < len(path.parts) <= 2 and not name.startswith((".", "~")):
+        with suppress(ImportError, OSError, ValueError):
+            from huggingface_hub import snapshot_download
+
+            return Path(snapshot_download(name, local_files_only=True))
+        if config.download:
+            return None
+    raise UsageError(
+        f"The embedding model {shown(name)} is not on this computer.",
+        hint=f'Give a folder; or get it with: hf download {name}; or permit it: {{"local": "{name}", "download": true}}.',
+    )
+
+
+def load_local(config: EmbeddingConfig, folder: Path | None = None) -> EmbeddingModel:
+    """Load a local model with model2vec, sentence-transformers or fastembed, whichever it is made for. This takes a while.
+
+    Raises:
+        UsageError: It is not on this computer, and may not be downloaded; or it cannot be loaded.
+        MissingDependencyError: The package that it needs is not installed.
+    """
+    path = local_folder(config, folder)
+    name = config.local or ""
+    if path is None:
+        from huggingface_hub import snapshot_download
+
+        path = Path(snapshot_download(name))
+    try:
+        encode = _encoder(path)
+    except ImportError as error:
+        package = error.name or "model2vec"
+        how = install("meaning") if package in ("model2vec", "tokenizers", "safetensors") else f"Run: pip install {package}"
+        raise MissingDependencyError(f"The embedding model {shown(name)} needs the package {package}.", hint=how) from None
+    except Exception as error:
+        raise UsageError(f"The embedding model {shown(name)} cannot be loaded ({type(error).__name__}).") from error
+
+    async def embed(texts: list[str], query: bool) -> Any:
+        return await asyncio.to_thread(encode, texts, query)
+
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files[:1_000]]
+    return EmbeddingModel(name, embed, f"local {path} {facts}")
+
+
+def _encoder(path: Path) -> Callable[[list[str], bool], Any]:
+    modules = path / "modules.json"
+    # A static model has this file too.
+    if modules.is_file() and "StaticEmbedding" not in modules.read_text(encoding="utf-8", errors="replace"):
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(path), local_files_only=True, model_kwargs={"use_safetensors": True})
+        return lambda texts, query: (model.encode_query if query else model.encode_document)(texts, show_progress_bar=False)
+    if any(path.rglob("*.onnx")):
+        from fastembed import TextEmbedding
+
+        # It is told the model's name, which its folder has.
+        folder = str(path).replace("--", "/").casefold()
+        names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
+        name = next((name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name)
+        onnx = TextEmbedding(name, specific_model_path=str(path))
+        return lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts))
+    from model2vec import StaticModel
+
+    static = StaticModel.from_pretrained(path)
+    return lambda texts, query: static.encode(texts, show_progress_bar=False)
+
+
+class Meaning:
+    """The embedding model of a session, with the vectors of its tools and queries. It belongs to one event loop.
+
+    A search by meaning needs the vectors of all its tools. They are computed in the background. Until then, and whenever the
+    model fails, searches rank by words.
+
+    Args:
+        load: Makes the model, on another thread.
+        label: The model's name in displays.
+        file: Where vectors are kept, or None.
+        timeout: How long a search waits for the model, in seconds.
+        changed: Called when the state changes.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], EmbeddingModel],
+        label: str,
+        *,
+        file: VectorFile | None = None,
+        timeout: float = 2.0,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.label = label
+        self.timeout = timeout
+        self.problem = ""
+        self.changed = changed
+        self._load = load
+        self._model: EmbeddingModel | None = None
+        self._file = file
+        self._table = VectorTable()
+        self._queries: dict[str, Rows] = {}
+        self._wanted: dict[bytes, str] = {}
+        self._texts: dict[bytes, str] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._waited = False
+        self._retry_at = 0.0
+        self._changes = 0
+        self._told = ""
+        self._batch = _FIRST_BATCH
+
+    def over(self, texts: list[str]) -> TextVectors:
+        """Get the vectors of some texts, as far as they are computed."""
+        return TextVectors(self, texts)
+
+    @property
+    def table(self) -> VectorTable:
+        """The vectors of texts that are computed."""
+        return self._table
+
+    @property
+    def state(self) -> str:
+        """What search ranks by, in a sentence."""
+        if self.problem:
+            return self.problem
+        if self._wanted or not len(self._table):
+            done = len(self._texts) - len(self._wanted)
+            return f"Search ranks by words until {self.label} has embedded all tools ({done:,} of {len(self._texts):,})."
+        return f"Search ranks by words and meaning ({self.label})."
+
+    def new_problem(self) -> str:
+        """Get the problem to tell the person about, or empty if there is none or it was told before."""
+        new, self._told = self.problem if self.problem != self._told else "", self.problem or self._told
+        return new
+
+    def start(self, texts: Mapping[bytes, str]) -> None:
+        """Compute the vectors of these texts in the background, except those that are there."""
+        places = self._table.places
+        new = {key: text for key, text in texts.items() if key not in places}
+        self._texts.update(texts)
+        if new:
+            self._wanted.update(new)
+            if (self._task is None or self._task.done()) and time.monotonic() >= self._retry_at:
+                self._waited = False
+                self._task = asyncio.create_task(self._embed_wanted())
+
+    def start_with(self, tools: Sequence[ToolSpec]) -> None:
+        """Compute the vectors of these tools in the background."""
+
+        async def number() -> None:
+            vectors = self.over(await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools]))
+            await asyncio.to_thread(vectors.number)
+            self.start(vectors.keys)
+
+        task = asyncio.create_task(number())
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def prepare(self, query: str, texts: TextVectors) -> None:
+        """Get ready to compare a query with some texts, unless that takes too long."""
+        query = query[:_MAX_TEXT]
+        if not query.strip():
+            return
+        if not texts.keys:
+            await asyncio.to_thread(texts.number)
+        try:
+            async with asyncio.timeout(self.timeout):
+                self.start(texts.keys)
+                # Only the first search waits: with many tools, it takes long.
+                if self._task is not None and not self._task.done() and not self._waited:
+                    self._waited = True
+                    await asyncio.wait({self._task})
+                if texts.places() is None or query in self._queries or time.monotonic() < self._retry_at:
+                    return
+                if query not in self._asking:
+                    self._asking[query] = asyncio.create_task(self._embed_query(query))
+                await asyncio.wait({self._asking[query]})
+        except TimeoutError:
+            if query in self._asking:
+                self._fail(f"{self.label} did not answer within {self.timeout:g} s")
+
+    def vector(self, query: str) -> Rows | None:
+        """Look up the vector of a query that was prepared, or None."""
+        return self._queries.get(query[:_MAX_TEXT])
+
+    def retry(self) -> None:
+        """Ask a model that failed again at the next search."""
+        self._retry_at = 0.0
+
+    async def close(self) -> None:
+        """End the work in the background."""
+        tasks = [task for task in (*self._starting, self._task, *self._asking.values()) if task is not None and not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    async def _embed_wanted(self) -> None:
+        try:
+            if self._model is None:
+                self._model = await asyncio.to_thread(self._load)
+            model = self._model
+            space = _digest(model.space)
+            if self._file and model.space:
+                keys = {_key(space, text): key for key, text in self._wanted.items()}
+                stored = await asyncio.to_thread(self._file.read, list(keys))
+                await self._add({keys[key]: row for key, row in stored.items()})
+            batches = _Batches(self._wanted, lambda: self._batch)
+            rows: dict[bytes, Rows] = {}
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(_PARALLEL if model.remote else 1):
+                        group.create_task(self._embed_batches(model, space, batches, rows))
+            finally:
+                await self._add(rows)
+            if self.problem and time.monotonic() >= self._retry_at:
+                self.problem = self._told = ""
+        except* CasualMcpError as group_error:
+            self._fail(_short(group_error))
+        except* Exception as group_error:
+            self._fail(_short(group_error))
+        self.changed()
+        if self._wanted and time.monotonic() >= self._retry_at:
+            # More were added meanwhile.
+            self._task = asyncio.create_task(self._embed_wanted())
+
+    async def _embed_batches(self, model: EmbeddingModel, space: bytes, batches: _Batches, rows: dict[bytes, Rows]) -> None:
+        while batch := batches.next():
+            vectors = await self._request(model, [text[:_MAX_TEXT] for text in batch.values()])
+            if rows and vectors.shape[1] != len(next(iter(rows.values()))):
+                raise ValueError("the vectors differ in length")
+            if model.remote:
+                self._batch = max(1, min(_MAX_BATCH, _MAX_VALUES // vectors.shape[1]))
+            new = dict(zip(batch, vectors, strict=True))
+            rows.update(new)
+            for key in new:
+                self._wanted.pop(key, None)
+            if self._file and model.space:
+                stored = {_key(space, batch[key]): row for key, row in new.items()}
+                await asyncio.to_thread(self._file.write, space, stored)
+            self.changed()
+
+    async def _request(self, model: EmbeddingModel, texts: list[str]) -> Rows:
+        for pause in (*_PAUSES, None):
+            try:
+                vectors = await model.embed(texts, False)
+                return await asyncio.to_thread(quantized, vectors, len(texts))
+            except ProviderError as error:
+                if not error.retryable or pause is None:
+                    raise
+                await asyncio.sleep(max(pause, min(error.retry_after or 0.0, _RETRY_SECONDS)))
+        raise AssertionError
+
+    async def _add(self, rows: Mapping[bytes, Rows]) -> None:
+        """Add computed vectors to the table."""
+        lengths = {len(row) for row in rows.values()} | ({self._table.rows.shape[1]} if len(self._table) else set())
+        if len(lengths) > 1:
+            # Those in the file are of another model by the same name, or cut: everything is computed again.
+            await self._begin_again()
+            return
+        if rows:
+            self._table = await asyncio.to_thread(self._table.with_rows, rows)
+        for key in rows:
+            self._wanted.pop(key, None)
+
+    async def _embed_query(self, query: str) -> None:
+        """Compute the vector of a query. A service computes one of a tool with it, to notice a change of the model."""
+        try:
+            model, table = self._model, self._table
+            if model is None or not len(table):
+                return
+            space = _digest(model.space)
+            key = _key(space, f"query {query}")
+            stored = await asyncio.to_thread(self._file.read, [key]) if self._file and model.space else {}
+            if len(stored.get(key, ())) == table.rows.shape[1]:
+                self._keep(query, stored[key])
+                return
+            probe = min(self._texts.items(), key=lambda item: len(item[1])) if model.remote else None
+            sent = [query, probe[1][:_MAX_TEXT]] if probe else [query]
+            rows = quantized(await model.embed(sent, True), len(sent))
+            if table is not self._table:
+                return
+            if rows.shape[1] != table.rows.shape[1] or (probe and _differs(table, probe[0], rows[1])):
+                await self._begin_again()
+                return
+            self._keep(query, rows[0])
+            if self._file and model.space:
+                await asyncio.to_thread(self._file.write, space, {key: rows[0]})
+            if self.problem:
+                self.problem = self._told = ""
+                self._retry_at = 0.0
+                self.changed()
+        except Exception as error:
+            self._fail(_short(error))
+        finally:
+            self._asking.pop(query, None)
+
+    def _keep(self, query: str, row: Rows) -> None:
+        while len(self._queries) >= _MAX_QUERIES:
+            self._queries.pop(next(iter(self._queries)))
+        self._queries[query] = row
+
+    async def _begin_again(self) -> None:
+        """Compute everything again: the model has changed. Once only: the vectors of some models vary."""
+        self._changes += 1
+        self._table, self._wanted = VectorTable(), dict(self._texts)
+        self._queries.clear()
+        if self._file and self._model and self._model.space:
+            await asyncio.to_thread(self._file.forget, _digest(self._model.space))
+        if self._changes > 1:
+            self._retry_at = float("inf")
+            self._fail(f"{self.label} returns other vectors for the same texts", self._retry_at)
+            return
+        self.problem = f"{self.label} has changed, so all tools are embedded again. Until then, search ranks by words."
+        self.changed()
+        if self._task is None or self._task.done():
+            self.start(self._texts)
+
+    def _fail(self, reason: str, until: float | None = None) -> None:
+        self._retry_at = until or time.monotonic() + _RETRY_SECONDS
+        self.problem = f"Search ranks by words only: {reason}."
+        logger.warning("%s", self.problem)
+        self.changed()
+
+
+class TextVectors:
+    """The vectors of the texts of an index."""
+
+    def __init__(self, meaning: Meaning, texts: list[str]) -> None:
+        self._meaning = meaning
+        self._texts = texts
+        self.keys: dict[bytes, str] = {}
+        self._order: list[bytes] = []
+        self._table = VectorTable()
+        self._places: NDArray[np.intp] | None = None
+
+    def number(self) -> None:
+        """Compute the keys of the texts, which takes a moment for many."""
+        self._order = [_digest(text) for text in self._texts]
+        self.keys = dict(zip(self._order, self._texts, strict=True))
+
+    async def prepare(self, query: str) -> None:
+        """Get ready for a query, see `Meaning.prepare`."""
+        await self._meaning.prepare(query, self)
+
+    def places(self) -> NDArray[np.intp] | None:
+        """Find the rows of the texts in the table, or None unless all are there."""
+        if self._table is not self._meaning.table:
+            self._table = table = self._meaning.table
+            rows = [table.places[key] for key in self._order if key in table.places]
+            self._places = np.array(rows, dtype=np.intp) if rows and len(rows) == len(self._order) else None
+        return self._places
+
+    def cosines(self, query: str) -> NDArray[np.float32] | None:
+        """Compute how close each text is to a query that was prepared, or None if that is not probe."""
+        row = self._meaning.vector(query)
+        if (places := self.places()) is None or row is None or len(row) != self._table.rows.shape[1]:
+            return None
+        return self._table.cosines(row)[places]
+
+
+class _Batches:
+    """The texts that are to be embedded, in batches of similar length."""
+
+    def __init__(self, texts: Mapping[bytes, str], size: Callable[[], int]) -> None:
+        self._left = deque(sorted(texts.items(), key=lambda item: len(item[1])))
+        self._size = size
+
+    def next(self) -> dict[bytes, str]:
+        return dict(self._left.popleft() for _ in range(min(self._size(), len(self._left))))
+
+
+def _differs(table: VectorTable, key: bytes, row: Rows) -> bool:
+    at = table.places.get(key)
+    return at is not None and float(VectorTable({b"": 0}, table.rows[at : at + 1]).cosines(row)[0]) < _SAME
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _key(space: bytes, text: str) -> bytes:
+    return hashlib.blake2b(space + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _short(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, CasualMcpError):
+        return str(error).rstrip(".")
+    return f"the embedding failed ({error if isinstance(error, ValueError) else type(error).__name__})"
