@@ -7,6 +7,7 @@ uses the fixture `asks_first`.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -27,6 +28,13 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # Also for the processes that tests start.
 os.environ["MCP_TRUST_CONFIGS"] = "1"
 os.environ["MCP_STORE"] = "off"
+
+
+def pytest_collection_finish() -> None:
+    """Have less looked through for garbage: modules and tests stay to the end, and each test makes many objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,8 @@ LIMIT_SECONDS = 300
 """How long a script may take; then it is killed."""
 
 IMPORTS = """
+import gc
+gc.disable()
 import asyncio, casual_llm, fastmcp.client, fastmcp.server.server, rank_bm25
 import IPython.core.interactiveshell
 import casual_mcp_nb
@@ -31,6 +33,8 @@ from casual_mcp_nb.servers import transport as _http, _sdk_session as _session, 
 from casual_mcp_nb.providers.scripted import scripted_model
 for name in casual_mcp_nb.__all__:
     getattr(casual_mcp_nb, name)
+gc.freeze()
+gc.enable()
 """
 
 
