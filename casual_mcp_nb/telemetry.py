@@ -242,7 +242,8 @@ class TurnSpans:
                 self._tool_finished(event)
             case ToolsSearched():
                 loaded = sum(row.newly_loaded for row in event.rows)
-                counts = {"found": len(event.rows), "loaded": loaded, "offered": event.offered}
+                counts: dict[str, int | str] = {"found": len(event.rows), "loaded": loaded, "offered": event.offered}
+                counts["ranked_by"] = event.ranked_by
                 self._happened(self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at)
             case TurnFinished():
                 self._turn_finished(event)

@@ -144,7 +144,8 @@ class TerminalTranscript(TurnWriter):
                 self._note(f"{mark} {_name(event.tool, '')} → {first(event.text, _MAX_RESULT)}")
             case ToolsSearched():
                 names = ", ".join(str(row.tool) for row in event.rows[:12]) or "no tools"
-                self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}” → {first(names, _MAX_RESULT)}")
+                by = f" by {event.ranked_by}" if event.ranked_by != "words" else ""
+                self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}”{by} → {first(names, _MAX_RESULT)}")
             case ModelRetry() | ModelWait():
                 self._note(f"waiting {event.seconds:.0f} s: {first(event.reason, _MAX_RESULT)}")
             case Notice():

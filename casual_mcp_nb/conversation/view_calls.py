@@ -274,9 +274,9 @@ def search_words(search: ToolsSearched) -> str:
     if search.unloaded:
         return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
     new = [row.tool.server for row in search.rows if row.newly_loaded]
-    what = (
-        f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}," if search.query else "Requested tools by name,"
-    )
+    by = f" by {search.ranked_by}" if search.ranked_by != "words" else ""
+    query = words.quoted(first(search.query, _ARGUMENTS))
+    what = f"Searched tools for {query}{by}," if search.query else "Requested tools by name,"
     if new:
         return f"{what} loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"
     return f"{what} found {len(search.rows):,}, already loaded" if search.rows else f"{what} found nothing"

@@ -427,6 +427,8 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
         words.quoted(event.query),
         f"{words.count(len(event.rows), 'tool')} found, {new:,} of them loaded by this search",
     ]
+    if event.ranked_by != "words":
+        figures.append(f"ranked by {event.ranked_by}")
     if event.unloaded:
         figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
     return [Line(None, (*figures, f"{words.count(event.offered, 'tool')} loaded now")), *([table] if rows else [])]

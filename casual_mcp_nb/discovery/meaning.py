@@ -14,7 +14,7 @@ import re
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -421,6 +421,32 @@ class Meaning:
             if query in self._asking:
                 self._fail(f"{self.label} did not answer within {self.timeout:g} s")
 
+    async def known_vectors(self, tools: Sequence[ToolSpec], queries: Iterable[str]) -> KnownVectors | None:
+        """Compute the vectors of these tools and queries, however long that takes, or None if the model fails.
+
+        An index takes them as its `embed`: for many searches, also in another process.
+        """
+        lines = await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools])
+        texts = self.over(lines)
+        await asyncio.to_thread(texts.number)
+        self.start(texts.keys)
+        while self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+        model, places, wanted = self._model, texts.places(), list(dict.fromkeys(queries))
+        if model is None or places is None:
+            return None
+        rows = dict(zip(lines, self._table.rows[places], strict=True))
+        try:
+            for start in range(0, len(wanted), self._batch):
+                some = wanted[start : start + self._batch]
+                rows |= zip(
+                    some, quantized(await model.embed([text[:_MAX_TEXT] for text in some], True), len(some)), strict=True
+                )
+        except Exception as error:
+            self._fail(_short(error))
+            return None
+        return KnownVectors(rows)
+
     def vector(self, query: str) -> Rows | None:
         """Look up the vector of a query that was prepared, or None."""
         return self._queries.get(query[:_MAX_TEXT])
@@ -599,6 +625,17 @@ class TextVectors:
         if (places := self.places()) is None or row is None or len(row) != self._table.rows.shape[1]:
             return None
         return self._table.cosines(row)[places]
+
+
+@dataclass(frozen=True)
+class KnownVectors:
+    """An embedding of texts whose vectors are known."""
+
+    rows: Mapping[str, Rows] = field(repr=False)
+
+    def __call__(self, texts: list[str]) -> NDArray[np.float32]:
+        """Look up the vectors of texts."""
+        return np.array([self.rows[text] for text in texts], dtype=np.float32)
 
 
 class _Batches:

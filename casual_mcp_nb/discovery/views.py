@@ -29,7 +29,7 @@ _PARTS = {
     "words of the name": ("Words together in the name", "how much of the tool's name the search has"),
     "the server's topic": ("Match with the server's topic", "how well all tools of this server fit the search"),
     "exact name": ("Exact tool name", "the search names this tool"),
-    "meaning": ("Similar meaning", "the embedding finds the texts alike"),
+    "meaning": ("Similar meaning", "the embedding model finds the texts alike"),
     "same description as a better hit": (
         "Repeats a better match",
         "another tool has the same description, so this one ranks lower",
@@ -49,6 +49,7 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
     note = words.quoted(results.query)
     if not results.hits:
         text = "No tool matches. Search compares words, so use the language of the tool descriptions."
+        text = f"{text} {results.note}" if results.note else text
         return View("search", "Search", (TextBlock(text),), note=note)
     best = max(hit.score for hit in results.hits)
     short = len(results) <= min(_EXPLAINED, limits.rows)
@@ -75,7 +76,8 @@ def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
 
 def _count(results: SearchResults) -> str:
     matches = f"{len(results):,} {'match' if len(results) == 1 else 'matches'} of {words.count(results.searched, 'tool')}"
-    return f"Showing {matches}. The model gets the top {results.cut:,}."
+    text = f"Showing {matches}, ranked by {results.ranked_by}. The model gets the top {results.cut:,}."
+    return f"{text} {results.note}" if results.note else text
 
 
 def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[Cell, ...]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from casual_mcp_nb.base.config import DiscoveryConfig
 from casual_mcp_nb.base.schema import SchemaReader
@@ -25,6 +26,9 @@ from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.text import one_line, terms
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.results import Case, Evaluation, FindingKind, Lint, LintFinding, Miss, StrategyScore
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.meaning import Meaning
 
 
 def load_catalog(path: str | Path) -> Catalog:
@@ -447,6 +451,17 @@ def evaluate(
         definition_tokens=definitions,
         manifest_tokens=estimate_tokens(generate_manifest(tools, manifest_budget(definitions, most))),
     )
+
+
+async def with_and_without(
+    meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[Case]
+) -> dict[str, Strategy] | None:
+    """Build the strategies of a session, None without an embedding model; only that by words, if the model fails."""
+    if meaning is None:
+        return None
+    vectors = await meaning.known_vectors(tools, (case.query for case in cases))
+    by_words: dict[str, Strategy] = {"words": ToolSearchIndex}
+    return by_words if vectors is None else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
 
 
 def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, advance: _Advance) -> list[CaseResult]:

@@ -38,7 +38,7 @@ from casual_mcp_nb.experiments.arms import (
 )
 from casual_mcp_nb.experiments.cases import Functions, ToolUseCase
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
-from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases
+from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases, with_and_without
 from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases, solver_of
 from casual_mcp_nb.experiments.records import ResultsFile, RunResults
 from casual_mcp_nb.experiments.results import (
@@ -450,7 +450,7 @@ class SessionExperiments(Namespace):
             cases: The queries and the tools that should be found, or a file with one case per line, as
                 `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
             strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the
-                built-in search.
+                built-in search: with an embedding model, by `words` and by `words and meaning`.
             k: Number of results that count in each search, or None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
@@ -508,10 +508,13 @@ class SessionExperiments(Namespace):
         executor: Executor | None,
         progress: bool,
     ) -> Evaluation:
+        tools = (await self._tools.searchable()).tools
+        cases = tuple(load_cases(cases) if isinstance(cases, str | Path) else cases)
+        strategies = strategies or await with_and_without(self._chat.tools.meaning, tools, cases)
         return await asyncio.to_thread(
             evaluate,
-            (await self._tools.searchable()).tools,
-            load_cases(cases) if isinstance(cases, str | Path) else cases,
+            tools,
+            cases,
             strategies,
             k=self._chat.selection.max_search_results if k is None else k,
             executor=executor,

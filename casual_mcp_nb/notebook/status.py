@@ -108,6 +108,8 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     yield from config.notes
     if chat.consent.strict:
         yield "Strict: every call asks unless its policy was set to never."
+    if chat.tools.meaning is not None:
+        yield chat.tools.meaning.state
     servers = {*chat.server_manager.names, NOTEBOOK}
     for name, tool_set in chat.tool_sets.items():
         for server, hint in unknown_servers(tool_set, servers).items():

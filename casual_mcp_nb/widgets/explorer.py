@@ -54,7 +54,8 @@ class SearchState(ToolsState):
 
         Returns:
             The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
-            `wire_name`, `server`, `summary`, `rank`, `score`, and the score relative to the best one, `share`.
+            `wire_name`, `server`, `summary`, `rank`, `score`, and the score relative to the best one, `share`; `ranked_by`; and
+            in `note`, why meaning does not count, where there is an embedding model.
         """
         index, cut = await self._index(whole, query[:MAX_QUERY])
         return await asyncio.to_thread(self._ranked, index, query[:MAX_QUERY], cut)
@@ -100,7 +101,10 @@ class SearchState(ToolsState):
         hits = index.search(query, _shown(cut))
         self._last = (index, query, cut)
         self.changed()
-        return {"query": query, "cut": cut, "searched": len(index), "hits": _hits(hits)}
+        ranked_by, meaning = index.ranked_by(query), self.view.meaning
+        note = meaning.state if meaning is not None and ranked_by == "words" else ""
+        more = {"ranked_by": ranked_by, **({"note": note} if note else {})}
+        return {"query": query, "cut": cut, "searched": len(index), "hits": _hits(hits), **more}
 
 
 def _shown(cut: int) -> int:

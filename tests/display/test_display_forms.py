@@ -278,7 +278,7 @@ def test_models_show_only_words_for_their_keys(make: Any) -> None:
 
 def test_search_results_show_ranks_scores_and_reasons(make: Any, parse: Any) -> None:
     text = text_of(make("search"), parse)
-    assert "Showing 2 matches of 15 tools. The model gets the top 5" in text
+    assert "Showing 2 matches of 15 tools, ranked by words. The model gets the top 5" in text
     assert "Why weather:get_forecast is 1st" in text
     assert "Words with no match" in text
     assert "“tomorrow”" in text

@@ -16,8 +16,12 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import EmbeddingConfig
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.meaning import cache_path
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.views import mimebundle
+from casual_mcp_nb.widgets.explorer import SearchState
 
 KEY = "sk-not-a-real-key"
 CONCEPTS = (("car", "vehicle", "automobile"), ("forecast", "weather", "umbrella"), ("invoice", "bill", "payment"))
@@ -119,6 +123,34 @@ def test_a_search_finds_what_has_no_word_of_it_and_says_by_what(service: Embeddi
     names = [request.path for request in service.seen]
     assert set(names) == {"/v1/embeddings"}
     assert service.seen[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_an_evaluation_measures_words_alone_and_with_meaning(service: Embeddings) -> None:
+    gold = frozenset({ToolName("garage", "predict")})
+    with session_of(service) as session:
+        ready(session)
+        scores = {score.name: score for score in session.experiments.evaluate([Case(QUERY, [gold])], progress=False).scores}
+        assert (scores["words"].recall, scores["words and meaning"].recall) == (0.0, 1.0)
+        service.reply = FAILURES["refused"]
+        failed = session.experiments.evaluate([Case("another umbrella", [gold])], progress=False)
+        assert [score.name for score in failed.scores] == ["words"]
+
+
+def test_displays_say_what_ranked_and_why_only_words_did(service: Embeddings, tmp_path: Path) -> None:
+    with session_of(service) as session:
+        ready(session)
+        explorer = session.parts.engine.run(SearchState(session).call("search", {"query": QUERY}))
+        assert (explorer["ranked_by"], explorer.get("note")) == ("words and meaning", None)
+        turn = session.chat(QUERY)
+        for shown in (session.search(QUERY), turn, session.status):
+            assert "words and meaning" in mimebundle(shown)["text/plain"]
+        assert "by words and meaning" in session.export(tmp_path / "turns.html", player=True).read_text()
+        service.reply = FAILURES["refused"]
+        results = session.search("weather in another car")
+        assert results.ranked_by == "words"
+        assert results.note in mimebundle(results)["text/plain"]
+        explorer = session.parts.engine.run(SearchState(session).call("search", {"query": "weather in another car"}))
+        assert (explorer["ranked_by"], explorer["note"]) == ("words", results.note)
 
 
 def test_only_names_descriptions_and_queries_are_embedded(service: Embeddings) -> None:

@@ -192,7 +192,11 @@ test("hits are cut where the model's view ends", () => {
     splitHits(ranked).map((part) => part.map((hit) => hit.rank)),
     [[1, 2], [3]],
   );
-  assert.equal(summaryOf(ranked), "Showing 3 matches of 30 tools. The model gets the top 2.");
+  assert.equal(summaryOf(ranked), "Showing 3 matches of 30 tools, ranked by words. The model gets the top 2.");
+  assert.equal(
+    summaryOf({ ...ranked, ranked_by: "words and meaning", note: "Why." }),
+    "Showing 3 matches of 30 tools, ranked by words and meaning. The model gets the top 2. Why.",
+  );
   assert.equal(summaryOf({ ...ranked, query: " " }), "");
   assert.deepEqual([scoreText(12.34), scoreText(7.01)], ["12.3", "7"]);
 });

@@ -14,13 +14,14 @@ export function splitHits<H extends Hit>({
   return [hits.slice(0, cut), hits.slice(cut)];
 }
 
-/** Say how many matches are shown, of how many tools. */
-export function summaryOf({ query, hits, searched, cut }: Ranked): string {
+/** Say how many matches are shown, of how many tools, and by what they are ranked. */
+export function summaryOf({ query, hits, searched, cut, ranked_by = "words", note = "" }: Ranked): string {
   if (!query.trim()) return "";
   const tools = counted(searched, "tool");
   if (!hits.length) return `No match among ${tools}. Use the words of the descriptions.`;
   const shown = counted(hits.length, "match").replace("matchs", "matches");
-  return `Showing ${shown} of ${tools}. The model gets the top ${number.format(cut)}.`;
+  const summary = `Showing ${shown} of ${tools}, ranked by ${ranked_by}. The model gets the top ${number.format(cut)}.`;
+  return note ? `${summary} ${note}` : summary;
 }
 
 /** A score with one decimal at most. */

@@ -178,4 +178,8 @@ export interface Ranked {
   cut: number;
   searched: number;
   hits: readonly Hit[];
+  /** Words, or words and meaning. */
+  ranked_by?: string;
+  /** Why meaning does not count, where the session has an embedding model. */
+  note?: string;
 }
