@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
 from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.engine.turn_fields import ChatOptions, ToolFields, list_options, spelled_out
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.loop import awaited, blocking
+from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions, StoreLike
 
 if TYPE_CHECKING:
@@ -255,16 +256,12 @@ class Session(Checked, Displayable):
         The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
         parent's servers alone.
         """
-        from casual_mcp_nb.notebook.loop import on_engine
-
         if not self._engine.inherited:
             await on_engine(lambda _: self.parts.close())
 
     close_async = awaited(close)
 
     def __reduce__(self) -> Never:
-        from casual_mcp_nb.errors import UsageError
-
         raise UsageError(
             "A session cannot be pickled or copied: it belongs to the process that opened it.",
             hint="Open one there, from the same config: Session.from_config(…).",
@@ -570,7 +567,6 @@ class Session(Checked, Displayable):
             ProviderError: The model failed.
         """
         from casual_mcp_nb.notebook.extract import extract
-        from casual_mcp_nb.notebook.loop import on_engine
 
         messages = with_images(prompt, images)
         return await on_engine(lambda _: extract(self.parts.turn_service, messages, schema, model, conversation, options))
@@ -608,7 +604,7 @@ class Session(Checked, Displayable):
         if self._experiments is None:
             from casual_mcp_nb.experiments.service import SessionExperiments
 
-            self._experiments = SessionExperiments(self.parts)
+            self._experiments = SessionExperiments(self.parts, _runs_explorer)
         return self._experiments
 
     def export(self, path: str | Path, id: str | None = None, *, overwrite: bool = False, player: bool = False) -> Path:
@@ -639,8 +635,7 @@ class Session(Checked, Displayable):
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
 
-        Everything in it can also be done in Python, with `selection`, `servers.reconnect`, `search`, `tools.call` and
-        `tools.save_set`.
+        Everything in it can be done in Python: `selection`, `servers.reconnect`, `search`, `tools.call`, `tools.save_set`.
         """
         from casual_mcp_nb.widgets.explorer import Explorer
 
@@ -693,6 +688,12 @@ class Session(Checked, Displayable):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)
+
+
+def _runs_explorer(*args: Any) -> Any:
+    from casual_mcp_nb.widgets.explorer import RunsExplorer
+
+    return RunsExplorer(*args)
 
 
 list_options(Session.from_config, SessionOptions, Session)

@@ -390,6 +390,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         seconds: How long it has taken.
         problem: Why it ended early, in a sentence.
         clusters: How many clusters of cases there are, or 0 for as many as the records have.
+        active: The cases and arms of which a run is under way in this process.
     """
 
     _kind = "An evaluation"
@@ -404,6 +405,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     seconds: float = 0.0
     problem: str = ""
     clusters: int = 0
+    active: frozenset[tuple[str, str]] = frozenset()
 
     def __getitem__(self, name: str) -> ArmResults:
         way = {way.name: way for way in self.ways}[name]

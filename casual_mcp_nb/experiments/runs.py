@@ -14,12 +14,15 @@ import math
 import pickle
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import FINDING, SYNTHETIC, UNKNOWN, Event, Request, StepFinished, StepStarted
@@ -35,8 +38,11 @@ from casual_mcp_nb.experiments.arms import MARGIN, Arm, Budget, BudgetReachedErr
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import LIMITS, Judgement, judge_turns
 from casual_mcp_nb.experiments.records import ResultsFile, ResultsStatus, RunRecord, RunResults, transcript_of
+from casual_mcp_nb.notebook.cassettes import opened_cassette
+from casual_mcp_nb.notebook.parts import SessionParts
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 MAX_RUNS = 1_000
@@ -110,6 +116,7 @@ class Evaluating:
         self._prepared: dict[str, _Prepared] = {}
         self._records: list[RunRecord] = []
         self._pending: list[_Planned] = []
+        self._active: Counter[tuple[str, str]] = Counter()
         self._reused = 0
         self._status: ResultsStatus = "running"
         self._problem = ""
@@ -136,6 +143,7 @@ class Evaluating:
             seconds,
             self._problem,
             len({case.cluster or case.id for case in self._cases}),
+            frozenset(self._active),
         )
 
     @property
@@ -209,11 +217,16 @@ class Evaluating:
             for planned in queue:
                 if self._status != "running":
                     return
+                pair = planned.case.id, planned.arm.way.name
+                self._active[pair] += 1
+                self.on_change()
                 try:
                     record = await self._run(planned)
                 except BudgetReachedError as error:
                     self._stop("over budget", str(error))
                     return
+                finally:
+                    self._active -= Counter([pair])
                 self.add(record)
                 failing = 0 if record.made else failing + 1
                 if failing >= MAX_FAILING and not any(each.made for each in self._records):
@@ -500,6 +513,60 @@ class Opened(Protocol):
 
 Recipe = Callable[[], Opened]
 """Opens a session in another process. It must be picklable, such as `functools.partial(Session.from_config, path)`."""
+
+
+@dataclass(frozen=True)
+class SessionRecipe:
+    """Opens a session like this one in another process. It has no secrets: the config is read there.
+
+    Args:
+        path: The file of the config, or of the cassette that answers in place of models and servers.
+        selection: The selection.
+        model: The default model.
+        system: The system prompt.
+        open: Makes what the job needs of the session's parts.
+        match_on: The parts of a request that must match the cassette, or None for a config.
+    """
+
+    path: Path
+    selection: Mapping[str, Any]
+    model: str | None
+    system: str | None
+    open: Callable[[SessionParts], Opened]
+    match_on: tuple[MatchOn, ...] | None = None
+
+    @classmethod
+    def of(cls, parts: SessionParts, open: Callable[[SessionParts], Opened]) -> SessionRecipe:
+        """Describe a session.
+
+        Raises:
+            UsageError: It has a config, servers, tools or a cassette that only this process has.
+        """
+        source, current, manager = parts.cassettes.source, parts.cassettes.current, parts.chat.server_manager
+        settings = (parts.chat.selection.model_dump(), parts.turn_service.model, parts.turn_service.system, open)
+        if source is not None and current is not None:
+            return cls(current.path, *settings, tuple(sorted(source.match_on)))
+        own = next((name for name in manager.names if parts.config.servers.get(name) is None), None)
+        if own is None and current is None and parts.config.path is not None:
+            return cls(parts.config.path, *settings)
+        what = "a config without a file" if parts.config.path is None else "a cassette that is in use"
+        what = f"server {shown(own)}" if own is not None else what
+        hint = "Give recipe=…, a function of a module that opens such a session there."
+        raise UsageError(f"Another process does not have {what}.", hint=hint)
+
+    def __call__(self) -> Opened:
+        """Open it."""
+        # With a separate name it replaces no session that is open with the same config.
+        options: dict[str, Any] = {"name": f"runs {id(self)}", "trust": True, "quiet": True}
+        if self.match_on is None:
+            parts = SessionParts(self.path, system=self.system, **options)
+        else:
+            file, cassette, config = opened_cassette(self.path, {})
+            parts = SessionParts(config, system=self.system, **options)
+            parts.cassettes.replay_only(cassette, file, 0, self.match_on, None)
+        parts.chat.selection.assign(Selection.model_validate(dict(self.selection)))
+        parts.turn_service.model = self.model
+        return self.open(parts)
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,18 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from casual_mcp_nb.base.displayable import Namespace, display
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import spelled_out
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arms import (
     Arm,
     Budget,
@@ -40,7 +39,7 @@ from casual_mcp_nb.experiments.cases import Functions, ToolUseCase
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases, with_and_without
 from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases, solver_of
-from casual_mcp_nb.experiments.records import ResultsFile, RunResults
+from casual_mcp_nb.experiments.records import ResultsFile, RunResults, load_runs
 from casual_mcp_nb.experiments.results import (
     Case,
     Comparison,
@@ -48,11 +47,10 @@ from casual_mcp_nb.experiments.results import (
     Experiments,
     Lint,
 )
-from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe, ask_for_texts
+from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe, SessionRecipe, ask_for_texts
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
-from casual_mcp_nb.notebook.cassettes import opened_cassette
-from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell, values_of
+from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Discovery, Strategy
     from casual_mcp_nb.base.model_options import DeliverySetting
-    from casual_mcp_nb.cassettes.state import MatchOn
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -76,14 +73,17 @@ class SessionExperiments(Namespace):
 
     Args:
         parts: Those of the session; none of its turns runs meanwhile.
+        widget: Makes a widget of runs, from what has the `parts` and a function that returns the results.
     """
 
-    def __init__(self, parts: SessionParts) -> None:
+    def __init__(self, parts: SessionParts, widget: Callable[..., RunsWidget] | None = None) -> None:
         self._parts = parts
+        self._widget = widget
+        self._work: Evaluating | None = None
         self._engine = parts.engine
         self._comparison: Comparison | None = None
         self._results: RunResults | None = None
-        self._recipe = partial(SessionRecipe.of, parts)
+        self._recipe = partial(SessionRecipe.of, parts, OpenedSession)
         self._secrets = parts.secrets
         self._chat = parts.chat
         self._turns = parts.turn_service
@@ -320,6 +320,39 @@ class SessionExperiments(Namespace):
 
     worth_async = awaited(worth)
 
+    def explore(self, results: RunResults | str | Path | None = None) -> Any:
+        """Return a widget to look through runs: by case and arm, filtered by failure, each with its transcript.
+
+        Args:
+            results: Results, or a file that `run` has written. None for the last ones, even while they are made.
+
+        Returns:
+            A widget; as the last value of a cell it shows itself.
+
+        Raises:
+            UsageError: There was no run, or the file does not exist or is another one.
+        """
+        if results is None:
+            work = self._work
+            if work is None:
+                raise UsageError("Nothing was run yet.", hint="Call session.experiments.run(cases), or name a file of results.")
+            explorer, on_change = self._explorer(lambda: work.results), work.on_change
+
+            def on_both() -> None:
+                on_change()
+                explorer.draw()
+
+            work.on_change = on_both
+            return explorer
+        loaded = load_runs(results) if isinstance(results, str | Path) else results
+        return self._explorer(lambda: loaded)
+
+    def _explorer(self, source: Callable[[], RunResults]) -> RunsWidget:
+        if self._widget is None:
+            raise UsageError("There are no widgets here.")
+        # A widget that held the session would keep its servers running.
+        return self._widget(SimpleNamespace(parts=self._parts), source)
+
     def _apply(self, worth: Worth, name: str | None) -> None:
         """Use the advice of `worth` in the session."""
         if name is not None:
@@ -355,7 +388,7 @@ class SessionExperiments(Namespace):
         make = evaluating.run
         if executor is not None:
             make = partial(evaluating.run_elsewhere, executor, partial(Job, recipe or self._recipe(), {**plan, "cases": cases}))
-        self._comparison = None
+        self._comparison, self._work = None, evaluating
         with self._shown(evaluating, progress):
             try:
                 await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare))
@@ -549,9 +582,16 @@ class SessionExperiments(Namespace):
     @contextmanager
     def _shown(self, work: Comparing | Evaluating, progress: bool) -> Iterator[None]:
         """Show a comparison or runs of cases while the body makes them."""
-        live = LiveExperiment(self._engine, work) if progress and notebook_shell() is not None else None
+        live: LiveExperiment | RunsWidget | None = None
+        if progress and notebook_shell() is not None:
+            if isinstance(work, Evaluating) and self._widget is not None:
+                live = self._explorer(lambda: work.results)
+                live._ipython_display_()
+            else:
+                live = LiveExperiment(self._engine, work)
         try:
-            with self._starter.shown(quiet=not progress, handle=live.handle if live else None) as display:
+            handle = live.handle if isinstance(live, LiveExperiment) else None
+            with self._starter.shown(quiet=not progress, handle=handle) as display:
                 if live is None:
                     with _bar(work, shown=progress):
                         yield
@@ -572,29 +612,21 @@ class SessionExperiments(Namespace):
 class ShownComparison(ShownInCell, Comparison):
     """A comparison that was shown live in its cell."""
 
-    @classmethod
-    def of(cls, comparison: Comparison, shell: Any) -> ShownComparison:
-        """Wrap the comparison as one that the running cell shows already."""
-        copy = cls(**values_of(comparison))
-        copy._shown_in(shell)
-        return copy
-
-    def __reduce__(self) -> tuple[type[Comparison], tuple[Any, ...]]:
-        return Comparison, tuple(values_of(self).values())
-
 
 class ShownResults(ShownInCell, RunResults):
     """Results that were shown live in their cell."""
 
-    @classmethod
-    def of(cls, results: RunResults, shell: Any) -> ShownResults:
-        """Wrap the results as ones that the running cell shows already."""
-        copy = cls(**values_of(results))
-        copy._shown_in(shell)
-        return copy
 
-    def __reduce__(self) -> tuple[type[RunResults], tuple[Any, ...]]:
-        return RunResults, tuple(values_of(self).values())
+class RunsWidget(Protocol):
+    """A widget of runs, as far as it is needed here."""
+
+    def draw(self) -> None:
+        """Draw it soon, from any thread."""
+
+    def finish(self) -> None:
+        """Draw how it ended."""
+
+    def _ipython_display_(self) -> None: ...
 
 
 class LiveExperiment(LiveDisplay):
@@ -628,58 +660,6 @@ def _bar(work: Comparing | Evaluating, *, shown: bool) -> Iterator[None]:
 
         work.on_change = on_change
         yield
-
-
-@dataclass(frozen=True)
-class SessionRecipe:
-    """Opens a session like this one in another process. It has no secrets: the config is read there.
-
-    Args:
-        path: The file of the config, or of the cassette that answers in place of models and servers.
-        selection: The selection.
-        model: The default model.
-        system: The system prompt.
-        match_on: The parts of a request that must match the cassette, or None for a config.
-    """
-
-    path: Path
-    selection: Mapping[str, Any]
-    model: str | None
-    system: str | None
-    match_on: tuple[MatchOn, ...] | None = None
-
-    @classmethod
-    def of(cls, parts: SessionParts) -> SessionRecipe:
-        """Describe a session.
-
-        Raises:
-            UsageError: It has a config, servers, tools or a cassette that only this process has.
-        """
-        source, current, manager = parts.cassettes.source, parts.cassettes.current, parts.chat.server_manager
-        settings = (parts.chat.selection.model_dump(), parts.turn_service.model, parts.turn_service.system)
-        if source is not None and current is not None:
-            return cls(current.path, *settings, tuple(sorted(source.match_on)))
-        own = next((name for name in manager.names if parts.config.servers.get(name) is None), None)
-        if own is None and current is None and parts.config.path is not None:
-            return cls(parts.config.path, *settings)
-        what = "a config without a file" if parts.config.path is None else "a cassette that is in use"
-        what = f"server {shown(own)}" if own is not None else what
-        hint = "Give recipe=…, a function of a module that opens such a session there."
-        raise UsageError(f"Another process does not have {what}.", hint=hint)
-
-    def __call__(self) -> OpenedSession:
-        """Open it."""
-        # With a separate name it replaces no session that is open with the same config.
-        options: dict[str, Any] = {"name": f"runs {id(self)}", "trust": True, "quiet": True}
-        if self.match_on is None:
-            parts = SessionParts(self.path, system=self.system, **options)
-        else:
-            file, cassette, config = opened_cassette(self.path, {})
-            parts = SessionParts(config, system=self.system, **options)
-            parts.cassettes.replay_only(cassette, file, 0, self.match_on, None)
-        parts.chat.selection.assign(Selection.model_validate(dict(self.selection)))
-        parts.turn_service.model = self.model
-        return OpenedSession(parts)
 
 
 class OpenedSession:

@@ -24,8 +24,6 @@ from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.notebook.loop import EngineThread
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from casual_mcp_nb.base.displayable import Detail
 
 
@@ -134,6 +132,17 @@ class ShownInCell:
     _shell: Any
     _cell: int
 
+    @classmethod
+    def of(cls, value: Any, shell: Any) -> Any:
+        """Copy a dataclass as one that the running cell shows already. Where it is pickled, it is as it was."""
+        copy = cls(**{field.name: getattr(value, field.name) for field in fields(value)})
+        copy._shown_in(shell)
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        value: Any = self
+        return type(self).__mro__[2], tuple(getattr(value, field.name) for field in fields(value))
+
     def _shown_in(self, shell: Any) -> None:
         # Some models are frozen.
         object.__setattr__(self, "_shell", shell)
@@ -171,21 +180,6 @@ class ShownServers(ShownInCell, Servers):
 
 class ShownStatus(ShownInCell, SessionStatus):
     """The status of a session that was shown in its cell."""
-
-    @classmethod
-    def of(cls, status: SessionStatus, shell: Any) -> ShownStatus:
-        """Wrap the status as one that the running cell shows already."""
-        copy = cls(**values_of(status))
-        copy._shown_in(shell)
-        return copy
-
-    def __reduce__(self) -> tuple[type[SessionStatus], tuple[Any, ...]]:
-        return SessionStatus, tuple(values_of(self).values())
-
-
-def values_of(status: DataclassInstance) -> dict[str, Any]:
-    """Get the values of a dataclass by field."""
-    return {field.name: getattr(status, field.name) for field in fields(status)}
 
 
 Echo = Literal["none", "text", "output", "all"]

@@ -1,18 +1,23 @@
-"""The explorer and its single parts: everything that the model sees, its cost, and how it is found."""
+"""The explorer and its single parts: everything that the model sees, its cost, and how it is found. And that of runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import clean, first
-from casual_mcp_nb.views import mimebundle
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
+from casual_mcp_nb.experiments.records import ArmResults, RunRecord, RunResults
+from casual_mcp_nb.views import mimebundle, transcript_html
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
-from casual_mcp_nb.widgets.base import HasParts, SessionWidget, command
+from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State, command, without_none
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.selection import SelectionState
 
@@ -220,3 +225,225 @@ class SearchBox(SessionWidget):
     def static(self) -> SearchResults:
         """Get the results of the last query."""
         return self.search.results
+
+
+MAX_TEXT = 160
+_PAUSE = 20
+"""How many times longer than the computation of the arms' figures, which need all records, the pause after it is."""
+
+
+class RunsState(State):
+    """Runs of cases, as a row for each case and arm. In Python: `session.experiments.results`.
+
+    Args:
+        session: The session.
+        source: Returns the results as they are now.
+    """
+
+    def __init__(self, session: HasParts, source: Callable[[], RunResults]) -> None:
+        super().__init__(session)
+        self._source = source
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._runs: dict[str, list[RunRecord]] = {}
+        self._counted: set[tuple[str, str, int]] = set()
+        self._active: frozenset[tuple[str, str]] = frozenset()
+        self._arms: dict[str, dict[str, Any]] = {}
+        self._arms_from = 0.0
+        self._ticking = False
+
+    @property
+    def results(self) -> RunResults:
+        """The results as they are now."""
+        return self._source()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Collect the progress, the arms with their figures, and the rows by case and arm.
+
+        Rows that did not change are the same objects, so that patches of thousands of rows take little time.
+        """
+        results = self.results
+        running = results.status == "running"
+        if not self._rows:
+            for case_number, case in enumerate(results.cases):
+                for number, arm in enumerate(results):
+                    key = self._keys[case, arm] = f"{case_number}.{number}"
+                    self._rows[key] = {"case": first(case, MAX_NAME), "arm": number, "planned": results.repeats}
+        changed = set()
+        for record in results.records:
+            run = record.case, record.arm, record.repeat
+            if run not in self._counted and (row_key := self._keys.get(run[:2])) is not None:
+                self._counted.add(run)
+                self._runs.setdefault(row_key, []).append(record)
+                changed.add(row_key)
+        active = results.active if running else frozenset()
+        changed |= {self._keys[each] for each in active ^ self._active if each in self._keys}
+        self._active = active
+        under_way = {self._keys[each] for each in active if each in self._keys}
+        for key in changed:
+            self._rows[key] = _run_row(self._rows[key], self._runs.get(key, ()), active=key in under_way)
+        if not running or time.monotonic() > self._arms_from:
+            began = time.monotonic()
+            self._arms = {str(number): _arm_row(arm) for number, arm in enumerate(results.values())}
+            self._arms_from = time.monotonic() + _PAUSE * (time.monotonic() - began)
+        if running and not self._ticking:
+            self._ticking = True
+            self.parts.engine.call_later(1.0, self._tick)
+        return {
+            "status": results.status,
+            "problem": clean(results.problem),
+            "ended": len(results.records),
+            "planned": max(results.planned, len(results.records)),
+            "reused": results.reused,
+            "seconds": round(results.seconds, 1),
+            "groups": list(FAILURE_GROUPS),
+            "arms": self._arms,
+            "rows": dict(self._rows),
+        }
+
+    def _tick(self) -> None:
+        """Draw it again, since time passes."""
+        self._ticking = False
+        self.changed()
+
+    @command
+    async def open(self, row: str, repeat: int | None = None) -> dict[str, Any]:
+        """Show a run with its transcript.
+
+        Args:
+            row: The key of a row.
+            repeat: Which of its runs, from 0, or None for the first wrong one, or the first.
+
+        Returns:
+            The `row`; `repeat`; `repeats`, which runs there are, each with its `repeat` and `mark`; the facts of the run; and
+            `turns`, each with its `prompt` and `html`, as it is displayed.
+
+        Raises:
+            UsageError: There is no such run.
+        """
+        runs = sorted(self._runs.get(row, ()), key=lambda record: record.repeat)
+        chosen = [record for record in runs if repeat is None or record.repeat == repeat]
+        if not chosen:
+            raise UsageError("This run has not ended yet.")
+        if repeat is None:
+            chosen.sort(key=lambda record: record.right is True)
+        detail: dict[str, Any] = without_none(await asyncio.to_thread(_run_detail, row, chosen[0], runs))
+        return detail
+
+    @command
+    def stop(self) -> None:
+        """Stop the runs. What was done stays."""
+        if self.results.status == "running":
+            self.parts.turn_service.stop()
+
+
+def _outcome(record: RunRecord) -> str:
+    return "not made" if not record.made else "right" if record.right else record.failure or "wrong"
+
+
+def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) -> dict[str, Any]:
+    done = [record for record in runs if record.made]
+    wrong = [record for record in runs if not record.right]
+    row = {name: row[name] for name in ("case", "arm", "planned")}
+    return row | {
+        "active": active or None,
+        "ended": len(runs),
+        "right": sum(record.right is True for record in done),
+        "made": len(done),
+        "outcomes": list(dict.fromkeys(map(_outcome, wrong))),
+        "message": first(runs[0].message, MAX_TEXT) if runs else "",
+        "detail": first(wrong[0].detail, MAX_TEXT) if wrong else "",
+        "tools": first(", ".join(dict.fromkeys(tool for record in runs for tool in record.called)), MAX_TEXT),
+        "tokens": _mean([record.input_tokens for record in done]),
+        "origin": _origin(done),
+        "cost": _mean([record.cost for record in done]),
+        "seconds": _mean([record.seconds for record in done]),
+    }
+
+
+def _arm_row(arm: ArmResults) -> dict[str, Any]:
+    done, right = arm.done, arm.right
+    return {
+        "name": first(arm.way.name, MAX_NAME),
+        "made": len(done),
+        "not_made": len(arm.records) - len(done),
+        "right": right and right.value,
+        "low": right and right.low,
+        "high": right and right.high,
+        "tokens": _mean([record.input_tokens for record in done]),
+        "all_tokens": sum((record.input_tokens or 0) + (record.output_tokens or 0) for record in arm.records),
+        "origin": _origin(done),
+        "cost": _mean([record.cost for record in done]),
+        "all_cost": sum(record.cost or 0.0 for record in arm.records) or None,
+        "currency": next((record.currency for record in done if record.currency), None),
+        "seconds": _mean([record.seconds for record in done]),
+    }
+
+
+def _origin(records: Sequence[RunRecord]) -> str:
+    return "estimated" if any(record.origin == "estimated" for record in records) else "reported"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Compute a mean, or None if there are no values or one is unknown."""
+    present = [value for value in values if value is not None]
+    return round(sum(present) / len(present), 6) if present and len(present) == len(values) else None
+
+
+def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[str, Any]:
+    return {
+        "row": row,
+        "repeat": record.repeat,
+        "repeats": [{"repeat": each.repeat, "mark": "✓" if each.right else "✗" if each.made else "!"} for each in runs],
+        "case": first(record.case, MAX_NAME),
+        "arm": first(record.arm, MAX_NAME),
+        "outcome": _outcome(record),
+        "right": record.right,
+        "detail": clean(record.detail),
+        "parameters": [first(name, MAX_NAME) for name in record.parameters],
+        "needed": [first(name, MAX_NAME) for name in record.needed],
+        "called": [first(name, MAX_NAME) for name in record.called],
+        "model": first(record.model or "", MAX_NAME),
+        "tokens": record.input_tokens,
+        "origin": record.origin,
+        "seconds": record.seconds,
+        "cost": record.cost,
+        "currency": record.currency,
+        "turns": [{"prompt": clean(turn.prompt), "html": transcript_html(turn)} for turn in record.turns],
+    }
+
+
+class RunsExplorer(SessionWidget):
+    """Runs of cases by case and arm, while they are made and afterwards, each with its transcript.
+
+    In Python: `session.experiments.results` and its `failures`, `arms_frame` and `records`.
+
+    Args:
+        session: The session.
+        source: Returns the results as they are now.
+    """
+
+    bundle = "runs"
+    more_css = style()
+    footer = "To look at transcripts here: session.experiments.explore(results)"
+
+    def __init__(self, session: HasParts, source: Callable[[], RunResults]) -> None:
+        self.runs = RunsState(session, source)
+        super().__init__(session, runs=self.runs)
+        if hasattr(self.comm, "_reply_subshell_for"):
+            # ipykernel 7.4 would keep clicks for the end of a cell that blocks, and so Stop, although the page sends them to a
+            # subshell. Other versions deliver them where the page says.
+            self.comm._reply_subshell_for = lambda _data, default: default
+
+    def static(self) -> RunResults:
+        """Get the results as they are now, also if they were shown in the running cell."""
+        return self.runs.results
+
+    def draw(self) -> None:
+        """Draw it soon, from any thread."""
+        self.runs.changed()
+
+    def finish(self) -> None:
+        """Show how it ended, in the picture too, which a notebook may save right after its cell."""
+        self.runs.changed()
+        self._draw_picture()
