@@ -200,6 +200,12 @@ def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
         print(f"| {name} | {len(cases)} | {len(tools)} | {' | '.join(cells)} |", flush=True)
 
 
+def mixture(data: Data) -> Data:
+    """Return the same cases, each over the tools of all their catalogs together."""
+    tools = list({(tool.server, tool.name): tool for tools, _ in reversed(data.sets.values()) for tool in tools}.values())
+    return replace(data, sets={f"{name} in the mixture": (tools, cases) for name, (_, cases) in data.sets.items()})
+
+
 def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
     """Format one line per number of tools."""
     tools, cases = data.sets[MODEL_QUERIES]
@@ -286,6 +292,7 @@ def main(argv: Sequence[str]) -> None:
     columns = rankers(embed)
     print_quality(data, columns)
     if MODEL_QUERIES in data.sets:
+        print_quality(mixture(data), {"ours": columns["ours"]})
         print_sampled(data, columns)
     if embed is not None:
         print_embedding_speed(data, embed)

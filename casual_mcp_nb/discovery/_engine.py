@@ -332,7 +332,6 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
             "copy": COPY,
             "deprecated": DEPRECATED,
             "weak": text.WEAK,
-            "number": text.NUMBER,
             "max_query": text.MAX_QUERY,
             "max_clauses": text.MAX_CLAUSES,
         },

@@ -38,7 +38,7 @@ from casual_mcp_nb.discovery.text import (
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-K1 = 1.8
+K1 = 1.5
 """BM25's k1: how quickly repetitions of a term stop adding to the score."""
 
 NAME, DESCRIPTION = 0, 2
@@ -176,9 +176,9 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
     return terms[first], documents[first], total
 
 
-RELATED = 0.45
+RELATED = 0.55
 """Weight of a synonym, or of a look-alike for a word that no tool contains."""
-SAME_TOPIC = 0.3
+SAME_TOPIC = 0.25
 """Weight of a word with the same topic."""
 LIKE = 0.6
 """Fraction of two words that must be a common prefix for them to count as look-alikes."""
@@ -267,7 +267,7 @@ class Lookup:
 
     def _alike(self, term: str) -> list[str]:
         """Find terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
-        if len(term) < 5 or not term.isascii() or not term.isalpha():
+        if len(term) < 5 or not term.isascii() or not term.isalpha() or emphasis(term) < 1:
             return []
         beginning = term[: max(4, math.ceil(len(term) * LIKE))]
         places = range(bisect_left(self._sorted, beginning), len(self._sorted))
@@ -279,9 +279,9 @@ class Lookup:
         return sorted(self._bm25.idf)
 
 
-SERVER = 0.4
+SERVER = 0.5
 """The bonus of a server's match for its tools, as a fraction of their own score."""
-SERVER_K1 = 3.0
+SERVER_K1 = 8.0
 """How quickly further matching tools of a server stop adding to its score."""
 SERVER_B = 0.75
 """How much the number of a server's tools matters."""
@@ -319,9 +319,9 @@ class ServerRanker:
         return servers, rarity * frequency * (SERVER_K1 + 1) / (frequency + SERVER_K1)
 
 
-NAME_COVERED = 0.4
+NAME_COVERED = 0.6
 """Weight of the idf for the name's words in the query, multiplied by their share of the whole name's idf."""
-CLAUSE = 0.25
+CLAUSE = 0.15
 """The bonus for the best match of a request's part, as a fraction of the best score."""
 CLAUSE_POWER = 8
 """How fast that falls off for tools that match the part less well. A power of two."""

@@ -53,8 +53,8 @@ _SUFFIXES = {
 }  # fmt: skip
 """Suffixes to strip, longest first, each with the minimum length of the stem."""
 _ENDS = tuple(_SUFFIXES)
-WEAK, NUMBER = 0.4, 0.5
-"""Weights of filler words and numbers in a request."""
+WEAK = 0.4
+"""Weight of filler words in a request."""
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -167,10 +167,8 @@ def _weak_terms() -> frozenset[str]:
 
 
 def emphasis(term: str) -> float:
-    """Compute the weight of a term in a request, from 0 to 1: filler words and numbers count less."""
-    if term in _weak_terms():
-        return WEAK
-    return NUMBER if term.isdigit() else 1.0
+    """Compute the weight of a term in a request, from 0 to 1: filler words count less."""
+    return WEAK if term in _weak_terms() else 1.0
 
 
 def word_lists() -> dict[str, Any]:
@@ -401,11 +399,11 @@ class IndexField(NamedTuple):
 
 
 FIELDS = (
-    IndexField("name", 3.0),
-    IndexField("server", 1.5, b=0.0),
-    IndexField("description", 1.0),
-    IndexField("parameter name", 0.7),
-    IndexField("details", 0.6),
+    IndexField("name", 3.0, b=0.65),
+    IndexField("server", 1.0, b=0.0),
+    IndexField("description", 1.0, b=0.6),
+    IndexField("parameter name", 0.5),
+    IndexField("details", 0.4, b=0.6),
 )
 
 _MAX_NAME = 200

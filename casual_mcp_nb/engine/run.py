@@ -560,7 +560,7 @@ def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> Too
     hit = next(iter(index.search(prompt, 1)), None)
     if hit is None or hit.tool.wire_name in loaded:
         return None
-    words = {term for term in terms(readable(prompt)) if emphasis(term) == 1.0}
+    words = {term for term in terms(readable(prompt)) if emphasis(term) == 1.0 and not term.isdigit()}
     matched = words.intersection(share.query_term or share.term for share in hit.explain().shares)
     return hit.tool if len(matched) >= max(_LEAST_WORDS, _LEAST_SHARE * len(words)) else None
 

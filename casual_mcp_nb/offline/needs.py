@@ -330,6 +330,17 @@ _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
 _EMPTY = "contents does each enough every exactly hey kind left made much now one say says sort still thanks value"
 
 
+_REMARK = re.compile(
+    r"\W*(?:i(?! (?:want|need|would like|have to|must|am looking)\b)|i['\u2019]m(?! looking)|i['\u2019]ve|you(?:['\u2019]re)?"
+    r"|we|(?:it|that)(?:['\u2019]s)?|this|my \w+ (?:is|was)|what an?|good|great|nice|lovely|happy|welcome|sorry|congratulations"
+    r"|see you|have an?|let['\u2019]s)(?!['\u2019]d)\b",
+    re.I,
+)
+_YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.I)
+_POLITE = re.compile(r"\b(?:can|could|would|will) you\b|\bdo you (?:have|know)\b|\b(?:thank|if) you\b", re.I)
+_TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
+
+
 class Word(NamedTuple):
     """A meaningful word of a request, with its terms and its position."""
 
@@ -351,6 +362,7 @@ class Need:
     Attributes:
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
+        is_chat: Whether it is a remark, or a question about the one who answers: `I had a long day`, `Do you like music?`
         follows: Whether it continues the previous request.
         query: The search query: the words, and the kind of tool that the values suggest.
     """
@@ -363,8 +375,9 @@ class Need:
         self.terms = {term for word in self.words for term in word.terms}
         self.implied = [word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)]
         self.is_talk = not self.words and not self.mentions
+        self.is_chat = _REMARK.match(text) is not None or (_YOU.search(text) is not None and _POLITE.search(text) is None)
         self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = [*self.implied, *self._hints(), *(word.text for word in self.words)]
+        words = [*_TOOL_NAME.findall(text), *self.implied, *self._hints(), *(word.text for word in self.words)]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
 
     def _hints(self) -> list[str]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+_LIKE = 0.34
+"""How much of a need a tool's words cover at least, for the tool to be called or named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
 """Weight of a word that matches only by an expansion."""
@@ -52,6 +54,8 @@ class Candidate(NamedTuple):
     confidence: float
     """From 0 to 1: how much of the need the tool's words and parameters cover."""
     rank: float
+    likeness: float = 1.0
+    """From 0 to 1: how much of the need the tool's words cover, even where a call would be a guess."""
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
@@ -85,13 +89,15 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     verb = next(iter(terms(tool.name)), "")
     # What changes something, or leaves it to chance, needs a word of the request that says so.
     unasked = verb in terms(_CHANGING) and need.terms.union(need.implied).isdisjoint({verb, *synonyms().get(verb, ())})
-    if (filling.loose and (covered is None or not named)) or unasked:
+    guessed = bool(filling.loose) and (covered is None or not named)
+    if guessed or unasked:
         confidence = 0.0
     elif covered is None:
         confidence = 0.9 if taken == 1 else 0.0
     else:
-        confidence = 0.0 if covered < 0.34 else covered if taken is None else 0.6 * covered + 0.4 * taken
-    return Candidate(tool, filling, confidence, confidence + 0.3 * share + 0.02 * min(filling.typed, 5))
+        confidence = 0.0 if covered < _LIKE else covered if taken is None else 0.6 * covered + 0.4 * taken
+    rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
+    return Candidate(tool, filling, confidence, rank, 0.0 if guessed else covered or 0.0)
 
 
 def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
@@ -167,14 +173,25 @@ def parse_question(text: str) -> tuple[str, list[str]] | None:
     return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
 
-def cannot(need: str, servers: Mapping[str, int]) -> str:
-    """Reply that no offered tool matches, or that nothing was requested, with the available servers."""
+def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
+    """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and the available servers."""
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     available = f"Available: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
+    if nearest is not None:
+        about = f"{about} {_how_to_call(nearest)}"
     examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][:_MAX_EXAMPLES]
     tries = f" Try {' or '.join(examples)}" if examples else ""
     return f"{about} This is the offline planner, not a language model: it can only use tools. {available}{tries}"
+
+
+def _how_to_call(nearest: Candidate) -> str:
+    """Name a tool, the arguments that it still needs, and a request that calls it."""
+    name, filling = _for_people(nearest.tool.wire_name), nearest.filling
+    needed = [*filling.arguments, *filling.missing]
+    names = ", ".join(f"`{each}`" for each in filling.missing)
+    lacking = f", which still needs {names}" if names else ""
+    return f"The nearest is `{name}`{lacking}. To call it, ask for “{' '.join([name, *(f'{each}=…' for each in needed)])}”."
 
 
 def _for_people(name: str) -> str:
@@ -355,7 +372,7 @@ class _Planner:
                 if past.call.name in (names_found or ()) and not past.failed:
                     return report_result(past.call.name, past.result, need.terms)
             if not fitting:
-                return self._cannot(need.text)
+                return self._cannot(need.text, None if need.is_chat else self._nearest(need))
             return ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
         past = yield NextCall(best.tool.wire_name, best.filling.arguments)
         if past.failed and names_found is None and best.confidence < CERTAIN:
@@ -386,9 +403,19 @@ class _Planner:
                 yield NextCall(LOAD_TOOLS, {"names": names[:1]})
         return names
 
-    def _cannot(self, need: str) -> str:
+    def _nearest(self, need: Need) -> Candidate | None:
+        """Find the tool to name where none fits: the one whose words cover most of the need, or whose name has a word of it."""
+        like = [one for one in self._candidates(need) if one.likeness >= _LIKE]
+        if like:
+            return max(like, key=lambda one: one.likeness)
+        wanted = set(terms(need.text)) - _ASKING
+        hits = self.index.search(need.text, _MAX_LOADED)
+        named = (hit for hit in hits if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")))
+        return next((_candidate(need, hit.tool, hit.explain(), 1.0) for hit in named), None)
+
+    def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The count of deferred tools includes those loaded since.
-        return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred)
+        return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred, nearest)
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:

@@ -10,27 +10,31 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
 
 PARAPHRASES: dict[str, Any] = json.loads(Path(__file__).with_name("paraphrases.json").read_text(encoding="utf-8"))
-Outcome = Literal["right", "asks", "none", "wrong"]
+Outcome = Literal["right", "asks", "names", "another", "none", "wrong"]
 
 
 async def outcome(room: Any, ask: str, tool: str) -> Outcome:
-    """How the planner answers: with the right tool, with a question for an argument of it, with nothing, with another tool."""
+    """How the planner answers: it calls the right tool, asks for an argument of it, names it or another as the nearest, or
+    names none; or it calls another tool or asks for its arguments."""
     said = await room.ask(ask)
     if said.tools:
         return "right" if all(re.fullmatch(tool, name) for name, _ in said.tools) else "wrong"
     asked = re.search(r"I can use `([^`]+)`", said.text)
-    return "asks" if asked and re.fullmatch(tool, asked[1]) else "wrong" if asked else "none"
+    if asked:
+        return "asks" if re.fullmatch(tool, asked[1]) else "wrong"
+    nearest = re.search(r"The nearest is `([^:]+):([^`]+)`", said.text)
+    return "none" if nearest is None else "names" if re.fullmatch(tool, "__".join(nearest.groups())) else "another"
 
 
 def counted(outcomes: list[Outcome]) -> dict[str, int]:
-    return {kind: outcomes.count(kind) for kind in ("right", "asks", "none", "wrong")}
+    return {kind: outcomes.count(kind) for kind in get_args(Outcome)}
 
 
 async def measured(half: int, demo: list[ToolSpec], room_of: Callable[..., Any]) -> dict[str, dict[str, int]]:
@@ -52,3 +56,4 @@ async def test_most_questions_in_other_words_get_the_right_tool(bundled_room: An
     for counts in figures.values():
         assert counts["right"] / sum(counts.values()) >= 0.7
         assert counts["wrong"] / sum(counts.values()) <= 0.1
+        assert counts["none"] / sum(counts.values()) <= 0.1

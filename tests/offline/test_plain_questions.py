@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from casual_mcp_nb.offline.arguments import parameters_of
 from casual_mcp_nb.offline.planner import EXAMPLES
 
 QUESTIONS = [
@@ -200,6 +202,50 @@ async def test_what_no_tool_can_do_is_said_plainly_with_the_servers_there_are(bu
     assert said.tools == []
     assert "not a language model" in said.text
     assert "time (9 tools)" in said.text
+
+
+@pytest.mark.parametrize(
+    ("question", "tool", "missing"),
+    [
+        ("How full is my hard drive?", "system-info:disk_info", []),
+        ("Can you roll a die for me?", "math:random_numbers", []),
+        ("Show me the largest files", "files:read_file", ["path"]),
+        ("I want to write a poem", "files:write_file", ["path", "content"]),
+    ],
+)
+async def test_where_nothing_fits_the_nearest_tool_is_named_with_what_it_needs(
+    bundled_room: Any, question: str, tool: str, missing: list[str]
+) -> None:
+    said = await bundled_room.ask(question)
+    assert said.tools == []
+    assert "None of the tools fits" in said.text
+    nearest = said.text.split("The nearest is ")[1].split(". To call it")[0]
+    assert re.findall("`([^`]+)`", nearest) == [tool, *missing]
+
+
+CHAT = """
+Hello!|Thanks!|How are you?|Who are you?|Good morning|Tell me a joke|You're great|What's up?|Never mind|OK|I'm bored
+Nice weather today|What do you think?|Do you like music?|See you tomorrow|I had a long day|That was quick|You made a mistake
+Sing me a song|How old are you?|I love reading files|What a day|We moved house|Happy birthday|My day was long|How was your day?
+Is everything fine?|Cool|Good job|Any news?|Are you a robot?|Surprise me|Really?|Maybe later|Tell me something interesting
+"""
+
+
+@pytest.mark.parametrize("text", CHAT.strip().replace("\n", "|").split("|"))
+async def test_small_talk_calls_and_names_no_tool(bundled_room: Any, text: str) -> None:
+    said = await bundled_room.ask(text)
+    assert said.tools == []
+    assert "The nearest is" not in said.text
+
+
+async def test_a_tool_is_called_by_the_request_that_names_it_with_its_arguments(bundled_room: Any, room_of: Any) -> None:
+    values = {"number": "3", "integer": "3", "array": "[1, 2]", "boolean": "true", "object": '{"a": 1}'}
+    for tool in bundled_room.catalog:
+        required = [each for each in parameters_of(tool.input_schema) if each.required]
+        texts = {each.name: '"SELECT 1"' if each.kind == "sql" else next(iter(each.schema.choices), "abc") for each in required}
+        arguments = [f"{each.name}={values.get(each.type, texts[each.name])}" for each in required]
+        said = await room_of(list(bundled_room.catalog), loaded={"system-info"}).ask(f"{tool.tool_name} {' '.join(arguments)}")
+        assert [name for name, _ in said.tools] == [tool.wire_name]
 
 
 @pytest.mark.parametrize("text", ["Thanks!", "Who are you?"])

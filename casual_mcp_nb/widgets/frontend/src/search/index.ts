@@ -33,7 +33,6 @@ export interface Constants {
   copy: number;
   deprecated: number;
   weak: number;
-  number: number;
   max_query: number;
   max_clauses: number;
 }

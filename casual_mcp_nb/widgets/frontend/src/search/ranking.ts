@@ -198,7 +198,7 @@ export class Ranking {
   /** The terms with the same prefix as one that no tool contains. */
   private alike(term: string): number[] {
     const { like } = this.index.constants;
-    if (!/^[A-Za-z]{5,}$/.test(term)) return [];
+    if (!/^[A-Za-z]{5,}$/.test(term) || this.splitter.emphasis(term) < 1) return [];
     const beginning = term.slice(0, Math.max(4, Math.ceil(term.length * like)));
     return this.index.vocabulary.flatMap((other, number) =>
       other.startsWith(beginning) && beginning.length >= like * Array.from(other).length ? [number] : [],

@@ -107,10 +107,9 @@ export class Splitter {
     return "sui".includes(word.at(-2) as string) ? word : word.slice(0, -1);
   }
 
-  /** The weight of a term of a request: filler words and numbers count less. */
+  /** The weight of a term of a request: filler words count less. */
   emphasis(term: string): number {
-    if (this.weak.has(term)) return this.constants.weak;
-    return /^\p{Nd}+$/u.test(term) ? this.constants.number : 1;
+    return this.weak.has(term) ? this.constants.weak : 1;
   }
 
   /** The beginning of a query in the words of tools: literal values, operators between numbers, everyday phrases. */
