@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 MAX_RUNS = 100
 """How many runs a comparison may have unless the person changes it: each calls a model."""
 EXPECTED_ANSWER = 4_096
-"""How many tokens a budget keeps for an answer whose length has no limit."""
+"""How many tokens a budget keeps at first for an answer whose length has no limit."""
+SAMPLE = 10
+"""After how many answers it keeps twice as many as the longest of them had, if that is less."""
+LEAST_ANSWER = 256
 MARGIN = 1.1
 """By how much an estimate of a request's tokens may be too low."""
 
@@ -164,7 +167,8 @@ def arms_of(options: Mapping[Way, TurnOptions], descriptions: Mapping[str, Descr
 class Budget:
     """What may be spent on runs. It is reserved before each model call, so that it is not passed.
 
-    A request is estimated, with a margin, and an answer is expected to have as many tokens as `max_tokens` allows, or 4,096.
+    A request is estimated, with a margin. An answer is expected to have as many tokens as `max_tokens` allows. Without that it
+    is 4,096, and after ten answers twice as many as the longest had, but not more.
 
     Args:
         tokens: Input and output tokens, or None for no limit.
@@ -178,6 +182,7 @@ class Budget:
         self.limits = (math.inf if tokens is None else float(tokens), math.inf if cost is None else float(cost))
         self.spent = (0.0, 0.0)
         self._reserved: dict[int, tuple[float, float]] = {}
+        self._answers = self._longest = 0
 
     @property
     def limited(self) -> bool:
@@ -191,7 +196,8 @@ class Budget:
 
     def reserve(self, run: int, request: Request, price: Price | None) -> bool:
         """Reserve what a model call of a run may take, or return False if that is more than what is left."""
-        limit = request.options.get("max_tokens") or EXPECTED_ANSWER
+        usual = EXPECTED_ANSWER if self._answers < SAMPLE else min(EXPECTED_ANSWER, max(LEAST_ANSWER, 2 * self._longest))
+        limit = request.options.get("max_tokens") or usual
         usage = TokenUsage(round(request.tokens.total * MARGIN), int(limit))
         need = self._of(usage, price)
         self._reserved.pop(run, None)
@@ -205,6 +211,8 @@ class Budget:
         self._reserved.pop(run, None)
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             usage = TokenUsage(request.tokens.total, estimate_tokens(answer))
+        self._answers += 1
+        self._longest = max(self._longest, usage.completion_tokens or 0)
         self.spent = tuple(one + other for one, other in zip(self.spent, self._of(usage, price), strict=True))  # type: ignore[assignment]
 
     def release(self, run: int) -> None:
@@ -267,6 +275,7 @@ class Comparing:
         repeats: How often each prompt is sent in each way.
         checks: The check of each prompt.
         max_runs: The most runs that it may have.
+        notify: Called with each turn and event.
 
     Attributes:
         on_change: Called whenever something changed, on the chat's loop or on the thread of `end`.
@@ -284,6 +293,7 @@ class Comparing:
         repeats: int = 1,
         checks: Mapping[str, Check | None] | None = None,
         max_runs: int = MAX_RUNS,
+        notify: Callable[[Turn, Event], object] = lambda _turn, _event: None,
     ) -> None:
         for name, value in {"repeats": repeats, "max_runs": max_runs}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -296,7 +306,7 @@ class Comparing:
                 hint="Each run calls a model. To make them all, raise max_runs.",
             )
         self.on_change: Callable[[], None] = lambda: None
-        self._chat = chat.apart()
+        self._chat, self._notify = chat.apart(), notify
         self._ways = dict(ways)
         self._prompts = tuple(prompts)
         self._repeats = repeats
@@ -365,7 +375,8 @@ class Comparing:
         options = self._ways[run.way]
         error: str | None = None
 
-        def on_event(_: Event) -> None:
+        def on_event(event: Event) -> None:
+            self._notify(turn, event)
             self.on_change()
 
         try:

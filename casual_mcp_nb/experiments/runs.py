@@ -50,6 +50,8 @@ MAX_RUNS = 1_000
 MAX_FAILING = 20
 """After how many runs in a row that could not be made, and none before, the others are not tried."""
 RUNS_A_JOB = 20
+JOBS = 8
+"""Into how many jobs a few runs are divided, so that several processes have some."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Evaluating:
         budget: What may be spent.
         concurrency: How many runs may overlap.
         max_runs: The most runs that may be made.
+        notify: Called with each turn and event.
 
     Attributes:
         on_change: Called whenever a run ended, on the chat's loop or the thread of `end`.
@@ -105,6 +108,7 @@ class Evaluating:
         budget: Budget | None = None,
         concurrency: int = 4,
         max_runs: int = MAX_RUNS,
+        notify: Callable[[Turn, Event], object] = lambda _turn, _event: None,
     ) -> None:
         for name, value in {"repeats": repeats, "concurrency": concurrency, "max_runs": max_runs}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -112,6 +116,7 @@ class Evaluating:
         self.on_change: Callable[[], None] = lambda: None
         self.budget = budget or Budget()
         self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
+        self._notify = notify
         self._repeats, self._file, self._concurrency, self._max_runs = repeats, file, concurrency, max_runs
         self._prepared: dict[str, _Prepared] = {}
         self._records: list[RunRecord] = []
@@ -173,13 +178,16 @@ class Evaluating:
         """
         for arm in self._arms:
             self._prepared[arm.way.name] = await self._prepare(arm)
-        for prepared in self._prepared.values():
+        chosen = None if wanted is None else set(wanted)
+        for prepared in self._prepared.values() if chosen is None else ():
             for case in self._cases:
                 _check_tools(case, prepared.catalog)
         existing = self._file.records if self._file is not None else {}
         for repeat in range(self._repeats):
             for case in self._cases:
                 for arm in self._arms:
+                    if chosen is not None and (arm.way.name, case.id, repeat) not in chosen:
+                        continue
                     key = _hash([self._prepared[arm.way.name].digest, case.id, case.digest, repeat])
                     record = existing.get(key)
                     if record is not None and record.made:
@@ -188,9 +196,6 @@ class Evaluating:
                     else:
                         self._pending.append(_Planned(key, arm, case, repeat))
         self._reused = len(self._records)
-        if wanted is not None:
-            chosen = set(wanted)
-            self._pending = [each for each in self._pending if (each.arm.way.name, each.case.id, each.repeat) in chosen]
         if len(self._pending) > self._max_runs:
             factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
             raise UsageError(
@@ -250,9 +255,10 @@ class Evaluating:
         """
         self._began = time.monotonic()
         pending = list(self._pending)
+        size = max(self._concurrency, min(RUNS_A_JOB, -(-len(pending) // JOBS)))
         try:
             while pending and self._status == "running":
-                batches = [pending[start : start + RUNS_A_JOB] for start in range(0, len(pending), RUNS_A_JOB)]
+                batches = [pending[start : start + size] for start in range(0, len(pending), size)]
                 keys = {(each.arm.way.name, each.case.id, each.repeat): each.key for each in pending}
                 tokens, cost = self.budget.left()
                 if min(tokens, cost) <= 0:
@@ -282,8 +288,10 @@ class Evaluating:
                         future.cancel()
                 ended = {record.key for record in self._records}
                 pending = [each for each in pending if each.key not in ended]
-                if len(self._records) == count:
+                if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
                     self._stop("over budget" if self.budget.limited else "failing", "The other processes made no run.")
+                # What is left is too little for so many shares: the last job has all of it.
+                size = max(size, -(-2 * len(pending) // len(batches)))
         finally:
             self.end()
 
@@ -363,6 +371,7 @@ class Evaluating:
         requests: dict[int, Request] = {}
 
         def on_event(event: Event) -> None:
+            self._notify(turn, event)
             if isinstance(event, StepStarted):
                 requests[event.step] = event.request
             elif isinstance(event, StepFinished):
@@ -592,14 +601,17 @@ class Job:
         key = pickle.dumps(self.recipe)
         with _lock:
             if key not in _sessions:
-                _sessions[key] = self.recipe()
-                atexit.register(_sessions[key].close)
-            session = _sessions[key]
-        result: JobResult = session.experiments._run_job(self)
+                session = self.recipe()
+                _sessions[key] = session, threading.Lock()
+                atexit.register(session.close)
+            session, free = _sessions[key]
+        # Jobs on several threads of a worker wait for each other: the runs of one overlap anyway.
+        with free:
+            result: JobResult = session.experiments._run_job(self)
         return result
 
 
-_sessions: dict[bytes, Opened] = {}
+_sessions: dict[bytes, tuple[Opened, threading.Lock]] = {}
 _lock = threading.Lock()
 
 

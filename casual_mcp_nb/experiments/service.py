@@ -162,6 +162,7 @@ class SessionExperiments(Namespace):
             repeats=repeats,
             checks=checks_of(check, prompts),
             max_runs=max_runs,
+            notify=self._parts.observers.served.notify,
         )
         with self._shown(comparing, progress):
             try:
@@ -384,6 +385,7 @@ class SessionExperiments(Namespace):
             budget=budget,
             concurrency=plan["concurrency"],
             max_runs=max_runs,
+            notify=self._parts.observers.served.notify,
         )
         make = evaluating.run
         if executor is not None:

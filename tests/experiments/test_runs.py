@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ import pytest
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 
 # Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion depth mismatch" (gh-106905).
 from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa: F401
 from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.event import Event, Request
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments import runs
+from casual_mcp_nb.experiments.arms import SAMPLE, Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
-from casual_mcp_nb.experiments.records import ResultsFile, load_runs
+from casual_mcp_nb.experiments.records import ResultsFile, RunResults, load_runs
 from casual_mcp_nb.experiments.results import Way
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -349,7 +353,7 @@ async def test_a_stop_keeps_what_was_done(small: Session) -> None:
     assert not small.parts.runner.busy
 
 
-@pytest.mark.parametrize("kind", ["processes", "dask"])
+@pytest.mark.parametrize("kind", ["processes", pytest.param("dask", marks=pytest.mark.integration)])
 def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
     cases = [*CASES, ToolUseCase("What is 2 + 2?", ["math:evaluate_expression"], id="sum")]
     config = tmp_path / "config.json"
@@ -363,14 +367,65 @@ def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
                 there = session.experiments.run(cases, executor=executor, **options)
         else:
             distributed = pytest.importorskip("distributed")
-            cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
             with cluster, distributed.Client(cluster) as client:
-                there = session.experiments.run(cases, executor=client.get_executor(), **options)
+                executor = client.get_executor()
+                there = session.experiments.run(cases, executor=executor, concurrency=1, **options)
+                assert set(client.run(open_sessions).values()) == {1}, "each process has a session"
         assert (there.status, len(there.records)) == ("done", 6)
         outcome = {(record.key, record.right, record.called, record.input_tokens) for record in here.records}
         assert {(record.key, record.right, record.called, record.input_tokens) for record in there.records} == outcome
         again = session.experiments.run(cases, **options)
         assert again.reused == 6
+
+
+def open_sessions() -> int:
+    """How many sessions the jobs of this process have opened."""
+    return len(runs._sessions)
+
+
+def test_jobs_share_one_budget(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    cases = [ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(40)]
+    with Session.from_config(config, trust=True, store=None, quiet=True) as session:
+        options: dict[str, Any] = {"max_total_tokens": 20_000, "concurrency": 1}
+        here = session.experiments.run(cases, **options)
+        with ThreadPoolExecutor(2) as executor:
+            there = session.experiments.run(cases, executor=executor, **options)
+
+    def spent(results: RunResults) -> int:
+        return sum((each.input_tokens or 0) + (each.output_tokens or 0) for each in results.records)
+
+    assert (here.status, there.status) == ("over budget", "over budget")
+    assert spent(there) <= 20_000
+    # Shares that are too small for a run are put together, so that no more is left than where there is one process.
+    assert 20_000 - spent(there) <= 20_000 - spent(here) + 5_000
+
+
+async def test_runs_and_comparisons_reach_those_who_observe_the_session(session: Session) -> None:
+    turns: dict[Turn, int] = {}
+
+    def listen(turn: Turn, _event: Event) -> None:
+        turns[turn] = turns.get(turn, 0) + 1
+
+    with session.observe(listen):
+        results = await session.experiments.run_async(CASES)
+        await session.experiments.compare_async("What is 17 * 23?", discovery=[False, True])
+    assert len(turns) == len(results.records) + 2
+    assert all(turn.status == "done" for turn in turns)
+    assert session.turns == []
+
+
+def test_an_answer_without_a_limit_is_expected_to_be_like_the_others() -> None:
+    budget = Budget(tokens=6_000)
+    request = Request(messages=(), tools=(), tokens=TokenParts(system=1_000))
+    assert budget.reserve(1, request, None)
+    assert not budget.reserve(2, request, None), "4,096 are kept for an answer at first"
+    for run in range(SAMPLE):
+        budget.spend(run, TokenUsage(0, 100), request, "", None)
+    budget.release(1)
+    assert all(budget.reserve(run, request, None) for run in range(3))
 
 
 def test_other_processes_need_a_session_that_can_be_opened_there(small: Session) -> None:
