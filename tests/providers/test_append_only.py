@@ -97,7 +97,6 @@ class Conversing:
         self.provider, self.delivery, self.server, self.model = provider, delivery, server, model
         self.turns: list[Turn] = []
         self.found: set[str] = set()
-        self.wanted: set[str] = set()
 
     async def new_chat(self) -> McpToolChat:
         selection = Selection.model_validate(
@@ -115,10 +114,7 @@ class Conversing:
         city = self.chance.choice(["Oslo", "Rome", "Bergen"])
         if kind == "search":
             names = self.chance.sample((*TOPICS, "fails", "archive"), 2)
-            self.wanted.update(names)
-            if (self.provider, self.delivery) != ("openai-responses", "native"):
-                # There, a call before its tool is found moves the tool to the others, once: its call has no namespace.
-                self.found.update(names)
+            self.found.update(names)
             return "search_tools", self.chance.choice([{"tool_names": names}, {"query": " ".join(names)}])
         if kind == "empty":
             return "search_tools", self.chance.choice([{}, {"query": "zzz"}, {"tool_names": ["nothing"]}])
@@ -134,7 +130,6 @@ class Conversing:
         steps: list[Any] = []
         for _ in range(self.chance.randint(0, 3)):
             steps.append([self.call() for _ in range(self.chance.choice([1, 1, 2, 3]))])
-            self.found |= self.wanted
         if stops:
             steps += [
                 [("search_tools", {"tool_names": ["waits"]})],
@@ -218,3 +213,71 @@ async def test_each_request_of_a_conversation_begins_with_the_one_before(
         *whole, last = before
         begins = after[: len(whole)] == whole and after[len(whole)].startswith(last.removesuffix('"}'))
         assert begins, f"{number}: {before[where : where + 1]}\n{after[where : where + 1]}"
+
+
+def used(provider: str, name: str, own: bool) -> Any:
+    """The answer that calls a tool that was found; in the tool's own namespace where the model has one for each."""
+    body = answer(provider, "", (f"weather__{name}", {"city": "Oslo"}))
+    if own and provider == "openai-responses":
+        body["output"][0]["namespace"] = f"weather__{name}"
+    return body
+
+
+def breaks(provider: str, server: StrictProvider) -> int:
+    """How many requests do not begin with the one before."""
+    sent = [rendered(provider, request.body) for request in server.seen]
+    return sum(after[: len(before)] != before for before, after in pairwise(sent))
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_change_of_the_provider_and_back_breaks_nothing(
+    strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel], own: bool
+) -> None:
+    names = ("anthropic", "openai-responses")
+    rules = {"anthropic": DEFERRING["anthropic"], "openai-responses": DEFERRING[f"openai-responses{'' if own else '-default'}"]}
+    servers = {name: strict(rules[name], answer(name, "So.")) for name in names}
+    models = {name: model_of(servers[name], name, native_deferral=True) for name in names}
+    selection = Selection.model_validate({"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"})
+    turns: list[Turn] = []
+    manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
+    async with McpToolChat(manager, ModelFactory(Config()), selection=selection, system="Be brief.") as chat:
+        # Each finds one tool, and calls it and the one that the other found.
+        parts = [("anthropic", "tides"), ("openai-responses", "storms"), ("anthropic", "snow"), ("openai-responses", "alerts")]
+        before: list[str] = []
+        for name, topic in parts:
+            before.append(topic)
+            found = [Reply(body=answer(name, "", ("search_tools", {"tool_names": [topic]})))]
+            calls = [Reply(body=used(name, each, own)) for each in before]
+            servers[name].replies[:] = [*found, *calls, Reply(body=answer(name, "So."))]
+            history = Conversation(turns).messages
+            turns.append(
+                await chat.run([UserMessage(content="Go on.")], TurnOptions(model=models[name], stream=False), history=history)
+            )
+            assert [call.status for call in turns[-1].tool_calls] == ["ok"] * (len(before) + 1)
+    assert [(server.refusals, breaks(name, server)) for name, server in servers.items()] == [([], 0), ([], 0)]
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("provider", ["anthropic", "openai-responses"])
+async def test_a_server_that_is_deferred_later_breaks_the_prefix_once(
+    strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel], provider: str, own: bool
+) -> None:
+    server = strict(DEFERRING[f"{provider}-default" if provider != "anthropic" and not own else provider])
+    model = model_of(server, provider, native_deferral=True)
+    selection = Selection.model_validate({"servers": {"vault": "deferred"}, "discovery": True, "delivery": "native"})
+    in_process = {"weather": weather(), "vault": vault(), "desk": desk()}
+    turns: list[Turn] = []
+    async with McpToolChat(ServerManager({}, in_process=in_process), ModelFactory(Config()), selection=selection) as chat:
+        for mode in ("loaded", "deferred", "deferred"):
+            chat.selection.servers["weather"] = mode
+            found = [answer(provider, "", ("search_tools", {"tool_names": ["tides", "snow"]}))] * (mode == "deferred")
+            calls = [used(provider, "tides", own and mode == "deferred")]
+            server.replies[:] = [Reply(body=body) for body in (*found, *calls, answer(provider, "So."))]
+            history = Conversation(turns).messages
+            turns.append(
+                await chat.run([UserMessage(content="Go on.")], TurnOptions(model=model, stream=False), history=history)
+            )
+            assert turns[-1].status == "done", turns[-1].error
+            assert turns[-1].tool_calls[-1].status == "ok"
+    assert server.refusals == []
+    assert breaks(provider, server) == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.conversation.answers import without_cards
-from casual_mcp_nb.conversation.event import SEARCH_TOOLS, HostedCall
+from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, READ_RESULT, SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
     InvalidResponse,
@@ -252,6 +252,9 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
 WIRE = "openai-responses"
 _SEARCH_CALL = "tool_search_call"
 _MAX_NAMESPACE = 128
+_MAX_NAME = 64
+_EARLIER = "_earlier"
+_NEVER_FOUND = FINDING | {CALL_TOOL, READ_RESULT}
 _HOSTED: Mapping[str, Mapping[str, Any]] = {
     "web_search": {"type": "web_search"},
     "file_search": {"type": "file_search"},
@@ -308,7 +311,7 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
 
         messages = merge_system_messages(messages)
     extra = {name: value for name, value in options.extra.items() if name not in ("tools", "found")}
-    deferred = _Deferred.of(messages, model, options.extra.get("found", ()))
+    deferred = _Deferred.of(messages, options.extra.get("found"))
     tools = [_tool(tool) for tool in [*definitions_of(options), *deferred.plain]]
     thinks = is_reasoning_model(model) or "reasoning" in extra
     request: dict[str, Any] = {"store": False, **extra}
@@ -331,22 +334,26 @@ class _Deferred:
     """Tools that searches found, and where in the input they are added: behind the results of the calls that found them.
 
     A function in an `additional_tools` item is called in a separate namespace by some models, and by others in the default
-    one, so a call by this model goes back as it came. Others have no namespace: their tools are in `tools`.
+    one, so a call by this model goes back as it came. Any other call of a function that is not in `tools`, by another model or
+    from before it was deferred, goes back under a name that no function has. So it is in no namespace, and stays the same when
+    its function is found later.
 
     Args:
         plain: Definitions that are in `tools` all the same.
         added: The names that each message adds.
+        definitions: The found tools, or None where the provider loads none.
     """
 
     plain: list[Mapping[str, Any]]
     added: list[list[str]]
-    definitions: Mapping[str, Mapping[str, Any]]
+    definitions: Mapping[str, Mapping[str, Any]] | None
 
     @classmethod
-    def of(cls, messages: Sequence[ChatMessage], model: str, found_tools: Definitions) -> _Deferred:
+    def of(cls, messages: Sequence[ChatMessage], found_tools: Definitions | None) -> _Deferred:
+        if found_tools is None:
+            return cls([], [[] for _ in messages], None)
         definitions = {tool["name"]: tool for tool in found_tools}
-        others = {call.function.name for message in messages for call, own in _calls(message, model) if "namespace" not in own}
-        added = first_found(messages, definitions.keys() - others)
+        added = first_found(messages, definitions)
         plain = definitions.keys() - {name for names in added for name in names}
         return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
 
@@ -357,14 +364,14 @@ class _Deferred:
             if waiting and message.role != "tool":
                 yield {"type": "additional_tools", "role": "developer", "tools": waiting}
                 waiting = []
-            if names and isinstance(message.content, str):
+            if names and self.definitions is not None and isinstance(message.content, str):
                 message = message.model_copy(update={"content": without_cards(message.content, names)})
                 waiting += [_tool(self.definitions[name]) for name in names]
             match message.role:
                 case "tool":
                     yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
                 case "assistant":
-                    yield from _answered(message, model, plain)
+                    yield from _answered(message, model, plain, native=self.definitions is not None)
                 case "user" if isinstance(message.content, list):
                     yield {"role": "user", "content": [_input_part(part) for part in message.content]}
                 case role:
@@ -410,11 +417,11 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     return [*([{"type": "input_text", "text": message.content}] if message.content else []), *map(_input_part, shown)]
 
 
-def _answered(message: AssistantMessage, model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
+def _answered(message: AssistantMessage, model: str, plain: Collection[object], *, native: bool) -> Iterator[dict[str, Any]]:
     own = iter([fields for _, fields in _calls(message, model)])
     for part in parts_of(message, WIRE, model):
         if not isinstance(part, dict):
-            yield _replayed(part, next(own), plain)
+            yield _replayed(part, next(own), plain, native=native)
         elif part["type"] == "text":
             more = {name: value for name, value in part.items() if name not in ("type", "text")}
             yield {"role": "assistant", "content": part["text"], **more}
@@ -422,14 +429,18 @@ def _answered(message: AssistantMessage, model: str, plain: Collection[object]) 
             yield part
 
 
-def _replayed(call: AssistantToolCall, own: Mapping[str, Any], plain: Collection[object]) -> dict[str, Any]:
+def _replayed(call: AssistantToolCall, own: Mapping[str, Any], plain: Collection[object], *, native: bool) -> dict[str, Any]:
     function = call.function
     if own.get("type") == _SEARCH_CALL:
         searched = {"type": _SEARCH_CALL, "execution": "client", "status": "completed"}
         return {**searched, "call_id": call.id, "arguments": json.loads(function.arguments)}
     call_item = {"type": "function_call", "call_id": call.id, "name": function.name, "arguments": function.arguments}
+    if function.name in plain or function.name in _NEVER_FOUND:
+        return call_item
+    if native and "namespace" not in own:
+        return {**call_item, "name": f"{function.name[: _MAX_NAME - len(_EARLIER)]}{_EARLIER}"}
     namespace = own.get("namespace")
-    return {**call_item, "namespace": namespace} if isinstance(namespace, str) and function.name not in plain else call_item
+    return {**call_item, "namespace": namespace} if isinstance(namespace, str) else call_item
 
 
 def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
@@ -520,11 +531,13 @@ def _call(item: FunctionCall | ResponseToolSearchCall, options: ChatOptions) -> 
     if item.type == "tool_search_call":
         return call_of(item.call_id, SEARCH_TOOLS, item.arguments)
     arguments = item.arguments or ""
-    tools = [*options.extra.get("tools", ()), *options.extra.get("found", ())]
-    schema = next((tool["parameters"] for tool in tools if tool.get("name") == item.name), None)
+    tools = {tool.get("name"): tool for tool in (*options.extra.get("tools", ()), *options.extra.get("found", ()))}
+    # A model can copy the name of an earlier call.
+    name = item.name if item.name in tools else item.name.removesuffix(_EARLIER)
+    schema = tools.get(name, {}).get("parameters")
     if "null" in arguments and schema is not None and strict_schema(schema) is not None:
         arguments = without_nulls(arguments, schema)
-    return call_of(item.call_id, item.name, arguments)
+    return call_of(item.call_id, name, arguments)
 
 
 def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
