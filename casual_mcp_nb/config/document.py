@@ -237,7 +237,14 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     if not text.strip():
         return ConfigError("the file is empty. It must contain a JSON object.", path=str(path))
     if path.suffix.casefold() == ".toml":
-        return _parsed_toml(text, path)
+        try:
+            return Document(tomllib.loads(text), path)
+        except tomllib.TOMLDecodeError as error:
+            reason, _, where = str(error).partition(" (at line ")
+            line, column = ([*map(int, re.findall(r"\d+", where)), 1, 1])[:2] if where else (1, 1)
+        except (RecursionError, ValueError):
+            reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
+        return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
     text = plain_json(text)
     data = _parsed_json(text, path)
     if isinstance(data, ConfigError):
@@ -298,17 +305,6 @@ def _parsed_json(text: str, path: Path) -> Any:
     except ValueError:
         line, column, reason = 1, 1, "a number with too many digits"
     return ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
-
-
-def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
-    try:
-        return Document(tomllib.loads(text), path)
-    except tomllib.TOMLDecodeError as error:
-        reason, _, where = str(error).partition(" (at line ")
-        line, column = ([*map(int, re.findall(r"\d+", where)), 1, 1])[:2] if where else (1, 1)
-    except (RecursionError, ValueError):
-        reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
-    return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:

@@ -83,7 +83,13 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     raise_problems(problems, path=str(path), locate=document.locate)
     notes = [*adapted.notes, *_lost_fields(document.data)]
     variables = _Variables()
-    _name_inputs(adapted, variables)
+    defined = {each.id: each for each in adapted.inputs}
+
+    def reference(match: re.Match[str]) -> str:
+        return variables.ask(defined.get(match[1], Input(match[1])))
+
+    # VS Code's inputs are not kept: environment variables take their place.
+    adapted.data.update(_mapped(adapted.data, lambda text: _INPUT.sub(reference, text)))
     for name, server in servers_in(adapted.data):
         _hide_in_server(server, ("servers", name), variables)
     for section in ("clients", "models"):
@@ -155,16 +161,6 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_mapped(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
-
-
-def _name_inputs(adapted: AdaptedConfig, variables: _Variables) -> None:
-    """Refer to environment variables instead of VS Code's inputs, which are not kept."""
-    defined = {each.id: each for each in adapted.inputs}
-
-    def reference(match: re.Match[str]) -> str:
-        return variables.ask(defined.get(match[1], Input(match[1])))
-
-    adapted.data.update(_mapped(adapted.data, lambda text: _INPUT.sub(reference, text)))
 
 
 def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) -> None:

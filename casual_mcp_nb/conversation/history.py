@@ -103,23 +103,20 @@ class _Repair:
         if message.role == "tool":
             self._result(message)
         elif message.role == "assistant" and message.tool_calls:
-            self._answer_with_calls(message)
+            calls = message.tool_calls or []
+            ids = [unique_id(call.id, self._taken) for call in calls]
+            entry = _Calls(message, ids)
+            for index, call in enumerate(calls):
+                self._open.setdefault(call.id, []).append((entry, index))
+            if ids != [call.id for call in calls]:
+                self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
+                renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
+                entry.message = message.model_copy(update={"tool_calls": renamed})
+            self._entries.append(entry)
+            self._last = entry
         else:
             self._entries.append(message)
             self._last = None
-
-    def _answer_with_calls(self, message: AssistantMessage) -> None:
-        calls = message.tool_calls or []
-        ids = [unique_id(call.id, self._taken) for call in calls]
-        entry = _Calls(message, ids)
-        for index, call in enumerate(calls):
-            self._open.setdefault(call.id, []).append((entry, index))
-        if ids != [call.id for call in calls]:
-            self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
-            renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
-            entry.message = message.model_copy(update={"tool_calls": renamed})
-        self._entries.append(entry)
-        self._last = entry
 
     def _result(self, message: ToolResultMessage) -> None:
         waiting = self._open.get(message.tool_call_id)
@@ -364,18 +361,14 @@ def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
             if text is None or step < end - 1:
                 yield event
             elif isinstance(event, StepFinished):
-                yield _saying(event, text)
+                from casual_llm.messages import AssistantMessage
+
+                # Without the provider's state, which has the old text in it, and which may be signed.
+                message = AssistantMessage(content=text, tool_calls=event.message.tool_calls)
+                yield replace(event, message=message, truncated=False, response_id=None, request_id=None)
                 yield Notice("The text of this step was replaced.", at=event.at)
             elif not isinstance(event, TextDelta):
                 yield event
-
-
-def _saying(event: StepFinished, text: str) -> StepFinished:
-    from casual_llm.messages import AssistantMessage
-
-    # Without the provider's state, which has the old text in it, and which may be signed.
-    message = AssistantMessage(content=text, tool_calls=event.message.tool_calls)
-    return replace(event, message=message, truncated=False, response_id=None, request_id=None)
 
 
 def _checked_text(step: Step, text: str) -> str:

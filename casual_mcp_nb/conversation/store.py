@@ -199,7 +199,15 @@ class SavedTurns:
         for number, written in enumerate(self._written):
             if written.count < len(written.turn.trace):
                 summed = self._write_turn(connection, number, written) or summed
-        return self._write_head(connection, summed)
+        head = self.head()
+        if head != self._head or summed:
+            self._write_changed_head(connection, head)
+        self._head = head
+        ((writes,),) = connection.execute(
+            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ? RETURNING writes",
+            (_now(), time.time(), self.id),
+        ).fetchall()
+        return int(writes)
 
     def written(self, writes: int | None) -> None:
         """Take note that the data `write` wrote is on file."""
@@ -270,18 +278,6 @@ class SavedTurns:
             ),
         )
         return True
-
-    def _write_head(self, connection: sqlite3.Connection, summed: bool) -> int:
-        """Write the changes beside the turns, and count the writes."""
-        head = self.head()
-        if head != self._head or summed:
-            self._write_changed_head(connection, head)
-        self._head = head
-        ((writes,),) = connection.execute(
-            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ? RETURNING writes",
-            (_now(), time.time(), self.id),
-        ).fetchall()
-        return int(writes)
 
     def _write_changed_head(self, connection: sqlite3.Connection, current: ConversationHead) -> None:
         fields = {name: value for name, value in vars(current).items() if name != "forked_from"}

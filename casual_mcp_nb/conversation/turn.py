@@ -320,18 +320,15 @@ class Turn(Displayable):
         """The messages that this turn adds to the conversation. Always valid: each call is followed by exactly one result."""
         events = len(self.trace)
         if events != self._messages[0]:
-            self._messages = events, self._read_messages()
+            messages, all_of = self.prompt_messages, self.trace.all_of
+            answers = {event.step: event.message for event in all_of(StepFinished)}
+            ended = {event.call_id: event for event in all_of(ToolFinished)}
+            edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
+            for event in all_of(StepStarted):
+                answer = answers.get(event.step)
+                messages += messages_of(answer, ended, edited, self.trace.results) if answer else self._unfinished(event.step)
+            self._messages = events, messages
         return self._messages[1].copy()
-
-    def _read_messages(self) -> list[ChatMessage]:
-        messages, all_of = self.prompt_messages, self.trace.all_of
-        answers = {event.step: event.message for event in all_of(StepFinished)}
-        ended = {event.call_id: event for event in all_of(ToolFinished)}
-        edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
-        for event in all_of(StepStarted):
-            answer = answers.get(event.step)
-            messages += messages_of(answer, ended, edited, self.trace.results) if answer else self._unfinished(event.step)
-        return messages
 
     def _unfinished(self, step: int) -> list[ChatMessage]:
         from casual_llm.messages import AssistantMessage

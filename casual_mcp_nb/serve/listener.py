@@ -98,7 +98,12 @@ class Guard:
             await error.response()(scope, receive, send)
             return
         if body is not None:
-            await self._answer(scope, _then(body, receive), send)
+            pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def whole() -> Message:
+                return pending.pop() if pending else await receive()
+
+            await self._answer(scope, whole, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -220,15 +225,6 @@ def _name_of(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _then(body: bytes, receive: Receive) -> Receive:
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def whole() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return whole
 
 
 HEAD_SECONDS = 20.0
