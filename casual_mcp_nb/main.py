@@ -54,7 +54,7 @@ class Application:
                 scope = {**scope, "path": f"{root}{path}"}
             await self._api(scope, receive, send)
         else:
-            from casual_mcp_nb.serve.problems import ProblemError
+            from casual_mcp_nb.serve.turns import ProblemError
 
             text = "This service has not been started. Run the ASGI server with its lifespan on."
             await ProblemError(503, "closed", text).response()(scope, receive, send)

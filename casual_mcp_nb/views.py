@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.diagnosis import HostAudit
 from casual_mcp_nb.base.displayable import Detail, Namespace
-from casual_mcp_nb.conversation import view_calls, view_request, view_steps
+from casual_mcp_nb.conversation import view_calls, view_steps
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
@@ -78,7 +78,7 @@ def figure_of(stats: ChatStats | RunResults) -> Any:
     axes = figure.subplots()
     places = [f"{step.turn + 1}.{step.step + 1}" for step in stats.steps]
     below = [0] * len(places)
-    for name, title in view_request.PARTS.items():
+    for name, title in view_calls.PARTS.items():
         sizes = [step.parts.as_dict()[name] for step in stats.steps]
         axes.bar(places, sizes, bottom=below, label=title)
         below = [low + size for low, size in zip(below, sizes, strict=True)]
@@ -165,9 +165,9 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,
     view_calls.call_view,
-    view_request.step_view,
-    view_request.diff_view,
-    view_request.request_view,
+    view_calls.step_view,
+    view_calls.diff_view,
+    view_calls.request_view,
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.comparison_view,
@@ -225,7 +225,7 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
 
 def request_html(request: Request) -> str:
     """Format a request to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
-    return _drawn(request, _BARE_HTML, view_request.folded_request_view)["text/html"]
+    return _drawn(request, _BARE_HTML, view_calls.folded_request_view)["text/html"]
 
 
 def page(value: Any, title: str) -> str:

@@ -29,8 +29,7 @@ from casual_mcp_nb.conversation.codec import dump_value
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.cassettes.recorder import Recorder
-    from casual_mcp_nb.cassettes.replayer import Replayer
+    from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 
 
 OnProgress = Callable[[float, float | None, str | None], None]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.diagnosis import Check
     from casual_mcp_nb.bundled.google_account import Account, SignIn
-    from casual_mcp_nb.config.migration import MigratedConfig
+    from casual_mcp_nb.config.hosts import MigratedConfig
     from casual_mcp_nb.session import Session
 
 
@@ -152,8 +152,8 @@ def migrate_config(
         dry_run: Write nothing.
     """
     from casual_mcp_nb.base.files import write_text
+    from casual_mcp_nb.config.hosts import is_legacy_file, migrated, migrated_in_place
     from casual_mcp_nb.config.loader import check_config, replace_text
-    from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
 
     source = source.expanduser()
     legacy = is_legacy_file(source)
@@ -213,7 +213,7 @@ def _text_of(path: Path) -> str:
 def _without_secrets(path: Path, text: str) -> str:
     """Remove the secrets from the text of a config; anything that is not a config becomes empty."""
     from casual_mcp_nb.base.secret import redacted
-    from casual_mcp_nb.config.migration import migrated
+    from casual_mcp_nb.config.hosts import migrated
 
     try:
         secrets = migrated(path, path.absolute().parent).secrets

@@ -43,12 +43,15 @@ from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
     call_section,
     call_spans,
+    change_blocks,
     hosted_section,
+    miss_words,
     outcome_of,
+    request_blocks,
+    request_words,
     status_of,
     tool_words,
 )
-from casual_mcp_nb.conversation.view_request import change_blocks, miss_words, request_blocks, request_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,

@@ -14,8 +14,16 @@ from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ApprovalAsked, 
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_calls import ImageBudget, payload_sections, picture_blocks, tool_words
-from casual_mcp_nb.conversation.view_request import deferral_rows, make_up_table, message_blocks, step_table
+from casual_mcp_nb.conversation.view_calls import (
+    ImageBudget,
+    deferral_rows,
+    make_up_table,
+    message_blocks,
+    payload_sections,
+    picture_blocks,
+    step_table,
+    tool_words,
+)
 from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (

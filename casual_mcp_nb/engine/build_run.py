@@ -14,8 +14,7 @@ from casual_mcp_nb.base.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.cassettes.recorder import Recorder
-from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted

@@ -19,8 +19,7 @@ from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.cassettes.recorder import Recorder
-from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.config.environment import Settings, read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.templates import TemplateLibrary
@@ -53,9 +52,8 @@ from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers._bound_model import load
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.handlers import Handlers, SeveralClients
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
-from casual_mcp_nb.servers.running_calls import SeveralClients
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:

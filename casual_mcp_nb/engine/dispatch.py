@@ -15,8 +15,7 @@ from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
-from casual_mcp_nb.cassettes.recorder import Recorder
-from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.conversation.answers import NamedCall, read_call
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,

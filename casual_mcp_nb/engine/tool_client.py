@@ -26,7 +26,7 @@ from casual_mcp_nb.engine.results import encodable
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.servers.running_calls import ASKER, Asker
+from casual_mcp_nb.servers.handlers import ASKER, Asker
 
 MAX_FOUND = 256
 """How many found tools one client keeps; beyond that the one that it found or called least recently steps back."""

@@ -20,8 +20,7 @@ from casual_mcp_nb.base.options import OPTION_NAMES
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
-from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
-from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.replayer import OPTIONS, Recorder, Replayer, entry_from
 from casual_mcp_nb.cassettes.state import MATCH_ON, CassetteMode, CassetteOverview, CassetteState, MatchOn
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
 from casual_mcp_nb.conversation.event import Event, TurnFinished

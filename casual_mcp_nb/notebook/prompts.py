@@ -20,6 +20,7 @@ from typing import Any, overload
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, allowed_in_python
 from casual_mcp_nb.engine.events import BeforeModelCall, MessageEdit, Observers
 from casual_mcp_nb.errors import UsageError, brief
@@ -260,8 +261,6 @@ def _prompt(field: FormField) -> str:
         FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
         ", ".join(label for _, label in field.choices),
     ]
-    from casual_mcp_nb.display.words import first
-
     default = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
     hints += [f"Enter: {default}" if field.default is not None else "", "" if field.required else "optional"]
     about = f" - {field.description}" if field.description else ""

@@ -22,6 +22,7 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.display.words import clean, cut, one_line
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.events import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
@@ -135,8 +136,6 @@ def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
 
 def _default(field: FormField, value: Any) -> Any:
     """Check a default, and drop it if it has invisible characters, which nobody would see when it is sent."""
-    from casual_mcp_nb.display.words import clean
-
     match field.kind, value:
         case "boolean", bool():
             return value
@@ -158,14 +157,10 @@ def _default(field: FormField, value: Any) -> Any:
 
 
 def _words(text: str, limit: int) -> str:
-    from casual_mcp_nb.display.words import clean, cut
-
     return clean(cut(text, limit))
 
 
 def _label(text: str) -> str:
-    from casual_mcp_nb.display.words import cut, one_line
-
     return one_line(cut(text, 100))
 
 
@@ -359,8 +354,6 @@ class ApprovalQuestion(Question):
     @property
     def difference(self) -> str:
         """How the tool's definition has changed: the server's claims, then old and new text. Empty if it has not."""
-        from casual_mcp_nb.display.words import clean, cut
-
         if self.change is None:
             return ""
         before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
@@ -446,7 +439,7 @@ class StepQuestion(Question):
     @property
     def summary(self) -> str:
         """One line on the next request."""
-        from casual_mcp_nb.conversation.view_request import request_words
+        from casual_mcp_nb.conversation.view_calls import request_words
 
         return request_words(self.request)
 
@@ -520,8 +513,6 @@ class Elicitation(Question):
     """A question of a server to the person. The answer goes to that server."""
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
-        from casual_mcp_nb.display.words import clean, cut
-
         super().__init__(channel, server)
         self.message = clean(cut(message, MAX_MESSAGE))
 
@@ -571,8 +562,6 @@ class UrlElicitation(Elicitation):
     kind = "link"
 
     def __init__(self, channel: Channel, server: str, message: str, address: str) -> None:
-        from casual_mcp_nb.display.words import clean
-
         super().__init__(channel, server, message)
         self.address = clean(address)
 

@@ -25,8 +25,7 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.state import CassetteOverview
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
-from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, status_of
-from casual_mcp_nb.conversation.view_request import saving_row
+from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row, status_of
 from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (

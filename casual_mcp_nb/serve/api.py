@@ -39,17 +39,17 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.serve.problems import (
+from casual_mcp_nb.serve.turns import (
     INTERNAL,
     MEDIA_TYPE,
     Problem,
     ProblemError,
+    ServedTurns,
     WrongField,
     disconnected,
     problem_of,
     unless_gone,
 )
-from casual_mcp_nb.serve.turns import ServedTurns
 
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
 """Limits of events. A larger number is exact in no JavaScript client, and may have thousands of digits."""

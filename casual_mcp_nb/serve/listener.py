@@ -23,7 +23,7 @@ from casual_mcp_nb.base.limits import MAX_VALUES, TimeLimit, ValueCount
 from casual_mcp_nb.base.network import is_this_computer
 from casual_mcp_nb.base.service import TOKEN_VARIABLE
 from casual_mcp_nb.errors import UsageError, brief, shown
-from casual_mcp_nb.serve.problems import INTERNAL, ProblemError
+from casual_mcp_nb.serve.turns import INTERNAL, ProblemError
 
 logger = logging.getLogger(__name__)
 

@@ -43,10 +43,14 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, Rounds, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import (
+    HostApproval,
+    HostCall,
     Kind,
     Offers,
+    Rounds,
+    allowed_by_host,
+    approve,
     completions_to_mcp,
     contents_to_mcp,
     messages_to_mcp,
@@ -58,8 +62,8 @@ from casual_mcp_nb.serve.mcp_values import (
     tool_to_mcp,
     unique_names,
 )
+from casual_mcp_nb.servers.handlers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
-from casual_mcp_nb.servers.running_calls import ASKER, Asker, ForwardedRequest, SeveralClients
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Tools, results, resources and prompts in the form in which MCP sends them. The way back from `servers/convert.py`."""
+"""Tools, results, resources and prompts in the form in which MCP sends them, and the questions for another program's person.
+
+It is the way back from `servers/convert.py`. Questions are whether a call may run, and those of servers.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,299 @@ import base64
 import contextlib
 import json
 import logging
+import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.engine.dispatch import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.errors import CasualMcpError, ServerError, shown
+from casual_mcp_nb.servers.handlers import ASKER, ForwardedRequest, asked_by
 from casual_mcp_nb.servers.resources import ServerResources
+
+T = TypeVar("T")
+
+
+HostApproval = Literal["ask", "host"]
+"""Calls for which a policy requires approval: `ask` asks through the host, and denies them where it cannot; `host` leaves it to
+the host, which asks before each call as it sees fit."""
+
+MAX_SHOWN = 20_000
+"""Maximum length of arguments that somebody is asked to approve; longer ones could hide something."""
+MAX_ROOTS = 100
+MAX_WAITING = 64
+"""How many requests without a connection wait for an answer at a time; beyond that the oldest is cancelled."""
+ANSWER_SECONDS = 600.0
+"""How long such a request waits until the host makes it again with the answers."""
+ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
+_STATE = "casual-mcp-nb:"
+"""How the state of a request that waits here begins. The state of a server is passed on as it is."""
+
+
+def _form(*answers: str) -> dict[str, Any]:
+    field = {"type": "string", "title": "May it run?", "enum": [*answers, DENY], "default": DENY}
+    return {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+
+
+@dataclass(eq=False)
+class HostCall:
+    """A request that a host makes. An `Asker`.
+
+    `context` is the request, or the one by which the host has answered the last question, and `level` is the least severe log
+    message that it wants. If it `remembers`, "from now on" can be answered. `log` sends a message with the answer.
+    """
+
+    client: object
+    context: ServerRequestContext[Any, Any]
+    approval: HostApproval
+    level: mcp.LoggingLevel | None = None
+    remembers: bool = True
+    forwarded: ForwardedRequest | None = None
+    log: Callable[[mcp.LoggingMessageNotification], None] = lambda _: None
+    _questions: dict[str, tuple[Any, asyncio.Future[Any]]] = field(default_factory=dict)
+    _asking: asyncio.Event = field(default_factory=asyncio.Event)
+    _count: int = 0
+
+    @property
+    def modern(self) -> bool:
+        """Whether the host speaks the version without a handshake: it is asked in the answer to its request."""
+        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The metadata that servers of the version without a handshake read of the host."""
+        declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
+        passed = declared.model_dump(
+            by_alias=True, mode="json", exclude_none=True, include={"elicitation", "sampling", "roots"}
+        )
+        level = {mcp.LOG_LEVEL_META_KEY: self.level} if self.level else {}
+        return {mcp.CLIENT_CAPABILITIES_META_KEY: passed, **level}
+
+    async def approve(self, request: ApprovalRequest) -> Decision:
+        """Ask the host's person whether a call may run."""
+        if self.approval == "host":
+            return Decision(True, answered=False)
+        tool = request.tool
+        # A host asks its person before calls anyway: nobody is asked twice about tools that say nothing.
+        if not self._can("form") or (request.policy == "default" and request.reason == "unannotated"):
+            raise NoOneToAsk
+        arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
+        if len(arguments) > MAX_SHOWN:
+            return Decision(f"Its arguments are too long to be shown: {len(arguments):,} characters.", answered=False)
+        change = " Its definition has changed since it was last approved." if request.change else ""
+        message = f"May the tool {shown(tool.name)} of {shown(tool.server)} be called?{change}\n{_visible(arguments)}"
+        form = _form(ONCE, ALWAYS) if self.remembers else _form(ONCE)
+        answer = await self._elicit(mcp.ElicitRequestFormParams(message=message, requested_schema=form))
+        given = (answer.content or {}).get("answer") if answer.action == "accept" else DENY
+        if given in (ONCE, ALWAYS):
+            return Decision(True, "tool" if given == ALWAYS and self.remembers else "call")
+        return Decision(False, answered=answer.action != "cancel")
+
+    async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
+        """Pass a server's question on, or decline where the host cannot ask its person."""
+        address = getattr(params, "url", None)
+        text = asked_by(server, message)
+        passed: mcp.ElicitRequestParams
+        if address is not None:
+            passed = mcp.ElicitRequestURLParams(
+                message=text, url=str(address), elicitation_id=getattr(params, "elicitation_id", None)
+            )
+        else:
+            passed = mcp.ElicitRequestFormParams(message=text, requested_schema=params.requested_schema)
+        if not self._can("form" if address is None else "url"):
+            return mcp.ElicitResult(action="decline")
+        return await self._elicit(passed)
+
+    async def sample(self, server: str, params: Any) -> mcp.CreateMessageResult | mcp.ErrorData:
+        """Pass on a request for an answer of a model, or refuse it where the host has none for servers."""
+        declared = self.context.session.client_capabilities
+        if declared is None or declared.sampling is None:
+            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool offers no sampling")
+        try:
+            return await self._ask(mcp.CreateMessageRequest(params=params), mcp.CreateMessageResult)
+        except (MCPError, ValueError) as error:
+            logger.warning("A host did not answer server %s: %s", shown(server), shown(str(error)))
+            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool did not answer")
+
+    async def roots(self) -> list[mcp.Root]:
+        """Ask the host for its roots."""
+        declared = self.context.session.client_capabilities
+        if declared is None or declared.roots is None:
+            return []
+        return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
+
+    def missing(self, required: mcp.InputRequiredResult) -> list[str]:
+        """List the capabilities that the host would have to declare for this question."""
+        declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
+        wanted = {request.method.partition("/")[0] for request in (required.input_requests or {}).values()}
+        return sorted(name for name in wanted if getattr(declared, name, None) is None)
+
+    def questions(self) -> dict[str, Any]:
+        """List the questions that the host has to answer before the call continues."""
+        return {key: request for key, (request, _) in self._questions.items()}
+
+    async def asks(self) -> None:
+        """Wait until there is something that the host has to answer."""
+        await self._asking.wait()
+        # What is asked together is asked in one round.
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def answer(self, context: ServerRequestContext[Any, Any], responses: Mapping[str, Any]) -> None:
+        """Continue the call where the host has answered. Answers to nothing that was asked are ignored."""
+        self.context = context
+        for key, response in responses.items():
+            if key in self._questions and not (answer := self._questions.pop(key)[1]).done():
+                answer.set_result(response)
+        if not self._questions:
+            self._asking.clear()
+
+    def _can(self, mode: Literal["form", "url"]) -> bool:
+        capabilities = self.context.session.client_capabilities
+        declared = capabilities.elicitation if capabilities else None
+        if declared is None:
+            return False
+        # Without a mode it is that of the versions that had only forms.
+        return getattr(declared, mode) is not None or (mode == "form" and declared.url is None)
+
+    async def _elicit(self, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        try:
+            return await self._ask(mcp.ElicitRequest(params=params), mcp.ElicitResult)
+        except (MCPError, ValueError) as error:
+            logger.warning("A host did not answer a question: %s", shown(str(error)))
+            return mcp.ElicitResult(action="cancel")
+
+    async def _ask(self, request: Any, result_type: type[T]) -> T:
+        if not self.modern:
+            related = ServerMessageMetadata(related_request_id=self.context.request_id)
+            answered: T = await self.context.session.send_request(request, result_type, metadata=related)  # type: ignore[type-var]
+            return answered
+        # This call waits here from now on, so the server's own rounds end here too.
+        self.forwarded = None
+        self._count += 1
+        key = f"question-{self._count}"
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._questions[key] = (request, future)
+        self._asking.set()
+        try:
+            answer = await future
+        finally:
+            self._questions.pop(key, None)
+        if not isinstance(answer, result_type):
+            raise ValueError("it answers something else")
+        return answer
+
+
+@dataclass(eq=False)
+class _Waiting:
+    call: HostCall
+    request: tuple[str, str]
+    task: asyncio.Task[Any]
+    end: asyncio.TimerHandle
+
+
+class Rounds:
+    """The requests of the version without a handshake that wait for an answer of their host.
+
+    A host answers by making the request again with a state that only it was told. See
+    https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(self, call: HostCall, request: tuple[str, str], work: Coroutine[Any, Any, T]) -> T | mcp.InputRequiredResult:
+        """Run a request until it has ended or asks something."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await self._run_until_question(call, request, task)
+
+    def has(self, state: str | None) -> bool:
+        """Check whether a state is one of a request that waits here, or has waited."""
+        return state is not None and state.startswith(_STATE)
+
+    async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
+        """Continue a request that waits."""
+        waiting = self._waiting.get(params.request_state)
+        if waiting is None or waiting.request != request:
+            text = "This request state is not known, or no longer. Make the request again without it."
+            raise MCPError(mcp.INVALID_PARAMS, text)
+        del self._waiting[params.request_state]
+        waiting.end.cancel()
+        waiting.call.answer(context, params.input_responses or {})
+        return await self._run_until_question(waiting.call, request, waiting.task)
+
+    def close(self) -> None:
+        """Cancel all that run or wait."""
+        for state in tuple(self._waiting):
+            self._drop(state)
+        for task in self._running:
+            task.cancel()
+
+    async def _run_until_question(
+        self, call: HostCall, request: tuple[str, str], task: asyncio.Task[T]
+    ) -> T | mcp.InputRequiredResult:
+        question = asyncio.create_task(call.asks())
+        try:
+            await asyncio.wait({task, question}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            question.cancel()
+        if task.cancelled():
+            raise MCPError(mcp.INTERNAL_ERROR, "The request was cancelled: this server has ended.")
+        if task.done():
+            return task.result()
+        state = _STATE + secrets.token_urlsafe(24)
+        if len(self._waiting) >= MAX_WAITING:
+            self._drop(next(iter(self._waiting)))
+        end = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._drop, state)
+        self._waiting[state] = _Waiting(call, request, task, end)
+        return mcp.InputRequiredResult(input_requests=call.questions(), request_state=state)
+
+    def _drop(self, state: str) -> None:
+        waiting = self._waiting.pop(state, None)
+        if waiting is not None:
+            waiting.end.cancel()
+            waiting.task.cancel()
+
+
+def allowed_by_host(tool: ToolSpec) -> str:
+    """Format a hint on how to allow calls of a tool where a host cannot ask its person."""
+    return (
+        "This program cannot pass on the question. To leave the question to it, set up this server with `--approval host` "
+        f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
+    )
+
+
+async def approve(request: ApprovalRequest) -> Decision:
+    """Ask whoever makes the call of this task. An `Approver`."""
+    asker = ASKER.get()
+    if not isinstance(asker, HostCall):
+        raise NoOneToAsk
+    return await asker.approve(request)
+
+
+def _visible(text: str) -> str:
+    """Replace the characters of a text that change how the rest of it reads."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
 
 MAX_TEXT = 4_000
 """Maximum length of a name or a description of a resource or a prompt."""

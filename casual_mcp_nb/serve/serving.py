@@ -20,14 +20,14 @@ from casual_mcp_nb.errors import MissingDependencyError, install
 from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up
-from casual_mcp_nb.serve.endpoint import Endpoint
+from casual_mcp_nb.serve.mcp_endpoint import Endpoint
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from casual_mcp_nb.serve.listener import Listener
     from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-    from casual_mcp_nb.serve.mcp_questions import HostApproval
+    from casual_mcp_nb.serve.mcp_values import HostApproval
     from casual_mcp_nb.serve.turns import ServedTurns
 
 

@@ -25,11 +25,10 @@ from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.base.mcp import Direction
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, first_problem
-from casual_mcp_nb.servers._messages import answer_to_unreadable
+from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
+from casual_mcp_nb.servers.handlers import ASKER
 from casual_mcp_nb.servers.logs import logger
-from casual_mcp_nb.servers.running_calls import ASKER
 
 T = TypeVar("T")
 

@@ -35,11 +35,20 @@ from casual_mcp_nb.servers._errors import (
     timeout_error,
 )
 from casual_mcp_nb.servers.convert import has_structured, is_small, read_listing, result_from_mcp
-from casual_mcp_nb.servers.handlers import Handlers, Hooks, client_options
+from casual_mcp_nb.servers.handlers import (
+    CallDeadline,
+    CallDeadlines,
+    CallLimits,
+    CallTimeout,
+    Handlers,
+    Hooks,
+    OnProgress,
+    client_options,
+    forwarded_to,
+)
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots, cannot_ask
 from casual_mcp_nb.servers.logs import LogBuffer, MessageLog, keep_out_of_log, logger
 from casual_mcp_nb.servers.resources import ServerResources
-from casual_mcp_nb.servers.running_calls import CallDeadline, CallDeadlines, CallLimits, CallTimeout, OnProgress, forwarded_to
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP

@@ -29,14 +29,11 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import CLOSED, clean, error_text
-from casual_mcp_nb.servers._messages import input_of
+from casual_mcp_nb.servers._errors import CLOSED, clean, error_text, input_of
 from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantClient, TolerantTransport
-from casual_mcp_nb.servers.handlers import Hooks
+from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger
-from casual_mcp_nb.servers.process import POLL_SECONDS, end_group, process_ended, signal_group
-from casual_mcp_nb.servers.running_calls import ASKER
-from casual_mcp_nb.servers.transport import TransportContext
+from casual_mcp_nb.servers.transport import POLL_SECONDS, TransportContext, end_group, process_ended, signal_group
 
 MAX_EXTENSIONS = 20
 

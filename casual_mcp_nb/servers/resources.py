@@ -34,8 +34,8 @@ from casual_mcp_nb.servers.convert import (
     template_from_mcp,
     warn_left_out,
 )
+from casual_mcp_nb.servers.handlers import CallDeadline, CallDeadlines, CallLimits, CallTimeout, forwarded_to
 from casual_mcp_nb.servers.logs import logger
-from casual_mcp_nb.servers.running_calls import CallDeadline, CallDeadlines, CallLimits, CallTimeout, forwarded_to
 
 if TYPE_CHECKING:
     from casual_mcp_nb.servers.lifecycle import Lifecycle

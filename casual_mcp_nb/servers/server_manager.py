@@ -18,10 +18,9 @@ from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
-from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.handlers import Handlers, OnProgress, RunningCalls
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.resources import ServerResources
-from casual_mcp_nb.servers.running_calls import OnProgress, RunningCalls
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP

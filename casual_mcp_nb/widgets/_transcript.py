@@ -27,7 +27,7 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.conversation.step import with_nested
+from casual_mcp_nb.conversation.step import ToolCall, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.views import doing
 from casual_mcp_nb.display.view import pretty
@@ -81,11 +81,13 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         case "result":
             return tool_call.result
         case "call_python":
-            if isinstance(tool_call.arguments, str):
-                raise UsageError("The arguments of this call are not a JSON object, so no Python makes the same call.")
-            return call_code(
-                tool_call.name if tool_call.tool.server in (SYNTHETIC, UNKNOWN) else str(tool_call.tool), tool_call.arguments
-            )
+            return _code(tool_call)
+
+
+def _code(call: ToolCall) -> str:
+    if isinstance(call.arguments, str):
+        raise UsageError("The arguments of this call are not a JSON object, so no Python makes the same call.")
+    return call_code(call.name if call.tool.server in (SYNTHETIC, UNKNOWN) else str(call.tool), call.arguments)
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:

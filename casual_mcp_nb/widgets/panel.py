@@ -9,7 +9,7 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_request import PARTS
+from casual_mcp_nb.conversation.view_calls import PARTS
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
 from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State

@@ -22,17 +22,18 @@ from casual_mcp_nb.conversation.event import Event, HostedCall, ServerLog
 from casual_mcp_nb.conversation.step import Step, ToolCall, text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
+    PARTS,
     ImageBudget,
     kept_words,
     part_block,
     payload_words,
     picture_blocks,
+    request_words,
     search_words,
     status_of,
     tool_words,
     why_found,
 )
-from casual_mcp_nb.conversation.view_request import PARTS, request_words
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
 from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words
 from casual_mcp_nb.display import words

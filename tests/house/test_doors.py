@@ -20,7 +20,7 @@ from casual_mcp_nb.cli.app import app, main
 from casual_mcp_nb.doors import WAYS, Door, in_words_of
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.serve.problems import problem_of
+from casual_mcp_nb.serve.turns import problem_of
 
 pytestmark = pytest.mark.defect("L5")
 

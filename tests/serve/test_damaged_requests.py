@@ -15,7 +15,7 @@ from kit.pictures import DOT
 from kit.provider import Provider, answer
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.serve.problems import MEDIA_TYPE, Problem
+from casual_mcp_nb.serve.turns import MEDIA_TYPE, Problem
 
 SEED = 20260101
 BODY: dict[str, Any] = {

@@ -21,7 +21,6 @@ from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.serve import mcp_questions
 from casual_mcp_nb.serve import mcp_values as mcp_offers
 
 pytestmark = pytest.mark.defect("K1")
@@ -395,7 +394,7 @@ async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call
         with pytest.raises(MCPError):
             await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
         # Ones that are never answered end when others wait in their place, or with the endpoint.
-        monkeypatch.setattr(mcp_questions, "MAX_WAITING", 1)
+        monkeypatch.setattr(mcp_offers, "MAX_WAITING", 1)
         first, _ = [await client.session.call_tool(**burn, allow_input_required=True) for _ in range(2)]
         with pytest.raises(MCPError):
             await client.session.call_tool(**burn, input_responses=allowed, request_state=first.request_state)

@@ -11,7 +11,7 @@ from kit.scripted_http import Reply
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.servers._messages import LineLimit
+from casual_mcp_nb.servers._errors import LineLimit
 from casual_mcp_nb.servers.connection import Connection
 
 LONG = "x" * 200
