@@ -126,7 +126,7 @@ def slow_config(folder: Path) -> Iterator[Path]:
 
 
 def seconds_here_and_in_two_processes(cases: int, folder: Path) -> tuple[float, float]:
-    """Measure how long runs that wait for their model take in this process, and in two of a cluster.
+    """Measure the time of runs that wait for their model, made by this process and by two of a cluster.
 
     The processes have opened their sessions before.
     """

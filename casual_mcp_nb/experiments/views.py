@@ -559,7 +559,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     most = max((each.tokens for each in worth), default=0)
     rows: list[tuple[Cell, ...]] = []
     for each in worth[: limits.rows]:
-        right, added = each.right, each.input_tokens
+        right, added, (low, high) = each.right, each.input_tokens, each.deferred_range
         interval = f"{_points(right.low)} to {_points(right.high)}" if right.clusters > 1 else words.UNKNOWN
         rows.append(
             (
@@ -571,13 +571,17 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
                 words.change(round(added.mean)) if added else words.UNKNOWN,
                 words.percent(each.used.value),
                 words.number(each.needed),
+                words.about(round(each.loaded_price), "estimated"),
+                f"{words.about(round(each.deferred_price), 'estimated')} ({low:,.0f} to {high:,.0f})",
             )
         )
     titles = columns(
-        "Server or tool", "Advice", "Brings #", "95% interval", "Definitions", "Added to a run #", "Called #", "Needed #"
+        *("Server or tool", "Advice", "Brings #", "95% interval", "Definitions", "Added to a run #", "Called #", "Needed #"),
+        *("If loaded #", "If deferred #"),
     )
     text = (
-        "Brings: how many more runs are right with it than without. worth.apply() uses the advice, apply(NAME) also saves it."
+        "Brings: how many more runs are right with it than without. If loaded, if deferred: tokens of a run, estimated, as no "
+        "run measures them. worth.apply() uses the advice, apply(NAME) also saves it."
     )
     note = f"{words.count(len(worth.results.cases), 'case')} · {words.count(len(worth.results.records), 'run')}"
     return View(

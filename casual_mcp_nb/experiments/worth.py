@@ -42,7 +42,8 @@ class ToolWorth:
         advice: Whether to load it, to defer it, or to turn it off.
         certain: Whether the whole intervals lead to the same advice, and to turn it off at least ten cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones counted as a tenth.
-        deferred_price: The same if it is deferred.
+        deferred_price: The same if it is deferred, for a search in each run that calls it. No arm measures it.
+        deferred_range: The same for the ends of the interval of `used`.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ToolWorth:
     certain: bool
     loaded_price: float
     deferred_price: float
+    deferred_range: tuple[float, float]
 
     @property
     def is_server(self) -> bool:
@@ -147,6 +149,8 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
                 "needed": worth.needed,
                 "loaded_price": worth.loaded_price,
                 "deferred_price": worth.deferred_price,
+                "deferred_low": worth.deferred_range[0],
+                "deferred_high": worth.deferred_range[1],
             }
             for worth in self.worths
         ]
@@ -202,9 +206,7 @@ def _worth(
     steps, tokens = base.mean("steps"), sum(tool.tokens for tool in own)
     loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
 
-    def deferred(share: float) -> float:
-        return share * SEARCH_TOKENS
-
+    deferred, low, high = (share * SEARCH_TOKENS for share in (used.value, used.low, used.high))
     right, added = comparison.right, comparison.measures.get("input_tokens")
     advice: Advice
     if right.high < 0 or (right.mean <= NOTHING and not needed and not used.value):
@@ -212,6 +214,6 @@ def _worth(
     elif right.mean <= 0 and right.high <= NOTHING:
         advice, certain = "off", right.high <= 0 and right.clusters >= ENOUGH
     else:
-        advice = "load" if loaded <= deferred(used.value) else "defer"
-        certain = (loaded <= deferred(used.low)) == (loaded <= deferred(used.high)) and right.low > 0
-    return ToolWorth(name, tokens, right, added, used, needed, advice, certain, loaded, deferred(used.value))
+        advice = "load" if loaded <= deferred else "defer"
+        certain = (loaded <= low) == (loaded <= high) and right.low > 0
+    return ToolWorth(name, tokens, right, added, used, needed, advice, certain, loaded, deferred, (low, high))
