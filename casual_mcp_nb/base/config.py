@@ -300,7 +300,7 @@ class ClientConfig(RemoteConfig):
         cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None, asks Anthropic, and OpenAI's
             Responses API from GPT-5.6 on, at their own addresses.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
-            follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
+            follows from the model's name. With a `base_url` that is not the provider's, the gateway is tried once.
         cassette: The file with the answers, for the provider `replay`; relative to the config's folder.
     """
 

@@ -130,7 +130,7 @@ class Deliveries:
         if not view.deferred:
             return "definitions"
         if setting == "auto":
-            setting = "native" if model.defers_natively else "definitions"
+            setting = "native" if model.defers_natively or model.tries_natively else "definitions"
         return "definitions" if setting == "native" and self._key(model) in self._refused else setting
 
     def refuse(self, model: ChatModel) -> None:

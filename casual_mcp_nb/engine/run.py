@@ -145,6 +145,7 @@ class Run:
         self._names = CallNames(ids, self.dispatcher.wire_name)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
+        self._last_counted: tuple[Request, TokenUsage] | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = self._presented_from = 0
         self._offer_reader(self.messages)
@@ -224,6 +225,9 @@ class Run:
         if self.ahead is not None:
             await self.ahead()
         response = await self._complete(step, request, model)
+        if request.delivery == "native" and model.tries_natively:
+            self._check_gateway(request, response)
+        self._last_counted = (request, response.usage) if response.usage is not None else None
         self._overflowed = ()
         truncated = response.truncated
         if response.usage is not None:
@@ -386,7 +390,36 @@ class Run:
         calls = [AssistantToolCall(id=f"written_{number}", function=function) for number, function in enumerate(functions)]
         return AssistantMessage(content=before, tool_calls=calls)
 
+    def _check_gateway(self, request: Request, response: ModelResponse) -> None:
+        """Learn from a response whether a gateway passes on what loads deferred tools.
+
+        A call of a found tool proves that it does. Without one, the reported tokens tell: a request in which found tools are
+        loaded for the first time is larger by their definitions.
+
+        Raises:
+            NativeDeferralError: The model was not shown the tools that were found. The response is not used.
+        """
+        names = {str(tool["name"]) for tool in request.found}
+        if any(call.function.name in names for call in response.message.tool_calls or ()):
+            self.model.remember_native(True)
+            return
+        if self._last_counted is None or response.usage is None:
+            return
+        before, usage = self._last_counted
+        new = [tool for tool in request.found if tool not in before.found]
+        size, counts = self._definition_tokens(new), (usage.prompt_tokens, response.usage.prompt_tokens)
+        if size < _LEAST_GROWTH or before.delivery != "native" or before.left_out != request.left_out or None in counts:
+            return
+        if (counts[1] or 0) - (counts[0] or 0) < size / 2:
+            raise NativeDeferralError(
+                f"Model {shown(self.model.name)} was not shown the tools that were found: its gateway drops them.",
+                hint="Choose another delivery of search results.",
+                client=self.model.client_name,
+                model=self.model.model,
+            )
+
     def _use_definitions(self) -> None:
+        self.model.remember_native(False)
         self.deliveries.refuse(self.model)
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
@@ -630,6 +663,8 @@ def _advice(response: ModelResponse, max_tokens: int | None) -> str:
 
 
 _MAX_OVERFLOWS = 1
+_LEAST_GROWTH = 100
+"""Estimated tokens of found tools from which on a request that did not grow by half of them cannot have them."""
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import json
+import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.options import RequestOptions
@@ -16,7 +21,7 @@ from casual_mcp_nb.cassettes.interaction import Plain, model_request
 from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.providers._bound_model import BoundModel
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import is_at_home, spec_of, specs
+from casual_mcp_nb.providers.registry import is_at_home, raw_address_of, spec_of, specs
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, Model, Tool
@@ -124,6 +129,39 @@ def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
         return Tool(name=name, description=description)
 
 
+MAX_GATEWAYS = 200
+FORGOTTEN_AFTER = 7 * 24 * 3_600.0
+"""Seconds after which a gateway is tried again: it can have been updated."""
+
+
+def gateways_path() -> Path:
+    """Find the file that remembers which gateways load deferred tools: in the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("casual_mcp_nb", appauthor=False) / "gateways.json"
+
+
+def _gateways() -> dict[str, tuple[bool, float]]:
+    """Read what is remembered and not too old, by a hash of address, model and API; an unreadable file counts as empty."""
+    try:
+        entries = json.loads(gateways_path().read_bytes())
+        tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+    return {key: entry for key, entry in tried.items() if 0 <= time.time() - entry[1] < FORGOTTEN_AFTER}
+
+
+def _remember_gateway(key: str, native: bool) -> None:
+    """Remember an answer, and only the newest ones. Nothing depends on it, so a folder that cannot be written is ignored."""
+    newest = sorted({**_gateways(), key: (native, time.time())}.items(), key=lambda entry: -entry[1][1])[:MAX_GATEWAYS]
+    path = gateways_path()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.write_text(json.dumps(dict(newest)))
+        draft.replace(path)
+
+
 class ChatModel(BoundModel):
     """A model bound to its client: the engine's only interface to providers. See `BoundModel` for its arguments."""
 
@@ -186,7 +224,7 @@ class ChatModel(BoundModel):
         return await taped(
             self.tape,
             self,
-            self.defers_natively,
+            self.defers_natively or self.tries_natively,
             messages,
             tools,
             found_tools or (),
@@ -244,6 +282,37 @@ class ChatModel(BoundModel):
         if self.native_deferral is not None:
             return self.native_deferral
         return self.spec.defers(self.model) and is_at_home(self.client, self.spec.homes)
+
+    @property
+    def tries_natively(self) -> bool:
+        """Whether to find out if a gateway passes on what loads deferred tools, or to continue with one that does.
+
+        So it is for models that can, at another address than the provider's, unless the config says what the gateway does.
+        """
+        if not self._is_behind_a_gateway or self.facts.refuses_deferral:
+            return False
+        native, _ = _gateways().get(self._gateway, (True, 0))
+        return native
+
+    def remember_native(self, native: bool) -> None:
+        """Remember for a while whether the gateway between this model and us passes on what loads deferred tools."""
+        if not self._is_behind_a_gateway:
+            return
+        self.facts.refuses_deferral = not native
+        if (entry := _gateways().get(self._gateway)) is None or entry[0] is not native:
+            _remember_gateway(self._gateway, native)
+
+    @property
+    def _is_behind_a_gateway(self) -> bool:
+        if self.wire.offer_found is None or self.native_deferral is not None:
+            return False
+        spec = self.spec
+        return spec.defers(self.model) and bool(raw_address_of(self.client)) and not is_at_home(self.client, spec.homes)
+
+    @property
+    def _gateway(self) -> str:
+        # An address can have credentials.
+        return hashlib.sha256(f"{raw_address_of(self.client)} {self.model} {self.wire.name}".encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"
