@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -469,18 +470,18 @@ class DiscoveryEffect:
         return self.costs_more or (self.fewer_right or 0) > 0
 
 
-class Exportable(Displayable):
+class Exportable(Displayable, ABC):
     """A displayable value with rows that can be written to a file. A subclass says what it is: `_kind`."""
 
     _kind: ClassVar[str] = "A comparison"
 
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
         """Build a list of rows, one per run, for a DataFrame or a CSV file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _about(self) -> dict[str, Any]:
         """Collect what a JSON file has beside the rows."""
-        raise NotImplementedError
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a file.
