@@ -363,7 +363,7 @@ def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
         here = session.experiments.run(cases, repeats=2, results=tmp_path / "here.jsonl")
         options: dict[str, Any] = {"repeats": 2, "results": tmp_path / f"{kind}.jsonl"}
         if kind == "processes":
-            with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
                 there = session.experiments.run(cases, executor=executor, **options)
         else:
             distributed = pytest.importorskip("distributed")
