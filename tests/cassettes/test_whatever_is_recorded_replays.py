@@ -255,6 +255,14 @@ def mocked(world: World) -> Any:
         return world.chat("Burn it.", call("harbour__burn", ship="Fram"), "Ashes.")
 
 
+def embedded(world: World) -> Any:
+    world.session.tools.embedding = lambda texts: [[float(len(text)), 1.0] for text in texts]
+    try:
+        return world.chat("Store it?", *STORE)
+    finally:
+        world.session.tools.embedding = None
+
+
 STORE = (call("search_tools", query="store barrels"), call("depot__store", barrels="two"), "")
 PLAN = (calls(call("harbour__berth", ship="Fram"), call("harbour__nothing", number=4)),)
 BERTH = (call("harbour__berth", ship="Fram"), "Berth 7.")
@@ -302,6 +310,7 @@ METHODS: dict[str, Action] = {
         awaited(w.session.experiments.run_async(USES, models=w.model(*BERTH), progress=False))
     ),
     "experiments.results": lambda w: w.session.experiments.results is not None,
+    "experiments.explore": lambda w: len(w.session.experiments.explore().static().records),
     "experiments.worth": lambda w: len(
         w.session.experiments.worth(USES, model=w.model(*BERTH, "None."), targets=["harbour"], concurrency=1, progress=False)
     ),
@@ -395,6 +404,7 @@ METHODS: dict[str, Action] = {
     "models.preview": lambda w: str(w.session.models.preview()),
     "models.preview_async": lambda w: str(awaited(w.session.models.preview_async())),
     "consent.problems": lambda w: w.session.consent.problems,
+    "tools.embedding": embedded,
     "tools.budget": lambda w: w.session.tools.budget,
     "consent": lambda w: repr(type(w.session.consent)),
     "consent.now": lambda w: w.session.consent.now.changed,
@@ -731,6 +741,7 @@ EMPTY: dict[Kind, Any] = {
     "completion": {},
     "subscription": True,
     "approval": {"verdict": False},
+    "nearest": {},
 }
 
 
