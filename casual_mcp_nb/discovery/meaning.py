@@ -620,7 +620,7 @@ class TextVectors:
         return self._places
 
     def cosines(self, query: str) -> NDArray[np.float32] | None:
-        """Compute how close each text is to a query that was prepared, or None if that is not probe."""
+        """Compute how close each text is to a query, or None if the query was not prepared."""
         row = self._meaning.vector(query)
         if (places := self.places()) is None or row is None or len(row) != self._table.rows.shape[1]:
             return None
