@@ -50,6 +50,8 @@ MAX_RUNS = 1_000
 MAX_FAILING = 20
 """After how many runs in a row that could not be made, and none before, the others are not tried."""
 RUNS_A_JOB = 20
+JOB_SECONDS = 2.0
+"""How long a job begins runs, then it returns those that it has: a process that is killed loses no more."""
 JOBS = 8
 """Into how many jobs a few runs are divided, so that several processes have some."""
 
@@ -211,16 +213,16 @@ class Evaluating:
                     f"Model {shown(unpriced[0])} has no price, so its cost has no limit.", hint="Add it to prices."
                 )
 
-    async def run(self) -> None:
-        """Make all runs that are pending. When cancelled, completed runs stay."""
+    async def run(self, seconds: float = math.inf) -> None:
+        """Make all runs that are pending, or those that begin in some seconds. When cancelled, completed runs stay."""
         self._began = time.monotonic()
         queue = iter(tuple(self._pending))
         failing = 0
 
         async def work() -> None:
             nonlocal failing
-            for planned in queue:
-                if self._status != "running":
+            for number, planned in enumerate(queue):
+                if self._status != "running" or (number and time.monotonic() - self._began > seconds):
                     return
                 pair = planned.case.id, planned.arm.way.name
                 self._active[pair] += 1

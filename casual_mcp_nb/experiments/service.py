@@ -47,7 +47,7 @@ from casual_mcp_nb.experiments.results import (
     Experiments,
     Lint,
 )
-from casual_mcp_nb.experiments.runs import Evaluating, Job, JobResult, Recipe, SessionRecipe, ask_for_texts
+from casual_mcp_nb.experiments.runs import JOB_SECONDS, Evaluating, Job, JobResult, Recipe, SessionRecipe, ask_for_texts
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
@@ -466,7 +466,7 @@ class SessionExperiments(Namespace):
             concurrency=plan["concurrency"],
             max_runs=sys.maxsize,
         )
-        self._engine.run(self._apart(True, evaluating.run, partial(evaluating.prepare, job.wanted)))
+        self._engine.run(self._apart(True, partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)))
         return JobResult(evaluating.results.records, budget.spent)
 
     @blocking

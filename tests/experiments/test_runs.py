@@ -384,6 +384,27 @@ def open_sessions() -> int:
     return len(runs._sessions)
 
 
+def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("casual_mcp_nb.experiments.service.JOB_SECONDS", 0.0)
+    config, made = tmp_path / "config.json", []
+    config.write_text(json.dumps(CONFIG))
+    call = runs.Job.__call__
+
+    def counted(job: runs.Job) -> Any:
+        result = call(job)
+        made.append((len(job.wanted), len(result.records)))
+        return result
+
+    monkeypatch.setattr(runs.Job, "__call__", counted)
+    cases = [ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(24)]
+    with Session.from_config(config, trust=True, store=None, quiet=True) as session, ThreadPoolExecutor(2) as executor:
+        results = session.experiments.run(cases, executor=executor, concurrency=1, results=tmp_path / "runs.jsonl")
+        assert session.experiments.run(cases, results=tmp_path / "runs.jsonl").reused == 24
+    assert (results.status, sorted(record.case for record in results.records)) == ("done", sorted(map(str, range(24))))
+    assert {count for _, count in made} == {1}
+    assert max(wanted for wanted, _ in made) > 1
+
+
 def test_jobs_share_one_budget(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
