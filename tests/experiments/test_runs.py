@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 from kit.weather import desk, weather
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from casual_mcp_nb import Session
+from casual_mcp_nb import OpenTelemetry, Session
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 
 # Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion depth mismatch" (gh-106905).
@@ -430,10 +433,16 @@ async def test_runs_and_comparisons_reach_those_who_observe_the_session(session:
     def listen(turn: Turn, _event: Event) -> None:
         turns[turn] = turns.get(turn, 0) + 1
 
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
     with session.observe(listen):
-        results = await session.experiments.run_async(CASES)
+        with session.observe(OpenTelemetry(tracer_provider=provider)):
+            results = await session.experiments.run_async(CASES)
         await session.experiments.compare_async("What is 17 * 23?", discovery=[False, True])
     assert len(turns) == len(results.records) + 2
+    spans = [span.attributes or {} for span in exporter.get_finished_spans() if "execute_tool" in span.name]
+    called = [str(each["gen_ai.tool.name"]) for each in spans if each["gen_ai.tool.name"] != "search_tools"]
+    assert sorted(called) == sorted(name.replace(":", "__") for record in results.records for name in record.called)
     assert all(turn.status == "done" for turn in turns)
     assert session.turns == []
 
