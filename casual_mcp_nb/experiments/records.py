@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,6 +114,13 @@ class RunRecord(Displayable):
     def __repr__(self) -> str:
         outcome = "right" if self.right else self.failure or self.detail
         return f"<RunRecord: {self.case} in {self.arm}, repeat {self.repeat + 1}: {outcome}>"
+
+    @property
+    def label(self) -> str:
+        """The case by its id, or by the beginning of its message if the id was made up."""
+        if not self.message or not re.fullmatch(r"case-[0-9a-f]{8}", self.case):
+            return self.case
+        return textwrap.shorten(self.message[:1_000], 80, placeholder=" …") or self.case
 
     @property
     def turns(self) -> tuple[Turn, ...]:

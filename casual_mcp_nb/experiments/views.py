@@ -387,7 +387,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         blocks += _by_case(results, limits)
         blocks += _uses(results.tool_uses(), limits)
         if results.not_made:
-            rows = tuple((record.case, record.arm, record.detail) for record in results.not_made[: limits.rows])
+            rows = tuple((record.label, record.arm, record.detail) for record in results.not_made[: limits.rows])
             table = Table(columns("Case", "Arm", "Why"), rows, len(results.not_made) - len(rows))
             note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
             blocks.append(Section("Not made", (table,), note=note, fold="closed"))
@@ -503,11 +503,12 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
 
 
 def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
-    note = " · ".join(filter(None, (record.arm, record.message, record.detail)))
+    message = record.message if record.message != record.label else ""
+    note = " · ".join(filter(None, (record.arm, message, record.detail)))
     blocks: list[Block] = [TextBlock(record.answer or "No text.", label="Answer", limit=limits.text, prose=bool(record.answer))]
     if record.called:
         blocks.insert(0, TextBlock(", ".join(record.called), label="Called"))
-    return Section(record.case, tuple(blocks), mark=Status(record.failure or "wrong", "bad"), note=note, fold="closed")
+    return Section(record.label, tuple(blocks), mark=Status(record.failure or "wrong", "bad"), note=note, fold="closed")
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:

@@ -346,6 +346,7 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
     wrong = [record for record in runs if not record.right]
     row = {name: row[name] for name in ("case", "arm", "planned")}
     return row | {
+        "case": first(runs[0].label, MAX_NAME) if runs else row["case"],
         "active": active or None,
         "ended": len(runs),
         "right": sum(record.right is True for record in done),
@@ -395,7 +396,7 @@ def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[
         "row": row,
         "repeat": record.repeat,
         "repeats": [{"repeat": each.repeat, "mark": "✓" if each.right else "✗" if each.made else "!"} for each in runs],
-        "case": first(record.case, MAX_NAME),
+        "case": first(record.label, MAX_NAME),
         "arm": first(record.arm, MAX_NAME),
         "outcome": _outcome(record),
         "right": record.right,

@@ -32,7 +32,7 @@ from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments import runs
 from casual_mcp_nb.experiments.arms import SAMPLE, Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
-from casual_mcp_nb.experiments.records import ResultsFile, RunResults, load_runs
+from casual_mcp_nb.experiments.records import ResultsFile, RunRecord, RunResults, load_runs
 from casual_mcp_nb.experiments.results import Way
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -385,6 +385,19 @@ def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
 def open_sessions() -> int:
     """How many sessions the jobs of this process have opened."""
     return len(runs._sessions)
+
+
+@pytest.mark.parametrize(
+    ("case", "message", "label"),
+    [
+        ("sum", "What is 2 + 2?", "sum"),
+        ("case-0123abcd", "What is  2 + 2?", "What is 2 + 2?"),
+        ("case-0123abcd", "", "case-0123abcd"),
+    ],
+)
+def test_a_case_without_an_id_is_shown_by_its_message(case: str, message: str, label: str) -> None:
+    assert RunRecord("key", case, "arm", 0, case, message).label == label
+    assert len(RunRecord("key", "case-0123abcd", "arm", 0, case, "word " * 1_000).label) <= 80
 
 
 def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
