@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -240,8 +241,10 @@ class Follower:
     def on_event(self, event: Event) -> None:
         """Wake the iterator; called for each event, on whatever thread adds it."""
         # One wake-up is enough for whatever came since the last one.
-        if not self._wake.is_set() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake.set)
+        if not self._wake.is_set():
+            # A turn can outlive the loop of whoever follows it.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     def on_end(self, _: object) -> None:
         """Let the iterator end after the last event; called on the follower's own loop."""

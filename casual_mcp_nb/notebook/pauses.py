@@ -127,7 +127,8 @@ class Pauses:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            if not loop.is_closed():
+            # The turn can outlive the loop of whoever reads its pauses.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(arrived.set)
 
         return _AsyncLoop(self._begin(None, caller_here(blocking=False), wake), arrived)

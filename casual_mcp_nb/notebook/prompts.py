@@ -77,7 +77,9 @@ async def prompted(text: str, context: contextvars.Context) -> str:
             return
         except Exception as failure:
             error = failure
-        loop.call_soon_threadsafe(settle, line, error)
+        # The line can come when nobody waits for it any more: after the end of the loop, or together with the interrupt.
+        with suppress(RuntimeError, KeyboardInterrupt):
+            loop.call_soon_threadsafe(settle, line, error)
 
     thread = threading.Thread(target=context.copy().run, args=(read,), name="casual-mcp-input", daemon=True)
     thread.start()

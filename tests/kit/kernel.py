@@ -75,10 +75,15 @@ class Kernel:
             status = reply["content"]["status"]
         return Ran(status, list(_outputs(messages)), messages)
 
-    def interrupt(self, message_id: str) -> Ran:
-        """Interrupt a running cell, and take its messages to its end."""
+    def interrupt(self, message_id: str, session: str = "session") -> Ran:
+        """Interrupt a running cell, take its messages to its end, and wait for the end of the turn.
+
+        The cell itself waits for it half a second at most, which is short on a busy machine.
+        """
         self.manager.interrupt_kernel()
-        return self.wait(message_id)
+        ran = self.wait(message_id)
+        assert self.run(f"await {session}.stop_async()").status == "ok"
+        return ran
 
     def printed(self, code: str) -> str:
         """Run a cell that must succeed, and read its printed or displayed text."""

@@ -150,8 +150,7 @@ def test_an_interrupt_of_a_blocking_chat_stops_it_and_the_next_cell_works(kernel
 def test_an_interrupt_of_an_awaited_chat_stops_it_with_a_short_message(kernel: Kernel) -> None:
     cell = kernel.start("await patient.chat_async('go', model=scripted_model(call('slow__wait'), 'never'))")
     kernel.wait(cell, until="stream")
-    kernel.manager.interrupt_kernel()
-    ran = kernel.wait(cell)
+    ran = kernel.interrupt(cell, "patient")
     assert ran.status == "error"
     assert_stopped(kernel)
 
@@ -180,7 +179,7 @@ def test_an_error_in_a_loop_over_pauses_and_an_interrupt_stop_the_turn(kernel: K
     assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
     started = kernel.start("for pause in patient.pauses('Go', model=scripted_model(call('slow__wait'), 'never')): pass")
     kernel.wait(started, until="stream")
-    assert kernel.interrupt(started).status == "error"
+    assert kernel.interrupt(started, "patient").status == "error"
     assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
     cell = "async for pause in patient.pauses('Go', model=scripted_model('done')): print(pause.step)"
     assert kernel.printed(f"{cell}\nprint(patient.turns[-1].answer)").splitlines() == ["0", "done"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextvars
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +20,7 @@ from kit.lean import lean
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.engine.consent import ApprovalRequest
+from casual_mcp_nb.notebook.prompts import prompted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
 
@@ -204,3 +208,32 @@ async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(mo
         with suppress(asyncio.CancelledError):
             await running
     assert not left
+
+
+def test_a_line_that_comes_after_the_end_of_its_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, closed, returned = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_input(_: str) -> str:
+        asked.set()
+        while not closed.is_set():
+            # As a front end that notices an interrupt late.
+            with suppress(KeyboardInterrupt):
+                closed.wait(60)
+        returned.set()
+        return "late"
+
+    monkeypatch.setattr(builtins, "input", slow_input)
+    loop = asyncio.new_event_loop()
+    prompt = loop.create_task(prompted("Name? ", contextvars.copy_context()))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert asked.wait(60)
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "casual-mcp-input")
+    prompt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(prompt)
+    loop.close()
+    closed.set()
+    # An exception of the thread would be a warning, and fail this test.
+    thread.join(60)
+    assert returned.is_set()
+    assert not thread.is_alive()

@@ -64,7 +64,7 @@ def test_a_wait_for_the_limit_of_a_client_is_on_screen_and_can_be_interrupted(
     while not drawn or "s for the limit of client &#39;desk&#39;: 1 request a minute." not in drawn[-1]:
         drawn += shown_while_running(kernel.wait(cell, until="update_display_data"))
         assert len(drawn) < 50
-    ran = kernel.interrupt(cell)
+    ran = kernel.interrupt(cell, "limited")
     assert "KeyboardInterrupt" in ran.text()
     assert kernel.printed("print([turn.status for turn in limited.turns])") == "['done', 'stopped']"
     assert len(server.seen) == 1
