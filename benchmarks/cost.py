@@ -58,7 +58,7 @@ from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
-MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6", "openai": "gpt-5.6"}
+MODELS = {"anthropic": "claude-sonnet-5", "openai-responses": "gpt-5.6", "openai": "gpt-5.6"}
 NOTHING = "every tool loaded"
 WAYS = (NOTHING, "definitions", "native", "bridge")
 SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4

@@ -207,7 +207,7 @@ def model_sections(
     """Build the sections `clients` and `models` of a config for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
 
     Also a model server on this computer, such as `lmstudio:qwen3-4b`; or a name that one provider is known by, such as
-    `claude-sonnet-4-5`. With `openai:`, a model that reasons is asked through the Responses API, unless it is written
+    `claude-sonnet-5`. With `openai:`, a model that reasons is asked through the Responses API, unless it is written
     `openai-chat:`. None is the offline planner. Errors name the closest provider, the variable of a missing key, or the command
     that installs a missing SDK.
     """

@@ -44,7 +44,7 @@ class Admin(ScriptedHttp):
         row = {
             "api_key_id": None,
             "workspace_id": None,
-            "model": "claude-sonnet-4-5",
+            "model": "claude-sonnet-5",
             "service_tier": "standard",
             "context_window": "0-200k",
             "uncached_input_tokens": 1500,
@@ -57,7 +57,7 @@ class Admin(ScriptedHttp):
 
     def _costs(self) -> list[dict[str, Any]]:
         row = {"currency": "USD", "amount": "123.78912", "workspace_id": "wrkspc_1", "description": "Claude Sonnet 4.5 Usage"}
-        return [{**row, "cost_type": "tokens", "model": "claude-sonnet-4-5", "token_type": "output_tokens"}]
+        return [{**row, "cost_type": "tokens", "model": "claude-sonnet-5", "token_type": "output_tokens"}]
 
     @staticmethod
     def _error(status: int, kind: str, message: str) -> Reply:
@@ -83,12 +83,12 @@ async def test_all_pages_of_a_usage_report_are_read(usage: FunctionServer, admin
         starting_at="2026-03-01",
         ending_at="2026-03-03T00:00+00:00",
         group_by=["model"],
-        models=["claude-sonnet-4-5"],
+        models=["claude-sonnet-5"],
     )
     assert report["rows"][0] == {
         "starting_at": "2026-03-01T00:00:00Z",
         "ending_at": "2026-03-01T23:59:59Z",
-        "model": "claude-sonnet-4-5",
+        "model": "claude-sonnet-5",
         "input_tokens": 1500,
         "cache_read_input_tokens": 200,
         "cache_creation_input_tokens": 1500,
@@ -110,7 +110,7 @@ async def test_all_pages_of_a_usage_report_are_read(usage: FunctionServer, admin
         "bucket_width": ["1d"],
         "limit": ["31"],
         "group_by[]": ["model"],
-        "models[]": ["claude-sonnet-4-5"],
+        "models[]": ["claude-sonnet-5"],
     }
     assert second == {**first, "page": ["page_2"]}
 

@@ -86,11 +86,11 @@ def test_a_model_may_have_colons_in_its_name() -> None:
         ("mistral-large-latest", UnknownNameError, "PROVIDER:MODEL"),
         ("gpt-4.1", AuthenticationError, "OPENAI_API_KEY"),
         ("openai-chat:", UsageError, "openai:NAME"),
-        ("anthropic-chat:claude-sonnet-4-5", UnknownNameError, "anthropic"),
+        ("anthropic-chat:claude-sonnet-5", UnknownNameError, "anthropic"),
         ("openai", UsageError, "openai:NAME"),
         ("openai:", UsageError, "openai:NAME"),
         ("openai:gpt-4.1", AuthenticationError, r"Set OPENAI_API_KEY, or .*\.env"),
-        ("anthropic:claude-sonnet-4-5", AuthenticationError, "ANTHROPIC_API_KEY"),
+        ("anthropic:claude-sonnet-5", AuthenticationError, "ANTHROPIC_API_KEY"),
     ],
 )
 def test_missing_requirements_are_named(model: str, error: type[Exception], says: str) -> None:
@@ -137,7 +137,7 @@ def sent_to(model: str, **options: Any) -> tuple[str, str]:
         ("gpt-5", "openai-responses"),
         ("gpt-5.4-mini", "openai-responses"),
         ("o3", "openai-responses"),
-        ("claude-sonnet-4-5", "anthropic"),
+        ("claude-sonnet-5", "anthropic"),
         ("gemini-2.5-flash", "gemini"),
         ("llama3.2", "ollama"),
         ("llama3.2:3b", "ollama"),

@@ -75,7 +75,7 @@ def test_an_unknown_name_is_answered_with_the_closest_ones(ask: str, match: str)
 
 def test_an_unknown_model_is_an_error_with_the_way_to_start_it() -> None:
     with pytest.raises(UnknownNameError, match=r"Session\.quick"):
-        ModelFactory(CONFIG).chat_model("anthropic:claude-sonnet-4-5")
+        ModelFactory(CONFIG).chat_model("anthropic:claude-sonnet-5")
 
 
 def test_a_config_without_models_says_so() -> None:
