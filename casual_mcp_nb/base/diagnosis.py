@@ -158,6 +158,7 @@ class ServerTokens:
     error: str | None = None
     instructions: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
+    stderr_tail: str = ""
 
     @property
     def tokens(self) -> int:
@@ -213,6 +214,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
                     "name": server.server,
                     "state": server.state,
                     "error": server.error,
+                    "stderr_tail": server.stderr_tail,
                     "tokens": server.tokens,
                     "instructions": server.instructions,
                     "tools": [{"name": each.tool.tool, "tokens": each.tokens} for each in server.tools],

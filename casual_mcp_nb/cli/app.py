@@ -21,7 +21,7 @@ from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
-from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, shown
+from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, closest, did_you_mean, shown
 
 app = App(
     name="casual-mcp-nb",
@@ -95,7 +95,13 @@ def _run(words: Sequence[str]) -> int:
         except CycloptsError as error:
             unexpected = isinstance(error, UnusedCliTokensError) and error.unused_tokens
             text = f"Unexpected: {' '.join(map(shown, unexpected))}." if unexpected else str(error)
-            command = " ".join([app.name[0], *(error.command_chain or ()), "--help"])
+            chain = error.command_chain or ()
+            inner = app
+            for name in chain:
+                inner = inner[name]
+            if unexpected and (near := closest(unexpected[0], inner)):
+                text += f" {did_you_mean(near, near)}"
+            command = " ".join([app.name[0], *chain, "--help"])
             return failed(WRONG_USAGE, "usage", text, hint=f" See: {command}")
         except KeyboardInterrupt:
             return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)

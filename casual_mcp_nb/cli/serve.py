@@ -16,7 +16,7 @@ from cyclopts import App, Parameter
 
 from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.cli.terminal import Allow, Source, show, tell
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Policies
@@ -64,6 +64,7 @@ def http(
         turn_seconds: How long a turn may take.
     """
     if config is not None:
+        _check_is_no_command(config)
         source = replace(source, config=config)
     limits = replace(_LIMITS, max_turns=max_turns, turn_seconds=turn_seconds)
     approval: dict[str, Policies] = dict.fromkeys(allow, "never")
@@ -137,6 +138,16 @@ def mcp(
             origins=allow_origin,
         ),
     )
+
+
+def _check_is_no_command(config: Path) -> None:
+    """Refuse a word that is not a file and looks like a command, such as `serve mpc`."""
+    word = str(config)
+    if not config.exists() and word.replace("-", "").isalnum():
+        valid = [name for name in serve if not name.startswith("-")]
+        raise UsageError(
+            f"serve has no command {shown(word)}, and there is no such file.", hint=did_you_mean(closest(word, valid), valid)
+        )
 
 
 def _show_log() -> None:

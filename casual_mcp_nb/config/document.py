@@ -38,10 +38,11 @@ _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool n
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """One problem: its key path and a description without any value."""
+    """One problem: its key path, a description without any value, and the next step where the description has none."""
 
     path: KeyPath
     text: str
+    hint: str = ""
 
 
 MAX_PROBLEMS = 50
@@ -54,7 +55,7 @@ def raise_problems(
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
 ) -> None:
-    """Raise one ConfigError listing all problems, one per line, in file order; do nothing if there are none.
+    """Raise one ConfigError listing all problems, one per line, in file order, with the first hint; nothing if there are none.
 
     Its path, line, column and key are those of the first. `locate` returns the line and column of a key.
     """
@@ -66,14 +67,18 @@ def raise_problems(
     more = "".join(f"\n{_error(problem, path, at)}" for at, problem in others[:MAX_PROBLEMS])
     if len(others) > MAX_PROBLEMS:
         more += f"\n… and {len(others) - MAX_PROBLEMS:,} more"
-    raise _error(first, path, position, more=more)
+    hint = next((problem.hint for _, problem in located if problem.hint), "")
+    end = "\n" if more and hint else "." if hint else ""
+    raise _error(first, path, position, more=more + end, hint=hint)
 
 
-def _error(problem: ConfigProblem, path: str | None, position: Position | None, more: str = "") -> ConfigError:
+def _error(
+    problem: ConfigProblem, path: str | None, position: Position | None, *, more: str = "", hint: str = ""
+) -> ConfigError:
     line, column = position or (None, None)
     key = dotted(problem.path)
     text = f"{key}: {problem.text}" if key else problem.text
-    return ConfigError(text + more, path=path, line=line, column=column, key=key or None)
+    return ConfigError(text + more, path=path, line=line, column=column, key=key or None, hint=hint)
 
 
 def dotted(path: KeyPath) -> str:

@@ -147,6 +147,10 @@ _HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {
 _NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
 _FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
 _NO_VARIABLE = "this is not a variable. Write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
+_HOW_TO_SET = (
+    "Set it before the start with export {name}=VALUE, or write {name}=VALUE into a .env file beside the config. "
+    'In Python: os.environ["{name}"] = "VALUE".'
+)
 
 
 @dataclass
@@ -231,7 +235,7 @@ class Substitution:
         if default is not None and not value:
             return default
         if value is None:
-            return self._problem(at, f"the environment variable {name} is not set")
+            return self._problem(at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name))
         self._note(name, at)
         return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
 
@@ -258,8 +262,8 @@ class Substitution:
             self.sensitive.add(value)
         return value
 
-    def _problem(self, at: KeyPath, text: str) -> str:
-        self.problems.append(ConfigProblem(at, text))
+    def _problem(self, at: KeyPath, text: str, hint: str = "") -> str:
+        self.problems.append(ConfigProblem(at, text, hint))
         return ""
 
 

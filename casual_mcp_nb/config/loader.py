@@ -239,7 +239,10 @@ def _as_written(
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
     later = [*unset, *(problem for problem in problems if problem.path not in above)]
-    return [*early, *(ConfigProblem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
+    return [
+        *early,
+        *(replace(problem, path=adapted.as_written(problem.path), text=_in_full(problem, adapted)) for problem in later),
+    ]
 
 
 def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:

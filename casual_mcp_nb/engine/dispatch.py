@@ -209,7 +209,7 @@ class Dispatcher:
         listener.on_permission(permission)
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
-            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
+            return CallOutcome("denied", f"Error: this call was not approved, so it was not run.{reason}")
         try:
             result = await self.caller.call(tool, arguments, on_progress=listener.on_progress, meta=self.meta)
         except ToolTimeoutError as error:

@@ -162,4 +162,5 @@ def _server(status: ServerStatus, tools: list[ToolTokens]) -> ServerTokens:
         error=error,
         instructions=estimate_tokens(status.instructions),
         left_out=status.left_out,
+        stderr_tail=status.stderr_tail if error else "",
     )

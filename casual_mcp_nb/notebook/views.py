@@ -50,7 +50,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.servers.views import STATES, budget_blocks, failures, manifest_view, server_table, tool_sets_view
+from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
 
 _STRATEGIES: dict[Strategy, str] = {
     "search": "the model searches deferred tools",
@@ -428,9 +428,7 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
         blocks.append(KeyValues(price))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []
     blocks += budget_section(audit.budget)
-    blocks += [
-        Section(server.server, (), mark=STATES[server.state], note=server.error or "") for server in audit.failed[: limits.rows]
-    ]
+    blocks += [failure(each.server, each.state, each.error, each.stderr_tail) for each in audit.failed[: limits.rows]]
     each = max(2, limits.rows // max(len(audit.servers), 1))
     blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
     if audit.notes:

@@ -90,16 +90,18 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show why servers failed, with the end of their stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
-    sections = []
-    for status in failed[:visible]:
-        error = status.error or ""
-        # Where the line has all that is known, there is nothing to unfold.
-        short = error and not status.stderr_tail and len(error) <= 100 and "\n" not in error
-        trouble = () if short else _trouble(status)
-        sections.append(Section(status.name, trouble, mark=STATES[status.state], note=error, fold=None if short else "closed"))
+    sections = [failure(status.name, status.state, status.error, status.stderr_tail) for status in failed[:visible]]
     if len(failed) > visible:
         sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     return tuple(sections)
+
+
+def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:
+    """Show why one server failed. What its line cannot hold is folded: a long error, and the end of stderr."""
+    error = error or "The server gave no reason."
+    blocks = [TextBlock(error)] if len(error) > 100 or "\n" in error else []
+    blocks += [TextBlock(stderr, label="End of stderr", code=True)] if stderr else []
+    return Section(server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None)
 
 
 def servers_view(servers: Servers, limits: DisplayLimits) -> View:

@@ -96,6 +96,15 @@ def test_an_entry_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path) 
         audit_of(tmp_path / "ours.json", json.dumps({"clients": {"c": {"provider": "nobody"}}, "servers": servers}))
 
 
+def test_a_server_that_does_not_start_is_shown_with_the_end_of_its_stderr(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"dead": SERVERS["dead"]}}), encoding="utf-8")
+    ended, out, _ = run("audit", str(path), "--trust", "--json")
+    (server,) = json.loads(out)["servers"]
+    assert (ended, server["stderr_tail"]) == (FAILED, "no token")
+    assert "no token" in run("audit", str(path), "--trust")[1]
+
+
 @pytest.mark.defect("K4")
 def test_nothing_is_started_that_the_person_has_not_accepted(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TRUST_VARIABLE, raising=False)

@@ -38,6 +38,19 @@ def test_a_wrong_command_line_is_usage(words: list[str], capsys: pytest.CaptureF
     assert words[-1] in streams.err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["serve", "mpc"], "mcp"), (["toolsets", "creat"], "create"), (["modles"], "models")]
+)
+def test_a_mistyped_command_is_refused_with_the_one_that_was_meant(
+    words: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == WRONG_USAGE
+    error = capsys.readouterr().err
+    assert words[-1] in error
+    assert f"Did you mean {meant!r}?" in error.replace('"', "'")
+
+
 def test_a_missing_config_is_explained_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,7 +188,9 @@ def test_all_problems_are_reported_together_in_file_order(tmp_path: Path) -> Non
         },
     )
     error = refusal(path)
-    keys = [line.split(": ")[1] for line in str(error).splitlines()]
+    *problems, hint = str(error).splitlines()
+    assert hint == error.hint
+    keys = [line.split(": ")[1] for line in problems]
     assert keys == [
         "clients.c.provider",
         "models.m.client",
@@ -198,7 +200,7 @@ def test_all_problems_are_reported_together_in_file_order(tmp_path: Path) -> Non
         "mcpServers.d.type",
         "mcpServers.d.url",
     ]
-    lines = [int(line.split(":")[1]) for line in str(error).splitlines()]
+    lines = [int(line.split(":")[1]) for line in problems]
     assert lines == sorted(lines)
     assert (error.line, error.key) == (lines[0], keys[0])
 

@@ -31,7 +31,9 @@ PLACES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_missing_variable_is_refused_with_its_name_and_place(data: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(data, environ={})
-    assert str(caught.value) == f"{key}: the environment variable PLANTED_NAME is not set"
+    assert str(caught.value).startswith(f"{key}: the environment variable PLANTED_NAME is not set. ")
+    assert all(way in caught.value.hint for way in ("export PLANTED_NAME=", ".env", "os.environ"))
+    assert "os.environ" not in caught.value.text_at("shell")
 
 
 @pytest.mark.fault(78)
@@ -40,9 +42,10 @@ def test_all_missing_variables_are_named_at_once(tmp_path: Path) -> None:
     path.write_text(json.dumps({"servers": {"s": {"command": "x", "args": ["${ONE} ${TWO}"], "env": {"A": "${THREE}"}}}}))
     with pytest.raises(ConfigError) as caught:
         load_config(path, environ={})
-    assert [line.split("variable ")[1] for line in str(caught.value).splitlines()] == [
-        f"{name} is not set" for name in ("ONE", "TWO", "THREE")
-    ]
+    *lines, hint = str(caught.value).splitlines()
+    assert [line.split("variable ")[1] for line in lines] == [f"{name} is not set" for name in ("ONE", "TWO", "THREE")]
+    assert hint == caught.value.hint
+    assert "export ONE=" in hint
 
 
 @pytest.mark.parametrize(
