@@ -31,6 +31,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.view_calls import result_words
 from casual_mcp_nb.conversation.views import figures_line, instead_of_answer
 from casual_mcp_nb.display.words import clean, first
 
@@ -141,7 +142,9 @@ class TerminalTranscript(TurnWriter):
                 self._note(f"→ {_name(event.tool, event.name)} {_arguments(event.arguments)}")
             case ToolFinished() if event.tool.server != SYNTHETIC:
                 mark = "✓" if event.status == "ok" else f"✗ {event.status}"
-                self._note(f"{mark} {_name(event.tool, '')} → {first(event.text, _MAX_RESULT)}")
+                parts, structured = (event.result.content, event.result.structured) if event.result else ((), None)
+                result = result_words(event.status, event.text, parts, structured, event.large)
+                self._note(f"{mark} {_name(event.tool, '')} → {first(result, _MAX_RESULT)}")
             case ToolsSearched():
                 names = ", ".join(str(row.tool) for row in event.rows[:12]) or "no tools"
                 by = f" by {event.ranked_by}" if event.ranked_by != "words" else ""

@@ -129,6 +129,8 @@ _VALUE = 40
 _SERVERS = 3
 _PAIRS = 8
 _SENTENCE = 3
+_JSON = '{["'
+"""The first characters of a text that is JSON rather than a sentence."""
 _NESTED = 20
 
 
@@ -302,13 +304,33 @@ def _value(value: object) -> str:
 
 
 def _result_words(call: ToolCall) -> str:
-    if call.status != "ok" or call.edited:
-        return call.result.removeprefix("Error: ")
-    if call.large is not None:
-        return call.large.what
-    value = unwrapped(call.structured)
+    if call.edited:
+        return call.result
+    return result_words(call.status, call.result, call.content, call.structured, call.large)
+
+
+def result_words(
+    status: CallStatus, text: str, content: Sequence[ContentPart], structured: Any, large: LargeResult | None
+) -> str:
+    """Describe a result in a few words: the tool's own summary or sentence if it gave one, or else its plain values.
+
+    Args:
+        status: How the call ended.
+        text: The result as the model reads it.
+        content: The parts of the original result.
+        structured: Its structured content.
+        large: The description of a result that was too large for the model.
+    """
+    if status != "ok":
+        return text.removeprefix("Error: ")
+    if large is not None:
+        return large.what
+    value = unwrapped(structured)
     if isinstance(value, Mapping) and isinstance(value.get("summary"), str):
         return str(value["summary"])
+    said = " ".join(part.text for part in content if part.kind == "text").strip()
+    if structured is not None and " " in said and said[0] not in _JSON:
+        return said
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
     match value:
@@ -321,8 +343,8 @@ def _result_words(call: ToolCall) -> str:
             return words.count(len(value), "item")
         case str() | int() | float():
             return str(value)
-    parts = [part.kind for part in call.content if part.kind != "text"]
-    return call.result if not parts else words.listed(parts, _PAIRS)
+    parts = [part.kind for part in content if part.kind != "text"]
+    return text if not parts else words.listed(parts, _PAIRS)
 
 
 def kept_words(large: LargeResult) -> str:

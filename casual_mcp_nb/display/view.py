@@ -77,7 +77,8 @@ class Tags:
 class Bar:
     """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`.
 
-    A `narrow` bar is below its number, for a table with many columns of bars.
+    A `narrow` bar is below its number, for a table with many columns of bars. One with a `track` shows the whole, too, where
+    there is no other bar to compare it with.
     """
 
     kind: ClassVar[str] = "bar"
@@ -85,6 +86,7 @@ class Bar:
     fraction: float | None
     colour: int | None = None
     narrow: bool = False
+    track: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,7 +468,14 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
-        ("Tool definitions", _definition_words(exploration.tokens, exploration.undeferred_tokens)),
+        (
+            "Tool definitions",
+            Bar(
+                _definition_words(exploration.tokens, exploration.undeferred_tokens),
+                fraction(exploration.tokens, exploration.undeferred_tokens),
+                track=True,
+            ),
+        ),
         ("Toolset", tool_set_words(tool_set)),
         ("Discovery", _discovery_rules(selection)),
     ]

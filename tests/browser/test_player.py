@@ -118,6 +118,18 @@ def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
     sync_api.expect(page.get_by_test_id("play")).to_have_attribute("aria-pressed", "false")
 
 
+def test_its_bar_goes_to_the_step_that_is_clicked(page: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    bar = page.get_by_test_id("go-to")
+    box = bar.bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
+    shows(page, "answer", 12)
+    page.keyboard.press("ArrowLeft")
+    shows(page, "request", 11)
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
 def test_an_address_names_a_slide(page: Any) -> None:
     page.evaluate("() => { location.hash = '#5' }")
     shows(page, "call", 5)

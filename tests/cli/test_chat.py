@@ -34,6 +34,11 @@ def test_the_answer_is_on_stdout_and_the_steps_on_stderr(config: Path, run: Run)
     assert "math:" in err
 
 
+def test_a_step_has_the_summary_of_a_result_instead_of_its_json(run: Run) -> None:
+    err = run("chat", "--demo", "What time is it in Tokyo when it is 14:30 in Oslo?")[2]
+    assert "time:convert_time → 14:30 in Europe/Oslo is 22:30 in Asia/Tokyo" in err
+
+
 def test_a_message_from_stdin(config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUESTION}\n"))
     assert "408" in run("chat")[1]

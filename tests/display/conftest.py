@@ -323,7 +323,7 @@ _PAGE_TAGS = {"html", "head", "body", "main", "title", "meta"}
 _VOID = {"img", "meta", "br", "hr"}
 # What JupyterLab's sanitiser keeps: plain colours, or a host variable with an rgb() fallback.
 _STYLE = re.compile(
-    r"(?:(?:white-space|text-align|font-family|font-weight|border-collapse):[a-z-]+"
+    r"(?:(?:white-space|table-layout|text-align|font-family|font-weight|border-collapse):[a-z-]+"
     r"|(?:padding|padding-left|margin|width|height|max-width):[0-9a-z% ]+"
     r"|border(?:-left)?:[0-9]{1,3}px solid rgb\([0-9, ]+\)"
     r"|(?:background-)?color:(?:transparent|rgb\([0-9, ]+\)|var\(--jp-[a-z0-9-]+, rgb\([0-9, ]+\)\)))"

@@ -237,6 +237,13 @@ def test_the_line_of_a_call_has_the_summary_of_its_result() -> None:
     assert "".join(span.text for span in call_spans(found)).endswith("→ 12 rows.")
 
 
+def test_the_line_of_a_call_has_the_sentence_that_the_tool_gave_beside_an_object() -> None:
+    issues = {"issues": {"first": 1}, "total": 3}
+    said = call(issues, ContentPart("text", "There are 3 open issues."))
+    assert call_spans(said)[-1].text == "→ There are 3 open issues."
+    assert call_spans(call(issues, ContentPart("text", '{"issues": {"first": 1}, "total": 3}')))[-1].text == "→ 3"
+
+
 @pytest.mark.fault(90)
 def test_a_large_table_is_cut_with_a_note() -> None:
     rows = [{f"column {number}": "x" * 500 for number in range(30)} for _ in range(5_000)]

@@ -36,11 +36,13 @@ export function Explorer() {
         <ListBar bench={bench} />
         <Discovery />
       </div>
-      {bench.draft.value && <ToolsetEditor bench={bench} draft={bench.draft.value} />}
       <TrustCard config={state.selection.unaccepted} command="selection.accept_config" />
-      <div class="cmn-columns">
-        <ToolList bench={bench} />
-        <Side bench={bench} />
+      <div class="cmn-body">
+        {bench.draft.value && <ToolsetEditor bench={bench} draft={bench.draft.value} />}
+        <div class="cmn-columns">
+          <ToolList bench={bench} />
+          <Side bench={bench} />
+        </div>
       </div>
     </div>
   );

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { Button } from "../lib/controls";
+import { BreakableName, Button } from "../lib/controls";
 import { scoreText } from "./hits";
 import type { Hit } from "./state";
 
@@ -15,7 +15,7 @@ interface Props {
 
 export function HitRow({ hit, why, terms = [], onOpen }: Props) {
   const [open, setOpen] = useState(false);
-  const title = `${hit.server}:${hit.name}`;
+  const title = <BreakableName text={`${hit.server}:${hit.name}`} />;
   const words = terms.map((term) => `“${term}”`).join(", ");
   return (
     <li data-testid={`hit-${hit.wire_name}`}>
@@ -24,7 +24,7 @@ export function HitRow({ hit, why, terms = [], onOpen }: Props) {
         {onOpen ? (
           <button
             type="button"
-            class="cmn-link cmn-mono cmn-clip"
+            class="cmn-link cmn-mono"
             data-testid="hit-name"
             title={hit.summary}
             onClick={() => onOpen(hit)}
@@ -32,7 +32,7 @@ export function HitRow({ hit, why, terms = [], onOpen }: Props) {
             {title}
           </button>
         ) : (
-          <span class="cmn-mono cmn-clip" data-testid="hit-name" title={hit.summary}>
+          <span class="cmn-mono" data-testid="hit-name" title={hit.summary}>
             {title}
           </span>
         )}

@@ -1,5 +1,5 @@
 import { useRef, useState } from "preact/hooks";
-import { Button, CopyButton, Verbatim } from "../lib/controls";
+import { BreakableName, Button, CopyButton, Verbatim } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { tokens } from "../lib/words";
@@ -33,7 +33,7 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
     <section class="cmn-card" data-testid="card" data-tool={detail.wire_name} aria-label={`Tool ${detail.name}`}>
       <h3 tabIndex={-1} ref={heading}>
         <code>
-          {detail.server}:{detail.name}
+          <BreakableName text={`${detail.server}:${detail.name}`} />
         </code>
         <span class="cmn-quiet cmn-about">
           {[tokens(detail.tokens), ...detail.badges.filter((claim) => claim !== "destructive")].join(" · ")}

@@ -215,6 +215,16 @@ export function Tabs<T extends string>({ label, tabs, shown, onShow, panel }: Ta
   );
 }
 
+/** A tool's name, which breaks after a colon, an underscore, a hyphen or a dot rather than within a word. */
+export function BreakableName({ text }: { text: string }) {
+  return text.split(/(?<=[:_.-])/).map((part) => (
+    <>
+      {part}
+      <wbr />
+    </>
+  ));
+}
+
 /** Text for a projector: makes the whole widget larger. */
 export function LargeText() {
   const onClick = (event: TargetedMouseEvent<HTMLButtonElement>) => {

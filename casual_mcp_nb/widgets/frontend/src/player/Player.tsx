@@ -120,9 +120,19 @@ export function Player({ lesson }: { lesson: Lesson }) {
         <Button testid="next" tone="primary" aria-label="Next" disabled={place === last} onClick={act.next}>
           →
         </Button>
-        <span class="cmn-progress" aria-hidden="true">
-          <i style={{ width: `${(100 * (place + 1)) / (last + 1)}%` }} />
-        </span>
+        <input
+          class="cmn-progress"
+          type="range"
+          min={1}
+          max={last + 1}
+          value={place + 1}
+          aria-label="Step"
+          aria-valuetext={slide && `${number.format(place + 1)}: ${spoken(slide)}`}
+          title={slide && spoken(slide)}
+          data-testid="go-to"
+          style={{ "--cmn-done": `${(100 * place) / Math.max(1, last)}%` }}
+          onInput={(event) => go(Number(event.currentTarget.value) - 1)}
+        />
         <span role="status" class="cmn-number" data-testid="progress">
           {slide && `${number.format(place + 1)} of ${number.format(last + 1)}`}
           <span class="cmn-visually-hidden">{slide && `: ${spoken(slide)}`}</span>

@@ -31,7 +31,7 @@ const ACTIONS: Record<string, Action> = {
 export function actionOf(event: KeyboardEvent): Action | null {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return null;
   const target = event.target as Element | null;
-  if (target?.closest("input, select, textarea, [role=tab]")) return null;
+  if (target?.closest("input:not([type=range]), select, textarea, [role=tab]")) return null;
   // The space bar presses a button that has the focus.
   if (event.key === " " && target?.closest("button, summary")) return null;
   return ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? null;
