@@ -328,9 +328,9 @@ def result_words(
     value = unwrapped(structured)
     if isinstance(value, Mapping) and isinstance(value.get("summary"), str):
         return str(value["summary"])
-    said = " ".join(part.text for part in content if part.kind == "text").strip()
-    if structured is not None and " " in said and said[0] not in _JSON:
-        return said
+    sentence = " ".join(part.text for part in content if part.kind == "text").strip()
+    if structured is not None and " " in sentence and sentence[0] not in _JSON:
+        return sentence
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
     match value:

@@ -167,6 +167,13 @@ def test_each_front_end_file_belongs_to_the_package() -> None:
         assert ".cmn-widget" in path.with_suffix(".css").read_text(encoding="utf-8")
 
 
+def test_the_rules_of_one_widget_beat_those_that_another_widget_brings_again() -> None:
+    for name, root in (("explorer", "cmn-explorer"), ("panel", "cmn-panel"), ("runs", "cmn-runs")):
+        css = (STATIC / f"{name}.css").read_text(encoding="utf-8")
+        alone = [match[0] for match in re.finditer(rf"(?:^|[{{}},])\.{root}\b[^{{,]*", css)]
+        assert alone == []
+
+
 WIDGET = """
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
