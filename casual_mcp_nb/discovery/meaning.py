@@ -514,7 +514,8 @@ class Meaning:
                 vectors = await model.embed(texts, False)
                 return await asyncio.to_thread(quantized, vectors, len(texts))
             except ProviderError as error:
-                if not error.retryable or pause is None:
+                # One that cannot be reached is asked again by a later search.
+                if not error.retryable or error.status is None or pause is None:
                     raise
                 await asyncio.sleep(max(pause, min(error.retry_after or 0.0, _RETRY_SECONDS)))
         raise AssertionError

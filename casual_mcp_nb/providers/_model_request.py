@@ -67,31 +67,49 @@ def _explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, 
     """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if it tells no more."""
     model, secrets = request.model, reading.secrets_of(request.model)
     finding = _finding(error, request, secrets)
+    if issubclass(finding.kind, IncompleteStreamError):
+        finding = replace(finding, fields={"partial": "".join(request.streamed)})
+    return _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts), _cause(error, secrets)
+
+
+def _failure_by(
+    error: Exception, finding: _Finding, client: str, model: str, secrets: list[str], attempts: int
+) -> ProviderError:
     wait = reading.requested_wait(error)
     headers, request_id = reading.kept_headers(reading.headers_of(error), secrets), reading.request_id_of(error, secrets)
-    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
+    about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
     about += "" if about.endswith((".", "!", "?", "…")) else "."
     if wait is not None:
         about += f" Retry after {_duration(wait)}."
-    if request.attempts > 1:
-        about += f" Gave up after {request.attempts} attempts."
+    if attempts > 1:
+        about += f" Gave up after {attempts} attempts."
     if request_id is not None:
         about += f" Request id: {request_id}."
-    more = {"partial": "".join(request.streamed)} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
-    failure = finding.kind(
+    return finding.kind(
         about,
         hint=finding.hint,
-        client=model.client_name,
-        model=model.model,
+        client=client,
+        model=model,
         status=reading.status_of(error),
         reason=finding.reason,
         retry_after=wait,
         request_id=request_id,
         headers=headers,
         retryable=finding.retryable,
-        **more,
+        **finding.fields,
     )
-    return failure, _cause(error, secrets)
+
+
+def embedding_failure(
+    error: Exception, client: object, name: str, model: str, *, key_places: str, timeout: float | None, secrets: list[str]
+) -> ProviderError:
+    """Convert the error of a request to an embedding model to one of ours, with the same remedies as in a chat."""
+    status, body = reading.status_of(error), reading.text_of(error, secrets) or type(error).__name__
+    if status is None:
+        finding = _without_status(error, client, timeout, secrets, body)
+    else:
+        finding = _of_status(status, key_places, (), reading.start_of_body(error), body)
+    return _failure_by(error, finding, name, model, secrets, 1)
 
 
 def _finding(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
@@ -119,8 +137,8 @@ def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> 
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
-        return _of_status(status, request, text, body)
-    return _without_status(error, request.model, secrets, body)
+        return _of_status(status, request.model.key_places, request.lacked, text, body)
+    return _without_status(error, request.model.client, request.model.timeout, secrets, body)
 
 
 # Ollama's messages while its runner is loading, busy or restarting.
@@ -148,18 +166,17 @@ def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint, fields=fields)
 
 
-def _of_status(status: int, request: ModelRequest, text: str, body: str) -> _Finding:
-    model = request.model
+def _of_status(status: int, key_places: str, lacked: Sequence[str], text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
         # Google's wording.
         status = 401
     match status:
         case 401:
-            places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."
+            places = f"The key is looked for in {key_places}." if key_places else "Check the key of the client."
             return _Finding(AuthenticationError, f"the credentials were not accepted (status 401): {body}", places)
         case 403:
-            places = f"it is looked for in {model.key_places}" if model.key_places else "check the key of the client"
+            places = f"it is looked for in {key_places}" if key_places else "check the key of the client"
             hint = f"If this is about the key: {places}."
             return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
         case 404:
@@ -174,17 +191,17 @@ def _of_status(status: int, request: ModelRequest, text: str, body: str) -> _Fin
         case 429:
             return _Finding(RateLimitError, failed, "Try again later, or ask for less at a time.", True)
     if status >= 500:
-        names = " and ".join(request.lacked)
+        names = " and ".join(lacked)
         lacks = f"Small servers answer like this to an option that they lack: leave out {names}, or try again later."
         return _Finding(OverloadedError, failed, lacks if names else "Try again later.", True)
     return _Finding(BadRequestError, failed, "The request itself was refused. Read the provider's message.")
 
 
-def _without_status(error: Exception, model: BoundModel, secrets: list[str], body: str) -> _Finding:
+def _without_status(error: Exception, client: object, timeout: float | None, secrets: list[str], body: str) -> _Finding:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    address = reading.address_of(model.client)
+    address = reading.address_of(client)
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
-        limit = f" (limit {_duration(model.timeout)})" if model.timeout else ""
+        limit = f" (limit {_duration(timeout)})" if timeout else ""
         hint = "Raise the client's timeout in the config, or try again."
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:

@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._answers import hosted_tools
 from casual_mcp_nb.providers._bound_model import load, touch
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._options import chat_options, options_of
-from casual_mcp_nb.providers._reading import requested_wait, status_of, text_of, watch_responses
+from casual_mcp_nb.providers._reading import watch_responses
 from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, limits_of
@@ -276,15 +276,12 @@ class ModelFactory:
             try:
                 return await request(client, model, texts)
             except Exception as error:
-                secrets, status = sorted(self._config.secrets()), status_of(error)
-                reason = f"status {status}: {text_of(error, secrets)}" if status else type(error).__name__
-                failure = ProviderError(
-                    f"Client {shown(name)}, model {shown(model)}: the embedding failed ({reason}).",
-                    client=name,
-                    model=model,
-                    status=status,
-                    retry_after=requested_wait(error),
-                    retryable=status in (408, 409, 429) or (status or 0) >= 500,
+                from casual_mcp_nb.providers._model_request import embedding_failure
+
+                places = key_places(name, entry.provider)
+                secrets = sorted(self._config.secrets())
+                failure = embedding_failure(
+                    error, client, name, model, key_places=places, timeout=entry.timeout, secrets=secrets
                 )
             finally:
                 limits.settle(reservation, None)

@@ -406,10 +406,20 @@ _MODELS = {
 }
 
 
+_MAX_EMBEDDED = 100
+"""How many texts Google embeds in a request."""
+
+
 async def _embed(client: GeminiClient, model: str, texts: list[str]) -> Any:
-    contents: Any = texts
-    response = await client.client.models.embed_content(model=model, contents=contents)
-    return [embedding.values for embedding in response.embeddings or ()]
+    from google.genai import types
+
+    vectors: list[Any] = []
+    for start in range(0, len(texts), _MAX_EMBEDDED):
+        # As contents, because newer models embed a list of plain texts as one.
+        contents: Any = [types.UserContent(text) for text in texts[start : start + _MAX_EMBEDDED]]
+        response = await client.client.models.embed_content(model=model, contents=contents)
+        vectors += (embedding.values for embedding in response.embeddings or ())
+    return vectors
 
 
 SPEC = ProviderSpec(
