@@ -200,14 +200,22 @@ def search(
             show(results, whole=why)
 
 
-def call(name: str, arguments: str = "{}", /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
+def call(
+    name: str,
+    arguments: str = "{}",
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    source: Source = _SOURCE,
+    json: AsJson = False,
+) -> int:
     """Call a tool yourself, without a model. Fails if the tool reports an error.
 
     Args:
         name: The tool, such as math:add.
         arguments: Its arguments, a JSON object.
+        more: The rest of the object, where a shell took it apart at its spaces.
     """
-    values = _object(arguments)
+    values = _object(" ".join([arguments, *more]))
     with source.connected() as session:
         call = session.tools.call(name, **values)
         if json:

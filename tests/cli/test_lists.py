@@ -41,7 +41,14 @@ def test_tools_of_a_server_or_a_toolset(config: Path, run: Run) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["tools", "maths"], ["tools", "-t", "nmbers"], ["tool", "math:pwr"], ["servers", "maths"], ["call", "math:power", "["]],
+    [
+        ["tools", "maths"],
+        ["tools", "-t", "nmbers"],
+        ["tool", "math:pwr"],
+        ["servers", "maths"],
+        ["call", "math:power", "["],
+        ["call", "math:power", "base=2", "exponent=3"],
+    ],
 )
 def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
     code, out, err = run(*words)
@@ -118,7 +125,7 @@ def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
 
 
 def test_a_call_by_hand(config: Path, run: Run) -> None:
-    code, out, _ = run("call", "math:power", '{"base": 2, "exponent": 10}', "--json")
+    code, out, _ = run("call", "math:power", '{"base": 2,', '"exponent": 10}', "--json")
     assert (code, json.loads(out)["status"]) == (0, "ok")
     code, out, _ = run("call", "math:power", "{}", "--json")
     assert (code, json.loads(out)["status"]) == (FAILED, "error")
