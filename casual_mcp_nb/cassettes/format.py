@@ -415,7 +415,7 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
             case TextDelta() if model is not None:
                 model.events.append(len(event.text))
                 model.pace.append(_ms(event.at - began))
-            case StepFinished() if model is not None:
+            case StepFinished(dropped=False) if model is not None:
                 response = ModelResponse(event.message, event.usage, event.finish_reason, event.hosted_calls)
                 model.response = model_response(response)
                 model.pace.append(_ms(event.at - began))

@@ -277,6 +277,7 @@ class StepFinished(Displayable):
         hosted_calls: Calls of tools that the provider ran itself for this answer.
         response_id: The provider's id of the response, if it gave one.
         request_id: The provider's id of the request, from the headers of the response, if it gave one.
+        dropped: Whether the answer was not used, and another step asks again. Its message is empty then.
     """
 
     step: int
@@ -288,6 +289,7 @@ class StepFinished(Displayable):
     hosted_calls: tuple[HostedCall, ...] = ()
     response_id: str | None = None
     request_id: str | None = None
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

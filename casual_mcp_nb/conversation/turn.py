@@ -321,12 +321,15 @@ class Turn(Displayable):
         events = len(self.trace)
         if events != self._messages[0]:
             messages, all_of = self.prompt_messages, self.trace.all_of
-            answers = {event.step: event.message for event in all_of(StepFinished)}
+            answers = {event.step: event for event in all_of(StepFinished)}
             ended = {event.call_id: event for event in all_of(ToolFinished)}
             edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
             for event in all_of(StepStarted):
                 answer = answers.get(event.step)
-                messages += messages_of(answer, ended, edited, self.trace.results) if answer else self._unfinished(event.step)
+                if answer is None:
+                    messages += self._unfinished(event.step)
+                elif not answer.dropped:
+                    messages += messages_of(answer.message, ended, edited, self.trace.results)
             self._messages = events, messages
         return self._messages[1].copy()
 

@@ -392,7 +392,8 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
         case StepFinished():
             calls = [call.function.name for call in event.message.tool_calls or ()]
             text = text_of(event.message.content)
-            figures = (f"calls {words.listed(calls, limits.rows)}" if calls else "", words.ending(event.finish_reason))
+            called = f"calls {words.listed(calls, limits.rows)}" if calls else ""
+            figures = (called, words.ending(event.finish_reason), "not used" if event.dropped else "")
             return [*([TextBlock(text)] if text else []), Line(None, tuple(filter(None, figures)))]
         case ToolStarted():
             arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)

@@ -421,6 +421,14 @@ class Meaning:
             if query in self._asking:
                 self._fail(f"{self.label} did not answer within {self.timeout:g} s")
 
+    async def settle(self) -> tuple[int, int]:
+        """Wait for the work in the background, `timeout` seconds at most. Count the tools with vectors, and all to embed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout):
+                while tasks := {task for task in (*self._starting, self._task) if task is not None and not task.done()}:
+                    await asyncio.wait(tasks)
+        return len(self._texts) - len(self._wanted), len(self._texts)
+
     async def known_vectors(self, tools: Sequence[ToolSpec], queries: Iterable[str]) -> KnownVectors | None:
         """Compute the vectors of these tools and queries, however long that takes, or None if the model fails.
 

@@ -226,7 +226,14 @@ class Run:
             await self.ahead()
         response = await self._complete(step, request, model)
         if request.delivery == "native" and model.tries_natively:
-            self._check_gateway(request, response)
+            try:
+                self._check_gateway(request, response)
+            except NativeDeferralError:
+                from casual_llm.messages import AssistantMessage
+
+                # It is paid for.
+                self.emit(self._ended(step, AssistantMessage(content=""), response, dropped=True))
+                raise
         self._last_counted = (request, response.usage) if response.usage is not None else None
         self._overflowed = ()
         truncated = response.truncated
@@ -241,17 +248,22 @@ class Run:
         if message.tool_calls is not None:
             message = self._names.clean(message)
         self.messages.append(message)
-        ended = (
+        self.emit(self._ended(step, message, response))
+        return message
+
+    def _ended(self, step: int, message: AssistantMessage, response: ModelResponse, dropped: bool = False) -> StepFinished:
+        return StepFinished(
+            step,
+            message,
             response.usage,
             response.finish_reason,
             self.now(),
-            truncated,
+            response.truncated,
             response.hosted_calls,
             response.response_id,
             response.request_id,
+            dropped,
         )
-        self.emit(StepFinished(step, message, *ended))
-        return message
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
         """Build the next request. An event reports any part of the conversation that is left out."""

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -255,6 +255,7 @@ class ComparedRun:
         steps: Model calls.
         calls: Tool calls without searches, nested ones included.
         searches: Calls of tools that find tools.
+        ranked_by: Whether its searches ranked by `words` or `words and meaning`, both if they differ, or None without a search.
         tokens_in_full: Input tokens of all requests, without `tokens_reused`.
         tokens_reused: Input tokens that providers read from their caches. Where they do not report it, what the requests repeat
             from the request before each of them, estimated.
@@ -283,6 +284,7 @@ class ComparedRun:
     steps: int | None = None
     calls: int | None = None
     searches: int | None = None
+    ranked_by: str | None = None
     tokens_in_full: int | None = None
     tokens_reused: int | None = None
     output_tokens: int | None = None
@@ -319,6 +321,7 @@ class ComparedRun:
             steps=len(stats.steps),
             calls=len(used),
             searches=len(calls) - len(used),
+            ranked_by=_listed(search.ranked_by for search in turn.searches if search.query),
             tokens_in_full=stats.sent_tokens - (reused or 0) if stats.steps else None,
             tokens_reused=reused,
             output_tokens=tokens.completion_tokens if answered else None,
@@ -349,6 +352,7 @@ class ComparedRun:
             "repeat": self.repeat,
             "status": self.status,
             "right": self.right,
+            "ranked_by": self.ranked_by,
             **{name: getattr(self, name) for name in FIGURES if name != "cost"},
             "tokens_origin": self.origin,
             "reused_origin": self.reused_origin,
@@ -398,6 +402,11 @@ class WayResult:
     def failed(self) -> int:
         """How many runs failed."""
         return sum(run.status == "failed" for run in self.runs)
+
+    @property
+    def ranked_by(self) -> str | None:
+        """What the searches of its runs ranked by, or None if there was none."""
+        return _listed(run.ranked_by for run in self.done)
 
     @property
     def checked(self) -> int:
@@ -625,6 +634,10 @@ def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, 
     if cost is not None and None not in costs and len({each.currency for each in results}) == 1:
         return cost.mean, result.currency
     return result.weighted_tokens or 0.0, None
+
+
+def _listed(values: Iterable[str | None]) -> str | None:
+    return ", ".join(sorted(set(filter(None, values)))) or None
 
 
 def _share(result: WayResult) -> float:

@@ -128,6 +128,8 @@ def _progress(comparison: Comparison) -> Line:
     models = {(run.model, run.provider) for run in comparison.runs if run.model}
     if len(models) == 1:
         figures.append(model_words(*models.pop()))
+    rankings = {result.ranked_by for result in comparison.values() if result.ranked_by}
+    figures.append(f"searches by {rankings.pop()}" if len(rankings) == 1 else "")
     failed = sum(run.status == "failed" for run in comparison.runs)
     figures += [f"{failed:,} failed" if failed else "", words.seconds(comparison.seconds)]
     return Line(_MARKS[comparison.status], tuple(filter(None, figures)), data=(("part", "figures"),))
@@ -200,12 +202,15 @@ def _table(comparison: Comparison, limits: DisplayLimits) -> Table:
     figures = {name: [result.figure(name) for result in results] for name in FIGURES}
     names = [name for name in FIGURES if name != "cost" or any(figures["cost"])]
     checked = any(result.checked for result in results)
-    titles = columns("Variant", "Runs", *(("Right",) if checked else ()), *(_TITLES[name] for name in names))
+    ranked = len({result.ranked_by for result in results if result.ranked_by}) > 1
+    extra = (*(("Right",) if checked else ()), *(("Searches by",) if ranked else ()))
+    titles = columns("Variant", "Runs", *extra, *(_TITLES[name] for name in names))
     rows = tuple(
         (
             result.way.name,
             _runs(result),
             *((_right(result),) if checked else ()),
+            *((result.ranked_by or "",) if ranked else ()),
             *(_bar(name, figures[name][number], figures[name], result) for name in names),
         )
         for number, result in enumerate(results)

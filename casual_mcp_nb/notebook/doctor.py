@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.config import Config, EmbeddingConfig
 from casual_mcp_nb.base.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import price_of
@@ -22,7 +22,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.errors import closest, install, shown
+from casual_mcp_nb.errors import UsageError, closest, install, shown
 from casual_mcp_nb.notebook.loop import notebook_shell, shell
 from casual_mcp_nb.notebook.models import clients_of
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
@@ -45,6 +45,17 @@ class ModelAtHand:
     source: str
     reason: str
     model: str
+
+
+@dataclass(frozen=True)
+class EmbeddedTools:
+    """A session's embedding model, None for a function; its problem or empty; the tools with vectors, and those to have one."""
+
+    model: EmbeddingConfig | None
+    label: str
+    problem: str
+    done: int
+    count: int
 
 
 def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
@@ -94,7 +105,12 @@ _ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|fail
 
 
 def diagnose(
-    config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice], budget: Budget
+    config: Config,
+    servers: Servers,
+    templates: Sequence[str],
+    notices: Iterable[Notice],
+    budget: Budget,
+    embedded: EmbeddedTools | None = None,
 ) -> Diagnosis:
     """Report which parts work, which do not, and how to fix them."""
     return Diagnosis(
@@ -114,6 +130,7 @@ def diagnose(
             *_hidden_modules(config, servers),
             *_tool_sets(config, servers),
             *_deferring(budget),
+            *_embedding(config, embedded),
             *_templates(config, templates),
         )
     )
@@ -283,6 +300,37 @@ def _deferring(budget: Budget) -> Iterator[Check]:
     else:
         problem = f"costs {abs(budget.saved):.0%} more input than every tool loaded, in a turn with one search and one call"
         yield Check("Discovery", "deferring", "warn", problem, "To load all: session.selection.discovery = False")
+
+
+def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
+    """Check the model for search by meaning. Nothing is downloaded, and it is not asked more than the session asks it."""
+    if tools is None:
+        return
+    part, name = "Discovery", f"search by meaning ({tools.label})"
+    model, folder = tools.model, None
+    if model is not None and model.local:
+        from casual_mcp_nb.discovery.meaning import local_folder
+
+        try:
+            folder = local_folder(model, config.folder)
+        except UsageError as error:
+            yield Check(part, name, "fail", str(error))
+            return
+    elif model is not None and spec_of(config.clients[model.client or ""].provider).embed is None:
+        names = ", ".join(spec.name for spec in specs().values() if spec.embed)
+        problem = f"client {shown(model.client or '')} has no embedding models here"
+        yield Check(part, name, "fail", problem, f"Name a client of one of these providers: {names}.")
+        return
+    if tools.problem:
+        yield Check(part, name, "warn", tools.problem, "A later search tries it again.")
+    elif tools.count:
+        advice = "" if tools.done == tools.count else "Until all have one, search ranks by words."
+        yield Check(part, name, "ok", f"{tools.done:,} of {count(tools.count, 'tool')} have vectors", advice)
+    elif model is not None and model.local:
+        where = "on this computer" if folder else "to be downloaded by the first search"
+        yield Check(part, name, "ok", f"{where}, not loaded yet")
+    else:
+        yield Check(part, name, "ok", "not asked yet", "It is asked once servers are connected and tools are deferred.")
 
 
 def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:

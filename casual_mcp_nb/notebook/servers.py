@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Never, cast, overload
 
-from casual_mcp_nb.base.config import Config, ServerConfig
+from casual_mcp_nb.base.config import Config, EmbeddingConfig, ServerConfig
 from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.base.displayable import NamespaceMapping
 from casual_mcp_nb.base.mcp import Messages, ServerLog
@@ -188,7 +188,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         Raises:
             UnknownNameError: There is no such server, and no tool of that name.
         """
-        from casual_mcp_nb.notebook.doctor import diagnose
+        from casual_mcp_nb.notebook.doctor import EmbeddedTools, diagnose
         from casual_mcp_nb.notebook.tool_doctor import ToolDoctor
 
         view = self._chat.current_view()
@@ -200,5 +200,17 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             raise UsageError(
                 "Which tool should the query find?", hint='For example: session.servers.doctor("math:add", query="sum").'
             )
-        problems = self._consent.problems
-        return diagnose(self._config, self.now, self._models.templates(), problems, estimated_budget(self._chat, view))
+        problems, meaning, vectors = self._consent.problems, self._chat.tools.meaning, None
+        if meaning is not None:
+            done, count = self._engine.run(meaning.settle())
+            model = self._chat.tools.embedding
+            model = model if isinstance(model, EmbeddingConfig) else None
+            vectors = EmbeddedTools(model, meaning.label, meaning.problem, done, count)
+        return diagnose(
+            self._config,
+            self.now,
+            self._models.templates(),
+            problems,
+            estimated_budget(self._chat, view),
+            vectors,
+        )

@@ -153,6 +153,47 @@ def test_displays_say_what_ranked_and_why_only_words_did(service: Embeddings, tm
         assert (explorer["ranked_by"], explorer["note"]) == ("words", results.note)
 
 
+def test_a_comparison_says_what_its_searches_ranked_by(service: Embeddings, tmp_path: Path) -> None:
+    with session_of(service) as session:
+        ready(session)
+        comparison = session.experiments.compare(QUERY, discovery=[True, False], progress=False)
+        on, off = comparison.values()
+        assert (on.ranked_by, off.ranked_by) == ("words and meaning", None)
+        assert "searches by words and meaning" in mimebundle(comparison)["text/plain"]
+        runs = json.loads(comparison.export(tmp_path / "runs.json").read_text())["runs"]
+        assert [run["ranked_by"] for run in runs] == ["words and meaning", None]
+
+
+def checked(session: Session) -> tuple[str, str]:
+    (check,) = (each for each in session.servers.doctor() if each.name.startswith("search by meaning"))
+    return check.verdict, f"{check.found} {check.advice}"
+
+
+def test_the_doctor_checks_the_embedding_model_and_downloads_nothing(
+    service: Embeddings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with session_of(service) as session:
+        assert checked(session)[0] == "ok"
+        ready(session)
+        verdict, text = checked(session)
+        assert (verdict, "3 of 3" in text) == ("ok", True)
+    with session_of(service, client="planner") as session:
+        verdict, text = checked(session)
+        assert (verdict, "openai" in text) == ("fail", True)
+    settings = config(service.url)
+    settings["tool_discovery"]["embedding"] = {"local": "somebody/some-model"}
+    with Session.from_config(settings, in_process={"garage": garage()}, quiet=True) as session:
+        verdict, text = checked(session)
+        assert (verdict, "download" in text) == ("fail", True)
+    service.reply = FAILURES["refused"]
+    cache_path().unlink()
+    with session_of(service) as session:
+        session.search("weather")
+        verdict, text = checked(session)
+        assert (verdict, "status 401" in text, KEY in text) == ("warn", True, False)
+
+
 def test_only_names_descriptions_and_queries_are_embedded(service: Embeddings) -> None:
     with session_of(service) as session:
         ready(session)

@@ -14,6 +14,7 @@ from kit.deferral_rules import DEFERRING
 from kit.message_rules import StrictProvider
 from kit.provider import Provider, answer
 
+from casual_mcp_nb.conversation.event import StepFinished
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
@@ -96,6 +97,11 @@ async def test_a_gateway_that_drops_the_fields_is_noticed_and_the_step_repeated(
     assert ways(turn) == ["native", "native", "definitions", "definitions"]
     assert [call.status for call in turn.tool_calls] == ["ok", "ok"]
     assert len(turn.notices) == 1
+    finished = turn.trace.of(StepFinished)
+    assert [event.dropped for event in finished] == [False, True, False, False]
+    assert turn.stats.tokens.prompt_tokens == 500 + 540 + 1_200 + 1_300
+    assert all(step.seconds is not None for step in turn.steps)
+    assert [message.role for message in turn.messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert "I have no such tool." not in json.dumps(server.seen[-1].body)
     assert TOOL in [tool["name"] for tool in server.seen[-1].body["tools"]]
     assert remembered() == [False]
