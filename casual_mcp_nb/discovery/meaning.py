@@ -51,6 +51,8 @@ _PARALLEL = 4
 _RETRY_SECONDS = 30.0
 """How long a model that failed is not asked again."""
 _PAUSES = (0.5, 2.0)
+_LOAD_SECONDS = 5.0
+"""How long the first search waits for the model to be loaded and the file to be read, besides the config's `timeout`."""
 _MAX_QUERIES = 500
 _SAME = 0.98
 """The cosine of a text's vectors from which they count as those of the same model."""
@@ -346,6 +348,7 @@ class Meaning:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._waited = False
+        self._read = asyncio.Event()
         self._retry_at = 0.0
         self._changes = 0
         self._told = ""
@@ -405,13 +408,20 @@ class Meaning:
             return
         if not texts.keys:
             await asyncio.to_thread(texts.number)
+        self.start(texts.keys)
+        # Only the first searches wait: with many tools, it takes long.
+        first = self._task is not None and not self._task.done() and not self._waited
+        with suppress(TimeoutError):
+            # What another session has computed is there as soon as the model is loaded.
+            async with asyncio.timeout(_LOAD_SECONDS if first else 0):
+                await self._read.wait()
         try:
             async with asyncio.timeout(self.timeout):
-                self.start(texts.keys)
-                # Only the first search waits: with many tools, it takes long.
-                if self._task is not None and not self._task.done() and not self._waited:
-                    self._waited = True
-                    await asyncio.wait({self._task})
+                if first and self._task is not None and not self._task.done():
+                    try:
+                        await asyncio.wait({self._task})
+                    finally:
+                        self._waited = True
                 if texts.places() is None or query in self._queries or time.monotonic() < self._retry_at:
                     return
                 if query not in self._asking:
@@ -481,6 +491,7 @@ class Meaning:
                 keys = {_key(space, text): key for key, text in self._wanted.items()}
                 stored = await asyncio.to_thread(self._file.read, list(keys))
                 await self._add({keys[key]: row for key, row in stored.items()})
+            self._read.set()
             batches = _Batches(self._wanted, lambda: self._batch)
             rows: dict[bytes, Rows] = {}
             try:
@@ -495,6 +506,8 @@ class Meaning:
             self._fail(_short(group_error))
         except* Exception as group_error:
             self._fail(_short(group_error))
+        finally:
+            self._read.set()
         self.changed()
         if self._wanted and time.monotonic() >= self._retry_at:
             # More were added meanwhile.

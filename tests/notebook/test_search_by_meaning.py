@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import EmbeddingConfig
-from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.discovery.meaning import cache_path
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.meaning import EmbeddingModel, Meaning, VectorFile, cache_path
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.results import Case
 from casual_mcp_nb.views import mimebundle
@@ -211,6 +214,40 @@ def test_a_second_session_asks_nothing_again_and_the_file_has_no_text_and_no_key
     data = cache_path().read_bytes()
     assert not any(text.encode() in data for text in (KEY, "umbrella", "weather", "127.0.0.1"))
     assert cache_path().stat().st_mode & 0o077 == 0
+
+
+async def test_the_first_searches_wait_for_vectors_that_are_in_the_file(tmp_path: Path) -> None:
+    tools = [ToolSpec("garage", name, "", {}) for name in ("automobile", "weather")]
+    asked, loading, go = [], threading.Event(), threading.Event()
+
+    async def embed(texts: list[str], query: bool) -> list[list[float]]:
+        asked.extend(texts)
+        return [vector(text) for text in texts]
+
+    def load() -> EmbeddingModel:
+        loading.set()
+        assert go.wait(10)
+        return EmbeddingModel("small", embed, "small")
+
+    async def ranked_by(*queries: str, seconds: float) -> list[str]:
+        meaning = Meaning(load, "small", file=VectorFile(tmp_path / "vectors.db"), timeout=seconds)
+        index = ToolSearchIndex(tools, embed=meaning)
+        searches = [asyncio.create_task(index.prepare(query)) for query in queries]
+        await asyncio.to_thread(loading.wait, 10)
+        # A search that gave up by now would have done so before the model was loaded.
+        meaning.timeout = 10
+        go.set()
+        await asyncio.gather(*searches)
+        await meaning.close()
+        return [index.ranked_by(query) for query in queries]
+
+    go.set()
+    assert await ranked_by("a vehicle", seconds=10) == ["words and meaning"]
+    go.clear()
+    loading.clear()
+    asked.clear()
+    assert await ranked_by("a vehicle", "an umbrella", seconds=0) == ["words and meaning"] * 2
+    assert asked == ["an umbrella"]
 
 
 def test_a_damaged_file_begins_again(service: Embeddings) -> None:
