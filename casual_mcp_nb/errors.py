@@ -148,6 +148,10 @@ class UnknownModelError(UnknownNameError, ValueError):
     kind = UnknownNameError.kind
 
 
+class ToolArgumentsError(UsageError, TypeError):
+    """A tool's function was called with arguments that it does not take, or without ones that it needs."""
+
+
 class ToolSetError(UsageError):
     """A toolset names servers or tools that do not exist."""
 

@@ -25,7 +25,7 @@ class SchemaReader:
 
     def __init__(self, schema: object, root: object = None) -> None:
         self.schema: Mapping[str, Any] = schema if isinstance(schema, _OBJECTS) else {}
-        self._root = self.schema if root is None else root
+        self.root = self.schema if root is None else root
 
     @cached_property
     def properties(self) -> dict[str, SchemaReader]:
@@ -33,7 +33,7 @@ class SchemaReader:
         properties = self.schema.get("properties")
         if not isinstance(properties, Mapping):
             return {}
-        return {str(name): SchemaReader(part, self._root) for name, part in properties.items()}
+        return {str(name): SchemaReader(part, self.root) for name, part in properties.items()}
 
     @cached_property
     def required(self) -> tuple[str, ...]:
@@ -62,12 +62,12 @@ class SchemaReader:
     def items(self) -> SchemaReader | None:
         """The schema of an array's items, if specified."""
         items = self.schema.get("items")
-        return SchemaReader(items, self._root) if isinstance(items, Mapping) else None
+        return SchemaReader(items, self.root) if isinstance(items, Mapping) else None
 
     @property
     def options(self) -> tuple[SchemaReader, ...]:
         """The schemas of `anyOf` or `oneOf`."""
-        return tuple(SchemaReader(part, self._root) for part in self._list("anyOf") or self._list("oneOf"))
+        return tuple(SchemaReader(part, self.root) for part in self._list("anyOf") or self._list("oneOf"))
 
     @property
     def reference(self) -> str | None:
@@ -99,10 +99,10 @@ class SchemaReader:
         schema, seen = self.schema, set()
         while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
             seen.add(reference)
-            target = lookup(reference, self._root)
+            target = lookup(reference, self.root)
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             schema = {**target, **beside} if isinstance(target, Mapping) else beside
-        return SchemaReader(schema, self._root)
+        return SchemaReader(schema, self.root)
 
     def without_null(self) -> SchemaReader:
         """Select the schema of the values other than null, with references resolved.
@@ -116,9 +116,9 @@ class SchemaReader:
             if len(others) != 1:
                 break
             beside = {key: value for key, value in part.schema.items() if key not in ("anyOf", "oneOf")}
-            part = SchemaReader({**others[0].schema, **beside}, self._root)
+            part = SchemaReader({**others[0].schema, **beside}, self.root)
         if len(part.types) > 1 and "null" in part.types:
-            return SchemaReader({**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self._root)
+            return SchemaReader({**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self.root)
         return part
 
     def alternatives(self) -> Iterator[SchemaReader]:
@@ -130,11 +130,11 @@ class SchemaReader:
             if not isinstance(schema, Mapping) or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            part = SchemaReader(schema, self._root)
+            part = SchemaReader(schema, self.root)
             options = [option for keyword in _CHOICE_KEYWORDS for option in part._list(keyword)]
             waiting += reversed(options)
             if part.reference is not None:
-                waiting.append(lookup(part.reference, self._root))
+                waiting.append(lookup(part.reference, self.root))
             elif not options:
                 yield part
 

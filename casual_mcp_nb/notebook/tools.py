@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
+from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
@@ -39,8 +40,18 @@ from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import (
+    ServerError,
+    ToolTimeoutError,
+    UnknownNameError,
+    UsageError,
+    brief,
+    closest,
+    did_you_mean,
+    shown,
+)
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.saving import save
@@ -94,6 +105,50 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def of_server(self, name: str) -> Tools:
         """Select the tools of one server."""
         return self.now.of_server(name)
+
+    if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
+
+        def __getattr__(self, name: str) -> ServerFunctions:
+            if name.startswith("_") or name not in (servers := dir(self.functions)):
+                known = [] if name.startswith("_") else [*object.__dir__(self), *servers]
+                hint = did_you_mean(closest(name, known), servers)
+                raise AttributeError(
+                    f"session.tools has neither a method nor a server {shown(name)}. {hint}", name=name, obj=self
+                )
+            return getattr(self.functions, name)
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *dir(self.functions)]
+
+    @property
+    def functions(self) -> Any:
+        """The tools as typed Python functions, by server: `session.tools.functions.time` is `session.tools.time`.
+
+        `Any` for type checkers: annotate a variable with the class `Tools` of a stub file, see `stubs`.
+        """
+        return ToolFunctions(self, self._chat.server_manager.names, lambda: self._runner.turns)
+
+    def stubs(self, path: str | Path, *, overwrite: bool = True) -> Path:
+        """Write the signatures of all tools that are known now into a file, for editors and type checkers.
+
+        Args:
+            path: The file, such as `tools.pyi`.
+            overwrite: Replace an existing file.
+
+        Returns:
+            The path.
+
+        Raises:
+            UsageError: The file cannot be written.
+
+        Examples:
+            if TYPE_CHECKING:
+                from tools import Tools
+            tools: "Tools" = session.tools.functions
+        """
+        path = Path(path)
+        write_text(path, self.functions.stub(), overwrite=overwrite, hint="Give overwrite=True to replace it.")
+        return path
 
     @blocking
     async def call(self, name: str, /, **arguments: Any) -> ToolCall:

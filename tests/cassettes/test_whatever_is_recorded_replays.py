@@ -330,6 +330,8 @@ METHODS: dict[str, Action] = {
     "tools.find": lambda w: len(w.session.parts.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
     "tools.searchable": lambda w: len(w.session.parts.engine.run(w.session.tools.searchable()).tools),
     "servers.audit": lambda w: w.session.servers.audit({}).tokens,
+    "tools.functions": lambda w: w.session.tools.functions.harbour.nothing(number=0),
+    "tools.stubs": lambda w: len(w.session.tools.stubs(w.folder / "tools.pyi").read_text()),
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],
     "consent.audit": lambda w: len(w.session.consent.audit),
     "resources.read": lambda w: w.session.resources.read("harbour://rules").text,

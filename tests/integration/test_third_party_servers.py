@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,3 +159,30 @@ def test_the_planner_finds_a_deferred_tool_of_a_real_server(
     assert [c.name for c in turn.tool_calls] == ["search_tools", tool]
     assert turn.tool_calls[1].status == "ok"
     assert answer in turn.answer
+
+
+def test_mypy_passes_a_program_with_the_functions_of_six_servers_and_finds_a_wrong_argument(
+    session: Session, tmp_path: Path
+) -> None:
+    session.tools.stubs(tmp_path / "tools.pyi")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from tools import Tools\n\n"
+        "def work(tools: Tools) -> None:\n"
+        "    tools.clock.convert_time(source_timezone='UTC', time='12:00', target_timezone='Asia/Tokyo')\n"
+        "    tools.git.git_log(repo_path='.', max_count=3)\n"
+        "    tools.fetch.fetch(url='http://localhost', raw=True)\n"
+        "    text = tools.filesystem.read_text_file(path='a.txt', head=2)['content']\n"
+        "    entities = tools.memory.read_graph()['entities']\n"
+        "    names: list[str] = [*(each['name'] for each in entities), text]\n"
+        "    tools.thinking.sequentialthinking(\n"
+        "        thought=', '.join(names), nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1\n"
+        "    )\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), program.name]
+    passed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (passed.returncode, passed.stdout.partition(":")[0]) == (0, "Success")
+    program.write_text(program.read_text().replace("max_count=3", "max_count='3'").replace("head=2", "heads=2"))
+    failed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert [line.rpartition("[")[2] for line in failed.stdout.splitlines() if ": error: " in line] == ["arg-type]", "call-arg]"]
+    assert session.tools.clock.get_current_time(timezone="UTC")["timezone"] == "UTC"
