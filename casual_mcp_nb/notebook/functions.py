@@ -14,17 +14,15 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.status import Tools
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.audit import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ToolArgumentsError, ToolCallError, closest, did_you_mean, shown
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.tools import SessionTools
 
 MAX_LITERALS = 40
 """With more choices the parameter has their common type."""
@@ -41,6 +39,21 @@ import typing as _typing
 from typing import Any, Literal, NotRequired, TypedDict'''
 
 
+class CallableTools(Protocol):
+    """The tools of a session, as the functions need them."""
+
+    recorded: RecordedCalls
+
+    def of_server(self, name: str) -> Tools:
+        """Select the tools of one server."""
+
+    def call(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call a tool."""
+
+    async def call_async(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call a tool, and await its end."""
+
+
 class ServerFunctions:
     """The tools of one server as functions: `session.tools.time`.
 
@@ -48,7 +61,7 @@ class ServerFunctions:
     has a twin to await, whose name ends in `_async`.
     """
 
-    def __init__(self, tools: SessionTools, server: str, turns: Callable[[], Sequence[Turn]]) -> None:
+    def __init__(self, tools: CallableTools, server: str, turns: Callable[[], Sequence[Turn]]) -> None:
         self._tools = tools
         self.server = server
         self._turns = turns
@@ -98,7 +111,7 @@ class ToolFunctions:
     Here a server can have the name of a method of `session.tools`, too.
     """
 
-    def __init__(self, tools: SessionTools, servers: Iterable[str], turns: Callable[[], Sequence[Turn]]) -> None:
+    def __init__(self, tools: CallableTools, servers: Iterable[str], turns: Callable[[], Sequence[Turn]]) -> None:
         names = named({each: each for each in servers})
         self._servers = {name: ServerFunctions(tools, server, turns) for name, server in names.items()}
 
@@ -335,7 +348,7 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
 
 
 def _function(
-    tools: SessionTools, tool: ToolSpec, name: str, learned: SchemaReader | None, *, awaited: bool
+    tools: CallableTools, tool: ToolSpec, name: str, learned: SchemaReader | None, *, awaited: bool
 ) -> Callable[..., Any]:
     parameters = parameters_of(tool)
     signature = signature_of(tool, learned)
