@@ -315,7 +315,7 @@ def _result_type(tool: ToolSpec, learned: SchemaReader | None, types: TypeWriter
 
 
 def _is_wrapped(tool: ToolSpec) -> bool:
-    """Whether its result is no object: FastMCP and the SDK send such a one as the only field of an object, `result`."""
+    """Whether its result is not an object. FastMCP and the SDK send such a value as an object with the field `result`."""
     return list(SchemaReader(tool.output_schema).properties) == ["result"]
 
 
