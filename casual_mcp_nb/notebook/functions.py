@@ -183,7 +183,7 @@ class TypeWriter:
         """Write the type of the values that a schema allows; `name` begins the names of the TypedDicts in it."""
         if depth > MAX_DEPTH:
             return self._named("Any")
-        known = reader.reference or id(reader.schema)
+        reference = reader.reference or id(reader.schema)
         reader = reader.resolved() if reader.reference is not None else reader
         if literals := self._literals(reader.choices):
             return literals
@@ -194,14 +194,14 @@ class TypeWriter:
         types = reader.types or (("object",) if reader.properties else ("array",) if reader.items else ())
         if not types:
             return self._named("Any")
-        return self._union(self._of_type(kind, reader, name, depth, known) for kind in types)
+        return self._union(self._of_type(kind, reader, name, depth, reference) for kind in types)
 
-    def _of_type(self, kind: str, reader: SchemaReader, name: str, depth: int, known: str | int) -> str:
+    def _of_type(self, kind: str, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
         if kind == "array":
             items = self.write(reader.items, f"{name}Item", depth + 1) if reader.items else self._named("Any")
             return f"{self._named('list')}[{items}]"
         if kind == "object" and reader.properties and len(reader.properties) <= MAX_FIELDS:
-            return self._typed_dict(reader, name, depth, known)
+            return self._typed_dict(reader, name, depth, reference)
         if kind == "object":
             more = reader.schema.get("additionalProperties")
             reader = SchemaReader(more, reader.root)
@@ -209,8 +209,8 @@ class TypeWriter:
             return f"{self._named('dict')}[{self._named('str')}, {values}]"
         return self._named(_SCALARS[kind]) if kind in _SCALARS else self._named("Any")
 
-    def _typed_dict(self, reader: SchemaReader, name: str, depth: int, known: str | int) -> str:
-        key = known, id(reader.root)
+    def _typed_dict(self, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
+        key = reference, id(reader.root)
         if key in self.names:
             # A schema that contains itself, or is referred to twice.
             return self.names[key][0]
@@ -243,12 +243,12 @@ class TypeWriter:
         return f"{self._named('Literal')}[{', '.join(texts)}]"
 
     def _union(self, types: Iterable[str]) -> str:
-        found = list(dict.fromkeys(types))
-        if self._named("Any") in found:
+        members = list(dict.fromkeys(types))
+        if self._named("Any") in members:
             return self._named("Any")
         # `float` takes integers.
-        found = [kind for kind in found if kind != "int" or "float" not in found]
-        return " | ".join(sorted(found, key=lambda kind: kind == "None"))
+        members = [kind for kind in members if kind != "int" or "float" not in members]
+        return " | ".join(sorted(members, key=lambda kind: kind == "None"))
 
     def _named(self, name: str) -> str:
         if name not in self.hidden:

@@ -110,8 +110,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         def __getattr__(self, name: str) -> ServerFunctions:
             if name.startswith("_") or name not in (servers := dir(self.functions)):
-                known = [] if name.startswith("_") else [*object.__dir__(self), *servers]
-                hint = did_you_mean(closest(name, known), servers)
+                names = [] if name.startswith("_") else [*object.__dir__(self), *servers]
+                hint = did_you_mean(closest(name, names), servers)
                 raise AttributeError(
                     f"session.tools has neither a method nor a server {shown(name)}. {hint}", name=name, obj=self
                 )

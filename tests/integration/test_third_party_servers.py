@@ -161,9 +161,7 @@ def test_the_planner_finds_a_deferred_tool_of_a_real_server(
     assert answer in turn.answer
 
 
-def test_mypy_passes_a_program_with_the_functions_of_six_servers_and_finds_a_wrong_argument(
-    session: Session, tmp_path: Path
-) -> None:
+def test_mypy_checks_a_program_with_the_functions_of_six_servers(session: Session, tmp_path: Path) -> None:
     session.tools.stubs(tmp_path / "tools.pyi")
     program = tmp_path / "program.py"
     program.write_text(
