@@ -99,7 +99,7 @@ def build() -> FunctionServer:
 
 def current_time(timezone: Zone = "UTC") -> dict[str, Any]:
     """Tell the current date and time, today and now, in a time zone. Also returns weekday, UTC offset and timestamp."""
-    return _described(datetime.now(time_zone(timezone)), timezone)
+    return _summarized(datetime.now(time_zone(timezone)), timezone)
 
 
 def convert_time(
@@ -226,7 +226,7 @@ def from_timestamp(
         moment = datetime.fromtimestamp(seconds, UTC).astimezone(time_zone(timezone))
     except (OverflowError, ValueError, OSError) as error:
         raise ToolError("The timestamp is outside the years 1 to 9999.") from error
-    return _described(moment, timezone)
+    return _summarized(moment, timezone)
 
 
 def list_timezones(
@@ -237,6 +237,11 @@ def list_timezones(
     wanted = filter.casefold().replace(" ", "_")
     names = [name for name in zone_names() if wanted in name.casefold()]
     return {"total": len(names), "timezones": names[:limit], "truncated": len(names) > limit}
+
+
+def _summarized(moment: datetime, timezone: str) -> dict[str, Any]:
+    summary = f"{moment:%H:%M} on {moment:%A}, {moment.day} {moment:%B} {moment.year}, in {timezone}."
+    return {"summary": summary, **_described(moment, timezone)}
 
 
 def _described(moment: datetime, timezone: str) -> dict[str, Any]:

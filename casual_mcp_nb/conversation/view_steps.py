@@ -357,7 +357,8 @@ _CAUSES: Mapping[PrefixCause, str] = {
 def _cause(event: PrefixChanged) -> str:
     cause = _CAUSES[event.cause]
     if event.cause in ("found", "unloaded", "definition", "tools") and event.names:
-        return f"{cause} {words.listed(event.names, _NAMED_CALLS)}"
+        # People write a tool as everywhere else, `server:tool`.
+        return f"{cause} {words.listed((name.replace('__', ':', 1) for name in event.names), _NAMED_CALLS)}"
     return cause.removesuffix(":")
 
 

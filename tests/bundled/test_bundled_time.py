@@ -10,6 +10,8 @@ async def test_the_current_time_is_the_one_of_the_zone(call) -> None:
 
     assert abs(oslo["timestamp"] - datetime.now(UTC).timestamp()) < 60
     assert oslo["utc_offset_hours"] in (1, 2)
+    assert oslo["summary"].startswith(oslo["time"][11:16])
+    assert oslo["summary"].endswith("in Europe/Oslo.")
 
 
 @pytest.mark.parametrize("name", ["Asia/Tokyo", "asia/tokyo", "Tokyo", " tokyo "])

@@ -81,7 +81,7 @@ def test_a_step_shows_its_cache_reuse_its_break_and_the_providers_reason() -> No
     turn = Turn(Trace(events))
     # What is estimated is scaled to what the provider counted.
     assert (turn.steps[0].request.reused, turn.stats.steps[0].reused, turn.stats.reused_tokens) == (40, 40, 40)
-    assert "a search added shop__" in plain(turn)
+    assert "a search added shop:" in plain(turn)
     assert "<b>" not in mimebundle(turn)["text/html"]
     for value in (turn, turn.steps[0], turn.stats):
         assert "tools_changed" in plain(value)

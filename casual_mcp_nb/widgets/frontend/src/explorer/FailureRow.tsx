@@ -33,7 +33,7 @@ export function FailureRow({ bench, entry: { server }, props }: Props) {
       {...props}
     >
       <Cell class="cmn-clip" title={[info?.error, info?.tail].filter(Boolean).join("\n\n")} data-testid="reason">
-        {last ? `${reason} ${last}` : reason}
+        {last ? `${reason}: ${last}` : reason}
       </Cell>
       <Cell class="cmn-row cmn-nowrap" onClick={(event) => event.stopPropagation()}>
         <RestartButton key={server} server={server} tabIndex={props.tabIndex} />
