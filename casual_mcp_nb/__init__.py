@@ -22,7 +22,7 @@ sys.meta_path.append(ModuleFinder())
 
 
 def _read_stub() -> dict[str, str]:
-    """Return the module of each public name: a line `from MODULE import NAME as NAME` of the stub."""
+    """Return each public name's module: a line `from MODULE import NAME as NAME` of the stub."""
     with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
         return {words[5]: words[1] for words in map(str.split, stub) if words[4:5] == ["as"]}
 

@@ -52,7 +52,7 @@ def enter(door: Door) -> None:
 
 @contextmanager
 def at(door: Door) -> Iterator[None]:
-    """Have hints in the words of a door while the body runs."""
+    """Have hints in a door's words while the body runs."""
     before = _door
     enter(door)
     try:
@@ -62,7 +62,7 @@ def at(door: Door) -> Iterator[None]:
 
 
 def in_words_of(text: str, door: Door | None = None) -> str:
-    """Rewrite a hint in the words of a door, without the sentences that cannot be followed there; possibly empty."""
+    """Rewrite a hint in a door's words, without the sentences that cannot be followed there. Possibly empty."""
     door = door or _door
     if door == "notebook" or not text:
         return text

@@ -26,14 +26,14 @@ class CasualMcpError(Exception):
 
     Args:
         message: The failure with its place and cause, in plain words.
-        hint: The next step; appended to the message in the words of this process's door, see `doors`.
+        hint: The next step. Appended to the message in the words of this process's door, see `doors`.
         server: The MCP server concerned, if any.
         tool: The wire name of the tool concerned, if any.
         retryable: Whether the same call can succeed if repeated.
     """
 
     kind = "error"
-    """The kind of the error, for programs: the name of the class without `Error`, as in `tool_timeout`."""
+    """The kind of the error, for programs: the class's name without `Error`, as in `tool_timeout`."""
 
     def __init_subclass__(cls) -> None:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
@@ -57,7 +57,7 @@ class CasualMcpError(Exception):
         self.retryable = retryable
 
     def text_at(self, door: Door) -> str:
-        """Format the message with its hint in the words of a door, without the sentences that cannot be followed there."""
+        """Format the message with its hint in a door's words, without the sentences that cannot be followed there."""
         text = str(self)
         if not self.hint or not text.endswith(self.hint):
             return text
@@ -190,7 +190,7 @@ class CassetteMismatchError(CassetteError):
 
 
 class TrustRequiredError(UsageError):
-    """A config file would start something, or send a key somewhere, that nobody has accepted yet; nothing was started."""
+    """A config file would start something, or send a key somewhere, that nobody has accepted yet. Nothing was started."""
 
 
 class ServerError(CasualMcpError):
@@ -227,7 +227,7 @@ class ProviderError(CasualMcpError):
         hint: The next step.
         client: Name of the client in the config, if any.
         model: The provider's name of the model, if any.
-        status: The HTTP status of the response, if there was one.
+        status: The response's HTTP status, if there was one.
         reason: A short reason, without the names of client and model.
         retry_after: Seconds to wait before the next request, as the provider reported, or None if it did not.
         request_id: The provider's id of the request, which its support asks for, or None if it gave none.
@@ -300,7 +300,7 @@ class BadRequestError(ProviderError):
 
 
 class NativeDeferralError(ProviderError):
-    """The provider does not load deferred tools itself, or rejects the fields for it; send their definitions instead."""
+    """The provider does not load deferred tools itself, or rejects the fields for it. Send their definitions instead."""
 
 
 class ContentRefusedError(ProviderError):

@@ -42,7 +42,7 @@ class Application:
         self._api: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or follow the lifespan of the server."""
+        """Answer a request, or follow the server's lifespan."""
         if scope["type"] == "lifespan":
             await self._follow(receive, send)
         elif scope["type"] == "websocket":
@@ -77,7 +77,7 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the servers of the config on this event loop, and yield the application that answers; end them in the end."""
+    """Start the servers of the config on this event loop, and yield the application that answers. End them in the end."""
     from casual_mcp_nb.config.environment import Settings, read_environment
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat

@@ -1,6 +1,6 @@
 """A pytest plugin that plays cassettes, and makes a test of each case of tool use.
 
-It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`; the marker `tool_use_cases` and
+It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`. The marker `tool_use_cases` and
 the argument `tool_use_case`.
 
 ```python

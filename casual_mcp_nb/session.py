@@ -69,23 +69,23 @@ class Session(Checked, Displayable):
         print(session.search("convert a time zone"), session.tools.call("math:add", a=1, b=2).result)
     ```
 
-    Every method that takes time blocks; its `_async` variant is awaited instead. Use it as a context manager, or call `close`.
+    Every method that takes time blocks. Its `_async` variant is awaited instead. Use it as a context manager, or call `close`.
     In IPython each config has one session: opening another one closes the one before, unless they have different names.
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
-        in_process: FastMCP servers of this process, by name.
+        in_process: This process's FastMCP servers, by name.
         name: Distinguishes sessions of the same config.
-        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
+        system: The system prompt where neither the turn nor the model's template gives one. None for the default template.
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
-            change, and only your own answer accepts a config file; the config's `strict` does the same.
+            change, and only your own answer accepts a config file. The config's `strict` does the same.
         trust: Whether to start what a config file names although you have not accepted it, see `session.consent.trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
-        store: The file in which conversations are saved, or a `ConversationStore`; None saves nothing. The default is that of
-            `MCP_STORE` or the config's `store`; without these, a file in the user's data folder for a notebook.
+        store: The file in which conversations are saved, or a `ConversationStore`. None saves nothing. The default is that of
+            `MCP_STORE` or the config's `store`. Without these, a file in the user's data folder for a notebook.
 
     Attributes:
         config: The config as loaded.
@@ -94,7 +94,7 @@ class Session(Checked, Displayable):
         parts: The services behind the namespaces, for code that shows or changes them.
 
     Raises:
-        ConfigError: The config or a policy is wrong; nothing was started.
+        ConfigError: The config or a policy is wrong. Nothing was started.
         UnknownNameError: `approval` names a server that does not exist.
     """
 
@@ -163,7 +163,7 @@ class Session(Checked, Displayable):
                 `lmstudio:`, `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, a model that reasons is asked
                 through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
                 come from the environment or `.env`.
-            servers: Servers by name, each as for `session.servers.add`; or only their texts.
+            servers: Servers by name, each as for `session.servers.add`, or only their texts.
             base_url: Another address than the provider's own. Its key, if it needs one, is taken from `QUICK_API_KEY`.
             cassette: Answer from a cassette instead of models and servers: no key, no network, no server. It is a file that
                 `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
@@ -320,12 +320,12 @@ class Session(Checked, Displayable):
 
     @property
     def consent(self) -> SessionConsent:
-        """The approvals of the session, and the record of its calls."""
+        """The approvals of the session, and its calls' record."""
         return self.parts.consent
 
     @property
     def models(self) -> SessionModels:
-        """The models of the config, their clients and templates."""
+        """The config's models, their clients and templates."""
         return self.parts.models
 
     @property
@@ -362,7 +362,7 @@ class Session(Checked, Displayable):
 
     @property
     def prompts(self) -> SessionPrompts:
-        """The prompts of all servers as last listed; `session.prompts.list()` asks the servers."""
+        """All server prompts as last listed; `session.prompts.list()` asks the servers."""
         return self.parts.prompts
 
     @blocking
@@ -377,7 +377,7 @@ class Session(Checked, Displayable):
             echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             model: Name of a model in the config, a model object, or None for the session's.
             tool_set: Name of a toolset for this turn, or None for the selection's.
-            system: The system prompt for this turn; None for the session's or the template's.
+            system: The system prompt for this turn. None for the session's or the template's.
             template: File in `prompt-templates/` for this turn, or None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn, or None for the selection's.
             delivery: How the model receives search results in this turn, see `DiscoveryOptions`, or None for the selection's.
@@ -402,7 +402,7 @@ class Session(Checked, Displayable):
             stopped by `stop` or in a panel, its status is `stopped`.
 
         Raises:
-            UsageError: An option or a name does not exist; nothing was sent.
+            UsageError: An option or a name does not exist. Nothing was sent.
             KeyboardInterrupt: It was interrupted. The turn is in `turns`, marked as stopped, and the conversation stays valid.
         """
         return await self.parts.turn_service.chat(with_images(prompt, images), options, echo)
@@ -423,10 +423,10 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Returns:
-            The calls, checked against the schemas of their tools, to read, edit and `run`; none if the model would only answer.
+            The calls, checked against their tools' schemas, to read, edit and `run`. None if the model would only answer.
 
         Raises:
-            UsageError: An option or a name does not exist; nothing was sent.
+            UsageError: An option or a name does not exist. Nothing was sent.
             ProviderError: The model failed.
         """
         return await self.parts.turn_service.plan(with_images(prompt, images), options)
@@ -446,7 +446,7 @@ class Session(Checked, Displayable):
             The events of the turn. The last one is `TurnFinished`. Leaving the loop early stops the turn.
 
         Raises:
-            UsageError: A name does not exist, or another turn is running; nothing was sent.
+            UsageError: A name does not exist, or another turn is running. Nothing was sent.
         """
         async with aclosing(self.parts.turn_service.stream(with_images(prompt, images), options)) as events:
             async for event in events:
@@ -454,9 +454,9 @@ class Session(Checked, Displayable):
 
     @spelled_out(ChatOptions)
     def submit(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """Start a turn without waiting for it; use `observe` to follow it.
+        """Start a turn without waiting for it. Use `observe` to follow it.
 
-        Its questions wait in `questions`; `input()` is not used.
+        Its questions wait in `questions`. `input()` is not used.
 
         Args:
             prompt: The text, or messages to add.
@@ -464,7 +464,7 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Returns:
-            A future of the turn; cancelling it stops the turn.
+            A future of the turn. Cancelling it stops the turn.
         """
         started = self.parts.turn_service.submit(with_images(prompt, images), options)
         # The session is not collected before its turn has ended, even if nobody else holds it.
@@ -475,7 +475,7 @@ class Session(Checked, Displayable):
     def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
         """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses before each model call.
 
-        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`; going on in
+        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`. Going on in
         the loop sends it. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left early, by
         `break` or an error, stops the turn as well. Its completed steps are kept and valid.
 
@@ -522,7 +522,7 @@ class Session(Checked, Displayable):
 
         Args:
             index: The turn's index in `turns`.
-            prompt: Replaces the original text, whose images stay; None sends the same text.
+            prompt: Replaces the original text, whose images stay. None sends the same text.
             echo: See `chat`.
             options: See `chat`. The default is the session's present choice.
 
@@ -550,7 +550,7 @@ class Session(Checked, Displayable):
 
         Args:
             prompt: The text to extract from with instructions, or messages.
-            schema: A pydantic class. The model reads its docstring and the descriptions of its fields.
+            schema: A pydantic class. The model reads its docstring and its fields' descriptions.
             model: Name of a model in the config, a model object, or None for the session's.
             images: See `chat`.
             conversation: Whether to continue the conversation: the model reads it, and the turns become part of it.
@@ -561,7 +561,7 @@ class Session(Checked, Displayable):
             The instance, validated.
 
         Raises:
-            ExtractionError: No answer of the model was valid; `text` has the last one.
+            ExtractionError: No answer of the model was valid. `text` has the last one.
             UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
                 planner, which cannot extract.
             ProviderError: The model failed.
@@ -580,12 +580,12 @@ class Session(Checked, Displayable):
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of the conversation, oldest first. One that is running is the last."""
+        """The conversation's turns, oldest first. One that is running is the last."""
         return self.parts.runner.turns
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The conversation as messages; valid at every moment."""
+        """The conversation as messages. Valid at every moment."""
         return self.parts.runner.messages
 
     @property
@@ -649,7 +649,7 @@ class Session(Checked, Displayable):
             options: For the turns that are started in it, as of `chat`.
 
         Returns:
-            A widget; as the last value of a cell it shows itself.
+            A widget. As a cell's last value it shows itself.
         """
         from casual_mcp_nb.widgets.panel import Panel
 
@@ -669,7 +669,7 @@ class Session(Checked, Displayable):
         changes: Callable[[], object] | None = None,
         closing: Callable[[], object] | None = None,
     ) -> Observation:
-        """Call a function with the events of every turn, whoever started it; or make spans and metrics of them.
+        """Call a function with every turn's events, whoever started it, or make spans and metrics of them.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.

@@ -80,7 +80,7 @@ class Content:
         return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
 
     def arguments(self, arguments: dict[str, Any] | str) -> str:
-        """Format the arguments of a call as JSON, or their text where that is not JSON."""
+        """Format a call's arguments as JSON, or their text where that is not JSON."""
         return self.text(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str))
 
     def _message(self, message: ChatMessage) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class _Open:
 
 
 class TurnSpans:
-    """The spans of one turn.
+    """One turn's spans.
 
     A span is the current one in the task in which its event was emitted: what a call does in there, such as a request to an
     MCP server, becomes its child.
@@ -212,7 +212,7 @@ class TurnSpans:
         )
 
     def add(self, event: Event) -> bool:
-        """Record an event; return whether it was the last one."""
+        """Record an event. Return whether it was the last one."""
         if getattr(event, "step", self._recorded) < self._recorded:
             # Taken over from another turn: nobody was asked again.
             return False
@@ -395,7 +395,7 @@ class OpenTelemetry:
     """Makes spans and metrics of turns: `session.observe(OpenTelemetry())`.
 
     A turn is a span `invoke_agent`. In it are a span `chat {model}` for each model call and `execute_tool {tool}` for each
-    call of a tool, with the times of the trace. MCP servers get the context of the call's span, in `_meta`. An exporter that
+    call of a tool, with the trace's times. MCP servers get the context of the call's span, in `_meta`. An exporter that
     fails costs no turn. One that is slow should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
 
     Args:
@@ -431,12 +431,12 @@ class OpenTelemetry:
         secrets: Callable[[], Collection[str]] = tuple,
         conversation_id: Callable[[], str | None] = lambda: None,
     ) -> TurnListener:
-        """Create a listener for the events of turns.
+        """Create a listener for the turn events.
 
         Args:
             model_of: Returns a model of the config by its name, for the provider's name of it.
             secrets: Returns the values to mask.
-            conversation_id: Returns the id of the conversation.
+            conversation_id: Returns the conversation's id.
         """
 
         def mask(text: str) -> str:
@@ -449,7 +449,7 @@ class OpenTelemetry:
 
 
 class TurnListener:
-    """Hears the events of turns, several of which may run at the same time."""
+    """Hears the turn events, several of which may run at the same time."""
 
     def __init__(self, recording: TelemetrySink) -> None:
         self._recording = recording
@@ -467,7 +467,7 @@ class TurnListener:
             self._running.pop(id(turn), None)
 
     def close(self) -> None:
-        """End the spans of the turns that are still running; nothing is recorded any more."""
+        """End the spans of the turns that are still running. Nothing is recorded any more."""
         self._closed = True
         while self._running:
             self._running.popitem()[1].abandon()

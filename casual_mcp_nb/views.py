@@ -218,7 +218,7 @@ def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """Format everything below the prompt of a turn, as HTML for a page that has the style sheet, see `style`."""
+    """Format everything below a turn's prompt, as HTML for a page that has the style sheet, see `style`."""
     forms = _drawn(turn, _BARE_HTML, lambda value, limits: conversation_views.transcript_view(value, limits, now))
     return forms["text/html"]
 

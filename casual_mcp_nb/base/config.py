@@ -32,7 +32,7 @@ from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed
 from casual_mcp_nb.errors import closest, did_you_mean, shown
 
 Discovery = bool | Literal["auto"]
-"""Whether deferred tools are hidden behind the search tool; `auto` decides it by what all definitions take."""
+"""Whether deferred tools are hidden behind the search tool. `auto` decides it by what all definitions take."""
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by searching for words, or by browsing categories."""
 
@@ -54,11 +54,11 @@ class DiscoveryOptions(BaseModel):
 
     Args:
         defer_all: Whether every loaded server counts as deferred.
-        max_search_results: Maximum number of tools that one search returns; 1 or more.
+        max_search_results: Maximum number of tools that one search returns. 1 or more.
         max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
-        manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
-        max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
+        manifest_max_tokens: Maximum size of the manifest in estimated tokens. Over it, its lines get shorter.
+        max_active_tools: Maximum number of tools loaded at a time by browsing. 1 or more.
         max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
@@ -109,7 +109,7 @@ OTHER_TOOLS = "*"
 
 
 def checked_approval(value: Any) -> Any:
-    """Check a policy, or a mapping of tool names to policies; a ValueError names the valid words, and the tool."""
+    """Check a policy, or a mapping of tool names to policies. A ValueError names the valid words, and the tool."""
     words = ", ".join(get_args(Approval))
     if value is None or (isinstance(value, str) and value in get_args(Approval)):
         return value
@@ -146,7 +146,7 @@ class ToolTexts(BaseConfig):
 
     Args:
         description: The description, or None for the server's.
-        parameters: Descriptions of parameters, by name.
+        parameters: Parameter descriptions, by name.
     """
 
     description: str | None = None
@@ -168,7 +168,7 @@ class ServerConfig(RemoteConfig):
         args: Its arguments. For a bundled server, the server's options.
         env: Environment variables in addition to the few that every server gets.
         cwd: Working directory.
-        url: URL of a remote server.
+        url: A remote server's URL.
         headers: HTTP headers for it.
         auth: A bearer token, or `oauth`.
         transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
@@ -177,13 +177,13 @@ class ServerConfig(RemoteConfig):
         bundled: Name of a server that ships with the package.
         enabled: Whether it is used. A disabled server is not started unless the user turns it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
-        always_load: Whether it stays loaded with `defer_all`; or the names of tools that stay loaded even if it is deferred.
+        always_load: Whether it stays loaded with `defer_all`, or the names of tools that stay loaded even if it is deferred.
         include_tools: The only tools to use, by name or pattern (`read_*`), or None for all.
         exclude_tools: Tools not to use, by name or pattern.
-        descriptions: Other descriptions of its tools, by tool: a text, or `{"description": …, "parameters": {name: text}}`.
+        descriptions: Its tools' other descriptions, by tool: a text, or `{"description": …, "parameters": {name: text}}`.
         instructions: Whether its instructions go into the system prompt.
         init_timeout: Time limit in seconds for starting it and listing its tools.
-        call_timeout: Time limit of a call in seconds; restarts on every progress message, up to `total_timeout`.
+        call_timeout: Time limit of a call in seconds. Restarts on every progress message, up to `total_timeout`.
         total_timeout: Time limit of a call in seconds, whatever progress it reports.
         approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
             with `*` for all other tools. None: see `casual_mcp_nb.engine.consent`.
@@ -288,7 +288,7 @@ class ClientConfig(RemoteConfig):
         provider: The provider's name, which `casual_mcp_nb.providers` checks.
         base_url: A URL to use instead of the provider's own.
         api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
-        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together. Then the longest pause
+        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together. Then the longest pause
             within a stream.
         max_retries: How often a request that failed temporarily is retried.
         requests_per_minute: Limit over all chats of this client, or None for no limit.
@@ -301,7 +301,7 @@ class ClientConfig(RemoteConfig):
             Responses API from GPT-5.6 on, at their own addresses.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
             follows from the model's name. With a `base_url` that is not the provider's, the gateway is tried once.
-        cassette: The file with the answers, for the provider `replay`; relative to the config's folder.
+        cassette: The file with the answers, for the provider `replay`. Relative to the config's folder.
     """
 
     provider: str
@@ -396,7 +396,7 @@ class ToolSetConfig(BaseConfig):
     Args:
         description: Its purpose.
         servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
-            named are excluded. Also servers of the process, and `notebook`, which has the functions of a notebook.
+            named are excluded. Also servers of the process, and `notebook`, which has a notebook's functions.
     """
 
     description: str = ""
@@ -464,7 +464,7 @@ class ToolResultsConfig(BaseConfig):
 
 
 class Config(BaseConfig):
-    """The complete config of a session.
+    """A session's complete config.
 
     Args:
         clients: Model providers by name.
@@ -476,7 +476,7 @@ class Config(BaseConfig):
         tool_results: Limits on tool results.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
             accepted, and this file itself must be accepted before anything starts.
-        store: The file in which conversations are saved, in the folder of the config; false for none.
+        store: The file in which conversations are saved, in the folder of the config. False for none.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -554,7 +554,7 @@ def unknown_clients(
     """Yield the key paths of models that name a client which does not exist, each with the reason.
 
     The servers that toolsets name are checked when these are used: some exist only in the process. Models are `ModelConfig`s,
-    or plain objects as in a file; malformed ones are skipped. So is the `embedding` of `tool_discovery`.
+    or plain objects as in a file. Malformed ones are skipped. So is the `embedding` of `tool_discovery`.
     """
     entries = {("models", name): model for name, model in models.items()} | {("tool_discovery", "embedding"): embedding}
     for path, entry in entries.items():

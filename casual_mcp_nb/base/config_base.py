@@ -94,11 +94,11 @@ class BaseConfig(BaseModel):
             self._origin = context
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Dump the fields as pydantic does; secrets stay `SecretStr`, and JSON follows the class."""
+        """Dump the fields as pydantic does. Secrets stay `SecretStr`, and JSON follows the class."""
         return _complete(super().model_dump, options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """Dump the fields as JSON that `load_config` reads; a UsageError says which secret would be lost."""
+        """Dump the fields as JSON that `load_config` reads. A UsageError says which secret would be lost."""
         return _complete(super().model_dump_json, options)
 
     @model_serializer(mode="wrap")
@@ -164,7 +164,7 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
 
 
 def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
-    """Replace values at some places of a dumped value; None removes the value there."""
+    """Replace values at some places of a dumped value. None removes the value there."""
     if at in changes:
         return changes[at]
     if isinstance(value, dict):

@@ -21,7 +21,7 @@ ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 
 def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
-    """Prefix a result's text with the tool's name and arguments; `bare_result` reverses this.
+    """Prefix a result's text with the tool's name and arguments. `bare_result` reverses this.
 
     `result` is the text alone, `function_result` is `name → text`, and `function_args_result` is `name(a=1) → text`.
     """
@@ -47,7 +47,7 @@ def says_failed(text: str) -> bool:
 class PayloadPreview:
     """A preview of a payload, which stays in the kernel: its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
 
-    Of a table, the first columns and rows; of a figure or an image that is small enough, a PNG; of anything else, the beginning
+    Of a table, the first columns and rows. Of a figure or an image that is small enough, a PNG. Of anything else, the beginning
     of its repr. Files have only the kind and size.
     """
 
@@ -97,7 +97,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, its parts in the server's order; `mocked` if a stub answered in place of the tool.
+    """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place of the tool.
 
     What a function of the notebook returned is in no file: the `payload` for the person, which no model gets, the whole of a
     table for questions about it (`rows`), and the very object, in a tuple (`returned`).
@@ -153,7 +153,7 @@ def images_of(result: ToolResult) -> list[bytes]:
     """Find the images in a tool's result that can be sent to a model.
 
     Their type is determined by their first bytes, not by the server's claim. At most `MAX_IMAGES` of at most `MAX_BYTES` each.
-    The text of the result has a note about the others.
+    The result's text has a note about the others.
     """
     binary = [part for part in result.content if part.data]
     if not binary:
@@ -183,7 +183,7 @@ def _picture(part: Any) -> Picture:
 
 
 HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
-"""How the model reads the handle of a large result, which depends on the id of its call."""
+"""How the model reads the handle of a large result, which depends on its call's id."""
 
 
 class KeptText:
@@ -223,7 +223,7 @@ class LargeResult:
 
     @property
     def text(self) -> str:
-        """The whole text; a UsageError if it is not here any more."""
+        """The whole text. A UsageError if it is not here any more."""
         if self.source is None:
             raise UsageError(
                 f"The whole result ({self.what}) is not in a saved conversation.", hint="Call the tool again to get it."
@@ -237,7 +237,7 @@ class LargeResult:
 
     @property
     def value(self) -> Any:
-        """The whole as a Python value, see `value_of`; a UsageError if it is not here any more."""
+        """The whole as a Python value, see `value_of`. A UsageError if it is not here any more."""
         text = self.text
         return text if self.source.plain else value_of(text)
 

@@ -1,4 +1,4 @@
-"""The findings of a session: the checks of `doctor`, the cost of a host's config, and the help of `%mcp help`."""
+"""A session's findings: the checks of `doctor`, the cost of a host's config, and the help of `%mcp help`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CheckStatus = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: the part that it belongs to, such as `servers`, its subject, the finding and the remedy.
+    """One check's result: the part that it belongs to, such as `servers`, its subject, the finding and the remedy.
 
     `warn` means that something that may not be needed does not work.
     """
@@ -138,7 +138,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
 
 @dataclass(frozen=True)
 class ToolTokens:
-    """The cost of one tool."""
+    """One tool's cost."""
 
     tool: ToolName
     tokens: int
@@ -162,7 +162,7 @@ class ServerTokens:
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of its definitions."""
+        """Its definitions' estimated tokens."""
         return sum(tool.tokens for tool in self.tools)
 
 

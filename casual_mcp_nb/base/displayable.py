@@ -1,4 +1,4 @@
-"""Values that Jupyter can display, without a dependency on the rendering code; counts in words."""
+"""Values that Jupyter can display, without a dependency on the rendering code. Counts in words."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _load: Callable[[], Display] | None = None
 
 
 def draw_with(load: Callable[[], Display]) -> None:
-    """Set the renderer; `load` is called on first display, so that a program without a notebook never loads it."""
+    """Set the renderer. `load` is called on first display, so that a program without a notebook never loads it."""
     global _load
     _load = load
 

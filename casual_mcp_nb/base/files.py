@@ -1,4 +1,4 @@
-"""Write files whole or not at all; read files that nobody else could have read or replaced."""
+"""Write files whole or not at all. Read files that nobody else could have read or replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from casual_mcp_nb.errors import UsageError, shown
 
 
 def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
-    """Write a file whole or not at all, in UTF-8; a UsageError if it exists, unless `overwrite`, or cannot be written."""
+    """Write a file whole or not at all, in UTF-8. A UsageError if it exists, unless `overwrite`, or cannot be written."""
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
             file.write(text.encode())
@@ -68,7 +68,7 @@ class NotPrivateError(ValueError):
 def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
     """Read the beginning of a file that nobody but this user can have written, nor read if it is `secret`.
 
-    No part of the path from the folder `within` on may be a symbolic link; by default, from the file's own folder. A
+    No part of the path from the folder `within` on may be a symbolic link. By default, from the file's own folder. A
     NotPrivateError explains how others can read or replace it.
     """
     if (problem := why_not_private(path, secret=secret, within=within)) is not None:
@@ -87,7 +87,7 @@ def why_not_private(
 ) -> str | None:
     """Find how others can read or replace a file, with the line that repairs it, or None if they cannot.
 
-    See `read_private`; `status` is that of the file if it is open.
+    See `read_private`. `status` is that of the file if it is open.
     """
     if os.name != "posix":
         return None

@@ -103,9 +103,9 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
 
 
 def parse_arguments(text: str | None) -> dict[str, Any] | str:
-    """Parse the arguments of a call as the model wrote them; none for an empty string or `null`.
+    """Parse a call's arguments as the model wrote them. None for an empty string or `null`.
 
-    The text itself if it is not a JSON object or is nested too deeply; `problem_of` names it.
+    The text itself if it is not a JSON object or is nested too deeply. `problem_of` names it.
     """
     if text is None or not text.strip():
         return {}
@@ -121,7 +121,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
 
 def problem_of(text: str) -> str:
-    """Describe the problem with arguments that `parse_arguments` could not use, as the predicate of a sentence."""
+    """Describe the problem with arguments that `parse_arguments` could not use, as a sentence's predicate."""
     try:
         is_object = isinstance(json.loads(text), dict)
     except RecursionError:
@@ -138,7 +138,7 @@ ANSWER_SECONDS = 600.0
 class AnswerLimits:
     """Limits of questions to the person, shared by everything in a session that asks.
 
-    `seconds` is how long an approval or a request of a server waits for an answer; None waits forever. The others are maximum
+    `seconds` is how long an approval or a request of a server waits for an answer. None waits forever. The others are maximum
     numbers of open requests from one server, and from all.
     """
 
@@ -174,7 +174,7 @@ class TimeLimit:
 
     asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
     bodies end in a thousandth of their time. A call of a tool has two around it. Deadlines are on the clock of the running
-    loop; None is never.
+    loop. None is never.
     """
 
     def __init__(self, deadline: float | None) -> None:
@@ -214,7 +214,7 @@ class TimeLimit:
 
 
 class _Timer:
-    """The timer of a loop, set for a deadline of these limits or for an earlier one that is no longer needed."""
+    """A loop's timer, set for a deadline of these limits or for an earlier one that is no longer needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

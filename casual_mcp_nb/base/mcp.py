@@ -77,7 +77,7 @@ O = TypeVar("O", "Resource", "ServerPrompt")  # noqa: E741 (what is offered)
 
 
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
-    """The resources or prompts of servers, in the order of the config.
+    """The resources or prompts of servers, in the config's order.
 
     `problems` has why a server could not list its own. If it is not `listed`, the servers were not asked.
     """
@@ -220,7 +220,7 @@ class PromptMessages(Displayable):
 
 @dataclass(frozen=True)
 class Completions(DisplayableList[str], items="values"):
-    """A server's suggestions for an argument, best first; it may have more, and may say how many in total."""
+    """A server's suggestions for an argument, best first. It may have more, and may say how many in total."""
 
     values: tuple[str, ...] = ()
     total: int | None = None
@@ -240,7 +240,7 @@ class Subscription(Displayable):
 
 @dataclass(frozen=True)
 class Subscriptions(DisplayableList[Subscription], items="subscriptions"):
-    """The subscriptions of a session."""
+    """A session's subscriptions."""
 
     subscriptions: tuple[Subscription, ...] = ()
 
@@ -249,7 +249,7 @@ METHOD = "sampling/createMessage"
 MAX_SAMPLES = 10
 """How many requests a server may make during one call of it."""
 MAX_SAMPLE_TOKENS = 4_096
-"""Maximum tokens of an answer, whatever the server asks for."""
+"""An answer's maximum tokens, whatever the server asks for."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """The answer of a model; `cut` if it ended at the limit of tokens. The note is its cost, for the person."""
+    """The answer of a model; `cut` if it ended at the token limit. The note is its cost, for the person."""
 
     text: str
     model: str
@@ -304,7 +304,7 @@ class ServerLog(DisplayableList[LogLine], items="lines"):
 class Message:
     """A JSON-RPC message, cut, with secrets masked and image data left out. See https://www.jsonrpc.org/specification.
 
-    A response has the method of its request.
+    A response has its request's method.
     """
 
     at: float

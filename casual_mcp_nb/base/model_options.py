@@ -1,4 +1,4 @@
-"""The options of a model call, each declared once with its type and its syntax in a magic's line. Imports nothing."""
+"""A model call's options, each declared once with its type and its syntax in a magic's line. Imports nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Delivery = Literal["definitions", "native", "bridge"]
 """
 
 DeliverySetting = Literal["auto", Delivery]
-"""The person's setting; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+"""The person's setting. `auto` is `native` where the model is known to support it, otherwise `definitions`."""
 
 DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 
@@ -27,7 +27,7 @@ DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 class Flag:
     """The syntax of an option in a magic's line.
 
-    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`; one that takes none has a
+    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`. One that takes none has a
     `value`.
     """
 

@@ -16,7 +16,7 @@ from casual_mcp_nb.base.secret import revealed, with_tokens
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 TOOL_CHOICES = ("auto", "none", "required")
-"""The values of `tool_choice` that are not the name of a tool."""
+"""The values of `tool_choice` that are not a tool's name."""
 
 _MAX_DEPTH = 32
 
@@ -38,15 +38,15 @@ def _checked_json(value: Any, depth: int = 0) -> Any:
 
 
 class RequestOptions(RemoteConfig):
-    """Options of a model request. None is not sent, and the provider's default applies.
+    """A model request's options. None is not sent, and the provider's default applies.
 
     Args:
         temperature: Sampling temperature. Not sent to OpenAI's reasoning models, which refuse it.
-        max_tokens: Maximum tokens of an answer, including thinking.
+        max_tokens: An answer's maximum tokens, including thinking.
         top_p: Share of the likeliest tokens to sample from.
         seed: Makes sampling repeatable, if the provider supports it.
         stop: A string, or strings, at which the answer ends.
-        tool_choice: `auto`, `none`, `required`, or the name of a tool. A forced choice applies to the first step of a turn, so
+        tool_choice: `auto`, `none`, `required`, or a tool's name. A forced choice applies to a turn's first step, so
             that the model can answer afterwards.
         parallel_tool_calls: Whether one answer may call several tools.
         reasoning_effort: How much the model thinks before it answers.
@@ -69,7 +69,7 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """Collect the options of one call; None means not given. A UsageError lists the valid names or values."""
+        """Collect the options of one call. None means not given. A UsageError lists the valid names or values."""
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return NO_OPTIONS
@@ -81,7 +81,7 @@ class RequestOptions(RemoteConfig):
         raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
 
     def given(self) -> dict[str, Any]:
-        """Collect the options that are not None, by name; headers as secrets."""
+        """Collect the options that are not None, by name. Headers as secrets."""
         values = self.__dict__
         return {name: value for name in OPTION_NAMES if (value := values[name]) is not None}
 
@@ -94,7 +94,7 @@ class RequestOptions(RemoteConfig):
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
-        """Override these options by those of `other`; bodies and headers are merged."""
+        """Override these options by those of `other`. Bodies and headers are merged."""
         if other is NO_OPTIONS:
             return self
         changes = other.given()

@@ -19,7 +19,7 @@ _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 class SchemaReader:
     """Reads a JSON schema. A server can send anything, so keywords with a value of the wrong type count as absent.
 
-    Reading is shallow and lazy; references are resolved in `root`. Keywords: JSON Schema 2020-12,
+    Reading is shallow and lazy. References are resolved in `root`. Keywords: JSON Schema 2020-12,
     https://json-schema.org/draft/2020-12.
     """
 
@@ -144,7 +144,7 @@ class SchemaReader:
 
 
 def lookup(reference: str, root: object) -> Any:
-    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or None if it cannot be; nothing is fetched."""
+    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or None if it cannot be. Nothing is fetched."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     part = root
@@ -292,7 +292,7 @@ def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, d
 
 
 MAX_STEPS = 2_000
-"""Maximum number of parts in a value to check here; larger values go to the worker process."""
+"""Maximum number of parts in a value to check here. Larger values go to the worker process."""
 MAX_FIT_DEPTH = 20
 
 _TYPES: dict[str, Callable[[Any], bool]] = {

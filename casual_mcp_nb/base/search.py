@@ -25,7 +25,7 @@ class TermScore:
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
-        query_term: The term of the query, if this one is a synonym of it.
+        query_term: The query's term, if this one is a synonym of it.
     """
 
     term: str
@@ -42,7 +42,7 @@ class Explanation(Displayable):
     """Explains a tool's rank in a search: the shares of all parts add up to the score.
 
     `cut` is the maximum number of results, and `missing` has the terms of the query that the tool does not contain. `spelling`
-    has the whole word of each term, as the query or the tool has it.
+    has each term's whole word, as the query or the tool has it.
     """
 
     tool: ToolSpec
@@ -85,7 +85,7 @@ class SearchHit:
     """A tool returned by a search. As a sequence it is the server and the tool, which it equals.
 
     Args:
-        score: Its score; higher is better.
+        score: Its score. Higher is better.
         rank: Its rank, from 1.
         explain: Computes why, when called.
     """

@@ -1,4 +1,4 @@
-"""Detect and mask secret values, in text and in errors; and what is recorded of an error."""
+"""Detect and mask secret values, in text and in errors, and what is recorded of an error."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Secrets(Set[str]):
 
 
 class Mask:
-    """Replaces secrets in text, also where they are encoded; text without secrets is returned unchanged.
+    """Replaces secrets in text, also where they are encoded. Text without secrets is returned unchanged.
 
     A form can only be in a text that has the character it needs (`%` for percent-encoding, for example), so ordinary text is
     searched for the secrets themselves and no more: one scan in C for each. Each form is searched separately, so the time is
-    linear in the length of the text.
+    linear in the text's length.
     """
 
     __slots__ = ("_needs", "_run", "_wanted", "longest", "plain")
@@ -126,7 +126,7 @@ _RUN = "run"
 _MARKERS = ("%", "&", "\\", "+", _RUN)
 _RUNS = bytes(ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ") for byte in range(256))
 _MIN_RUN = 8
-"""Minimum length of a part of a longer text in base64; shorter ones occur by chance."""
+"""Minimum length of a part of a longer text in base64. Shorter ones occur by chance."""
 
 
 def holds_mask(text: str) -> bool:
@@ -166,7 +166,7 @@ def _forms(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def _escaped_in_json(value: str) -> Iterator[str]:
-    """Yield a value as in JSON, in JSON within JSON, and in that again; also as encoders for web pages write it."""
+    """Yield a value as in JSON, in JSON within JSON, and in that again. Also as encoders for web pages write it."""
     for ascii_only in (True, False):
         text = value
         for _ in range(3):
@@ -318,7 +318,7 @@ MAX_CAUSE = 300
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The fields of an error, for programs, or None for those that do not concern it.
+    """An error's fields, for programs, or None for those that do not concern it.
 
     For `kind` see `CasualMcpError.kind`. `retryable` is whether the same request can succeed if repeated, in `retry_after`
     seconds. Support asks for the `request_id`. The headers are those about limits, delays and ids.
@@ -352,7 +352,7 @@ def failure_of(error: BaseException | None) -> Failure | None:
 class MaskedError(Exception):
     """A substitute for another library's error whose text has a secret in it or is very long.
 
-    Its text is the class of that error and the masked beginning of its text.
+    Its text is the class of that error and its text's masked beginning.
     """
 
     @classmethod

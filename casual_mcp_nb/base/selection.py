@@ -1,4 +1,4 @@
-"""The selection: a small model that widgets and magics edit and the engine reads at each turn; and its listeners."""
+"""The selection: a small model that widgets and magics edit and the engine reads at each turn, and its listeners."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SelectionNames(Protocol):
 
 
 class ServerModes(MutableMapping[str, Mode]):
-    """The mode of each server; refuses unknown names and modes, and notifies its owner of each change."""
+    """The mode of each server. Refuses unknown names and modes, and notifies its owner of each change."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Callable[[], object] = _nothing
@@ -130,7 +130,7 @@ class ToolsOff(MutableSet[str]):
 
 
 class Selection(Displayable, DiscoveryOptions):
-    """The tools that the model sees. Assign to a field, or to an entry of `servers`; changes apply from the next turn.
+    """The tools that the model sees. Assign to a field, or to an entry of `servers`. Changes apply from the next turn.
 
     Assigning an unknown name or a value out of range raises a `UsageError`. Tool names can be checked once their server has
     listed them. The fields of `DiscoveryOptions` are also fields of a selection.
@@ -139,7 +139,7 @@ class Selection(Displayable, DiscoveryOptions):
         tool_set: Name of a toolset in the config, a custom toolset, or None for all tools.
         servers: `loaded`, `deferred` or `off` for each server. The default is the mode in its config.
         tools_off: Individually excluded tools.
-        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred; `auto` is True where
+        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred. `auto` is True where
             the definitions of all tools take more than `auto_threshold` percent of the model's context window.
         always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are loaded even if their server is
             deferred.
@@ -245,7 +245,7 @@ class Selection(Displayable, DiscoveryOptions):
         return self._listeners.add(listener)
 
     def assign(self, other: Selection) -> None:
-        """Replace all fields by those of another selection, or none on error; listeners are notified.
+        """Replace all fields by those of another selection, or none on error. Listeners are notified.
 
         Raises:
             UsageError: It names something that does not exist here.
@@ -289,7 +289,7 @@ class Selection(Displayable, DiscoveryOptions):
             raise UnknownNameError("field of the selection", name, type(self).model_fields)
 
     def _check_names(self, field: str, value: Any, before: bool = True) -> None:
-        """Check the names in the value of a field, except those already in it, which may have become stale."""
+        """Check the names in a field's value, except those already in it, which may have become stale."""
         if self._names is None:
             return
         old = getattr(self, field) if before else None

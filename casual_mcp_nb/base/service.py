@@ -13,7 +13,7 @@ from casual_mcp_nb.errors import UsageError, brief
 
 @dataclass(frozen=True)
 class ServedTools(Displayable):
-    """The tools of a session as one MCP server, as they were at a moment.
+    """A session's tools as one MCP server, as they were at a moment.
 
     A client lists the offered ones before it has searched, those that search among them, and can find the deferred ones.
     """
@@ -27,7 +27,7 @@ class ServedTools(Displayable):
 
     @property
     def host_config(self) -> dict[str, Any]:
-        """The entry for the config of another MCP host. The token is left for the person to fill in."""
+        """The entry for another MCP host's config. The token is left for the person to fill in."""
         headers = {"headers": {"Authorization": "Bearer …"}} if self.has_token else {}
         return {"mcpServers": {"casual-mcp-nb": {"type": "http", "url": self.url, **headers}}}
 
@@ -47,7 +47,7 @@ class ServeLimits:
     """The limits of a service.
 
     Args:
-        max_turns: How many turns run at the same time; further ones are refused with status 503.
+        max_turns: How many turns run at the same time. Further ones are refused with status 503.
         turn_seconds: How long a turn may take.
         max_messages: How many messages a request may have.
         max_bytes: How large a request may be.
@@ -75,7 +75,7 @@ class ServeLimits:
 class ServiceStatus(Displayable):
     """The status of a service at an address.
 
-    Clients find the token in `token_variable`; the token itself is nowhere. Calls of `denied` tools are denied, since nobody
+    Clients find the token in `token_variable`. The token itself is nowhere. Calls of `denied` tools are denied, since nobody
     can be asked.
     """
 

@@ -22,7 +22,7 @@ ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
 
 @dataclass(frozen=True)
 class ServerStatus(Displayable):
-    """The state of one server.
+    """One server's state.
 
     Args:
         name: Its name in the config.
@@ -40,9 +40,9 @@ class ServerStatus(Displayable):
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
         extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
         notes: Remarks on the connection, such as that it needed the older handshake.
-        app_only: Tools meant only for the user interface of its app; never offered to a model.
-        task_only: Tools that run only as protocol tasks, which this client does not start; never offered to a model.
-        left_out: Tools of its list that cannot be used, each with the reason; of one that is listed twice, the first counts.
+        app_only: Tools meant only for the user interface of its app. Never offered to a model.
+        task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
+        left_out: Tools of its list that cannot be used, each with the reason. Of one that is listed twice, the first counts.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _brief_reason(error: str | None) -> str:
 
 
 class Tools(Sequence[ToolSpec], Displayable):
-    """The tools of a session, by number or by any name that the catalog resolves.
+    """A session's tools, by number or by any name that the catalog resolves.
 
     Each is sent with every request (`loaded`), found by search (`deferred`), or never offered (`off`). The config excludes
     some. The tools of unconnected servers are not known.
@@ -140,12 +140,12 @@ class Tools(Sequence[ToolSpec], Displayable):
         return len(self.catalog)
 
     def of_server(self, name: str) -> Tools:
-        """Select the tools of one server."""
+        """Select one server's tools."""
         unconnected = tuple(each for each in self.unconnected if each == name)
         return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:
-        """Look up the mode of a tool."""
+        """Look up a tool's mode."""
         return self.modes.get(tool.tool_name, "loaded")
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class Manifest(Displayable):
     Args:
         text: The exact text, or empty if nothing is deferred.
         tools: Number of deferred tools.
-        undeferred_tokens: Tokens of their definitions, for comparison.
+        undeferred_tokens: Their definitions' tokens, for comparison.
         finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
         unconnected: The servers that were not connected yet, so that their tools are not in it.
     """
@@ -219,7 +219,7 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class Models(DisplayableList[ModelRow], items="rows"):
-    """The models of a session; whether a key is set, never the key."""
+    """The models of a session. Whether a key is set, never the key."""
 
     rows: tuple[ModelRow, ...] = ()
 
@@ -238,7 +238,7 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Clients(DisplayableList[ClientRow], items="rows"):
-    """The clients of a session; whether a key is set, never the key."""
+    """The clients of a session. Whether a key is set, never the key."""
 
     rows: tuple[ClientRow, ...] = ()
 
@@ -287,7 +287,7 @@ class SystemPrompt(Displayable):
 class ConsentStatus(Displayable):
     """The rights of a session, and the questions before them.
 
-    Where it is not accepted, the first server that would start asks; where it is strict, every call does unless its policy was
+    Where it is not accepted, the first server that would start asks. Where it is strict, every call does unless its policy was
     set to `never`. `problems` are names of tools in the config that do not exist.
     """
 

@@ -50,7 +50,7 @@ def _pieces(text: str) -> int:
 
 
 def sampled(text: str, count: Callable[[str], int]) -> float:
-    """Count the tokens of a text: exactly, up to 200,000 characters; of a longer one, from a sample.
+    """Count the tokens of a text: exactly, up to 200,000 characters. Of a longer one, from a sample.
 
     The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. Of
     text that is alike throughout, or in stretches of a twentieth of it, the number is within 5% of a count of the whole. Of a
@@ -64,7 +64,7 @@ def sampled(text: str, count: Callable[[str], int]) -> float:
 
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
-    """Estimate the tokens of a message, including its calls and images."""
+    """Estimate a message's tokens, including its calls and images."""
     # Not `getattr`: pydantic takes long to say that there is no such field.
     content, images = message.content, len(vars(message).get("images", ()))
     if isinstance(content, list):
@@ -88,7 +88,7 @@ def definition_tokens(definition: Mapping[str, Any]) -> int:
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:
-    """Estimate the size of a request."""
+    """Estimate a request's size."""
     return sum(map(message_tokens, messages)) + sum(estimate_tokens(str(tool)) for tool in tools)
 
 
@@ -105,7 +105,7 @@ class CacheMiss:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens of one model call.
+    """One model call's tokens.
 
     `None` means unknown, which is never written as 0. The provider had `cached_tokens` of the request in its cache and wrote
     `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not reuse the request before. `reasoning_tokens`
@@ -132,7 +132,7 @@ class TokenUsage:
 class TokenParts:
     """A request's tokens by part.
 
-    The parts are estimates. Once the provider has reported the size of the whole request, they are scaled to add up to it and
+    The parts are estimates. Once the provider has reported the whole request's size, they are scaled to add up to it and
     `origin` is `reported`.
     """
 
@@ -150,7 +150,7 @@ class TokenParts:
 
     @property
     def definitions(self) -> int:
-        """Tokens of the tools: their definitions and the manifest."""
+        """The tool tokens: their definitions and the manifest."""
         return self.tools + self.manifest
 
     def as_dict(self) -> dict[str, int]:
@@ -214,7 +214,7 @@ SEARCHING_TURNS = 3
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """Cost of turns with the current selection, and if every tool were loaded; servers' instructions are in each request."""
+    """Cost of turns with the current selection, and if every tool were loaded. Servers' instructions are in each request."""
 
     now: TurnCosts
     undeferred: TurnCosts

@@ -48,7 +48,7 @@ class ToolName:
 
     @classmethod
     def split(cls, text: str) -> ToolName:
-        """Split `server:tool` or `server__tool` without a catalog. The server of any other text is empty."""
+        """Split `server:tool` or `server__tool` without a catalog. Any other text's server is empty."""
         server, separator, tool = text.partition(":" if ":" in text else "__")
         return cls(server, tool) if separator else cls("", text)
 
@@ -114,16 +114,16 @@ class ToolSpec(Displayable):
     Args:
         server: The server's name in the config.
         name: The tool's own name.
-        description: The server's text; may be empty.
+        description: The server's text. May be empty.
         input_schema: JSON schema of the arguments.
         annotations: The server's claims about behaviour, if any.
-        output_schema: JSON schema of the structured result, if any.
+        output_schema: The structured result's JSON schema, if any.
         title: A name for people, if any.
         tags: The server's tags of it, which are categories to browse.
         restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
             app (MCP Apps), `task only` if it runs only as a protocol task, or None for every other tool.
         always_load: Whether the server marks it as one to be loaded even if others are deferred.
-        wire_name: The wire name; derived from server and name unless a catalog assigns another one.
+        wire_name: The wire name. Derived from server and name unless a catalog assigns another one.
     """
 
     server: str
@@ -169,7 +169,7 @@ class ToolSpec(Displayable):
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """The parts that the definition leaves out, in words; usually none."""
+        """The parts that the definition leaves out, in words. Usually none."""
         return self._defined[1]
 
     @cached_property
@@ -375,9 +375,9 @@ def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:
 
 
 Authority = Literal["policy", "person", "remembered", "nobody", "mock", "built-in", "direct"]
-"""Who decided: the `policy` of the tool, without asking; the `person`, or the approver that answers for them; an answer that
-was `remembered` in this conversation; `nobody`, since no one could be asked or no one answered. A `mock` ran nothing; a
-`built-in` tool such as `search_tools` reaches no server; a `direct` call was made by the person."""
+"""Who decided: the `policy` of the tool, without asking. The `person`, or the approver that answers for them. An answer that
+was `remembered` in this conversation; `nobody`, since no one could be asked or no one answered. A `mock` ran nothing. A
+`built-in` tool such as `search_tools` reaches no server. A `direct` call was made by the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why calls of a tool would be asked about, and are denied where nobody can be; and the option that allows them, if any."""
+    """Why calls of a tool would be asked about, and are denied where nobody can be, and the option that allows them, if any."""
 
     tool: ToolName
     reason: str

@@ -159,7 +159,7 @@ class SessionEntry:
 
 @dataclass(eq=False)
 class ModelEntry:
-    """A model of a cassette: the provider's name of it, its client's name, and the options of its requests, without headers."""
+    """A model of a cassette: the provider's name of it, its client's name, and its requests' options, without headers."""
 
     model: str
     client: str
@@ -247,7 +247,7 @@ class Cassette:
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:
-        """Read a document of `to_json`; a CassetteError if it is damaged or from a later version, which has its name."""
+        """Read a document of `to_json`. A CassetteError if it is damaged or from a later version, which has its name."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -294,7 +294,7 @@ class Definitions:
         self._keys: dict[str, str] = {}
 
     def key(self, definition: Mapping[str, Plain]) -> str:
-        """Compute the key of a definition; add it if it is new."""
+        """Compute the key of a definition. Add it if it is new."""
         text = json.dumps(definition, sort_keys=True, default=str)
         if text not in self._keys:
             name, number = str(definition["name"]), 1
@@ -395,7 +395,7 @@ def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
 
 
 def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Copy an answer without the ids of its calls."""
+    """Copy an answer without its calls' ids."""
     calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
     return {**message, **({"calls": calls} if calls else {})}
 

@@ -114,7 +114,7 @@ def model_request(
     tools: Iterable[Mapping[str, Plain]],
     found_tools: Iterable[Mapping[str, Plain]],
 ) -> dict[str, Plain]:
-    """Convert a request to a model to plain values; `found_tools` are those that the provider adds itself."""
+    """Convert a request to a model to plain values. `found_tools` are those that the provider adds itself."""
     request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
     if added := [*found_tools]:
         request["found"] = added
@@ -316,7 +316,7 @@ def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
 
 
 def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
-    """Convert plain values to the tools of a server."""
+    """Convert plain values to a server's tools."""
     return tuple(load_value(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
 
 

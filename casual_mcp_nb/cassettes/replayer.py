@@ -47,7 +47,7 @@ def entry_of(server: Any) -> ServerEntry:
 
 
 def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str) -> ServerEntry:
-    """Build a cassette's entry for a server; one that was added may have no config."""
+    """Build a cassette's entry for a server. One that was added may have no config."""
     way: Way = "in-process"
     if config is not None:
         way = "bundled" if config.bundled else "url" if config.url else "command"
@@ -91,7 +91,7 @@ class Recording:
         self._end()
 
     def answered(self, response: ModelResponse) -> None:
-        """Record the answer of a model."""
+        """Record a model's answer."""
         events, content = self.interaction.events, response.message.content
         if "".join(event for event in events if isinstance(event, str)) == content:
             # The text itself is in the answer.
@@ -99,7 +99,7 @@ class Recording:
         self.done(model_response(response))
 
     def failed(self, error: BaseException) -> None:
-        """Record an error, if it is one that a replay can raise; else the request counts as not made."""
+        """Record an error, if it is one that a replay can raise. Otherwise, the request counts as not made."""
         if isinstance(error, CasualMcpError):
             self.interaction.error = plain_error(error)
             self._end()
@@ -191,7 +191,7 @@ class Recorder:
         last.pace.insert(len(last.events) - 1, last.pace[-1] if last.pace else 0)
 
     def cassette(self) -> Cassette:
-        """Build the cassette as it is now; requests that were not answered yet are not in it."""
+        """Build the cassette as it is now. Requests that were not answered yet are not in it."""
         return Cassette(list(self._finished()), dict(map(self._as_it_is, self._servers)), dict(self.models), self._session)
 
     def _entry(self, server: Any) -> ServerEntry:
@@ -293,7 +293,7 @@ class Replayer:
         return self._last.get(key)
 
     async def play(self, kind: Kind, request: Mapping[str, Plain], on_event: Callable[[Plain], None] = lambda _: None) -> Any:
-        """Answer a request, at the pace of the recording; a CassetteMismatchError if it was not recorded."""
+        """Answer a request, at the pace of the recording. A CassetteMismatchError if it was not recorded."""
         interaction = self.find(kind, request)
         if interaction is None:
             mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))

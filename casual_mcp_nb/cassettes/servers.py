@@ -121,7 +121,7 @@ class RecordedResources:
         return contents
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Fetch the messages of a prompt."""
+        """Fetch a prompt's messages."""
 
         def plain(given: PromptMessages) -> Plain:
             messages = [{"role": each.role, "content": dump_value(each.content)} for each in given.messages]
@@ -146,7 +146,7 @@ class RecordedResources:
         return completions
 
     async def subscribe(self, uri: str) -> None:
-        """Have the server report the changes of a resource."""
+        """Have the server report a resource's changes."""
         await self._recorded("subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True)
 
     async def unsubscribe(self, uri: str) -> None:
@@ -217,7 +217,7 @@ class ReplayedServer:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Play the recorded result of a call."""
+        """Play a call's recorded result."""
 
         def happened(event: Plain) -> None:
             if "progress" in event:
@@ -305,7 +305,7 @@ class ReplayedResources:
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Play the messages of a prompt."""
+        """Play a prompt's messages."""
         request = {"server": self._server, "name": name, "arguments": dict(arguments)}
         messages, description = await self._replayer.play("prompt", request)
         return PromptMessages(self._server, name, dict(arguments), messages, description)
@@ -313,7 +313,7 @@ class ReplayedResources:
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
     ) -> Completions:
-        """Play the suggestions for an argument; none if they were not recorded."""
+        """Play the suggestions for an argument. None if they were not recorded."""
         request = {"server": self._server, **_completion_request(offer, argument, text, others)}
         interaction = self._replayer.find("completion", request)
         completions: Completions = interaction.answer() if interaction else Completions()
@@ -340,7 +340,7 @@ class ReplayedResources:
         """Do nothing."""
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
-        """Expand a template to the URI for the values of its parameters."""
+        """Expand a template to the URI for its parameters' values."""
         from mcp.shared.uri_template import UriTemplate
 
         texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}

@@ -37,6 +37,6 @@ class CassetteState:
 
 @dataclass(frozen=True)
 class CassetteOverview(Displayable):
-    """The cassette of a session, if one is in use."""
+    """A session's cassette, if one is in use."""
 
     state: CassetteState | None = None

@@ -150,7 +150,7 @@ def _signals_end_it() -> Iterator[None]:
 
 
 def _place_of(error: Exception) -> str:
-    """Locate the source of an unexpected error. Its message could contain anything and is not shown."""
+    """Locate an unexpected error's source. Its message could contain anything and is not shown."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -42,20 +42,20 @@ Ctrl-C stops a running turn. Its completed steps stay in the conversation."""
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TurnSettings:
-    """How the turns of a chat run.
+    """How a chat run's turns.
 
     Args:
         model: The model. The first one of the config if not given.
-        toolset: Only the tools of this toolset.
+        toolset: Only this toolset's tools.
         system: The system prompt, instead of the model's template.
-        image: An image for the message: a file, or an address that the provider fetches; can be given several times.
-        attach: A resource to add to the message, by its URI; can be given several times.
-        template: The template of the system prompt.
+        image: An image for the message: a file, or an address that the provider fetches. Can be given several times.
+        attach: A resource to add to the message, by its URI. Can be given several times.
+        template: The system prompt's template.
         temperature: How freely the model chooses its words.
-        max_tokens: Maximum tokens of an answer.
+        max_tokens: An answer's maximum tokens.
         top_p: Sample from this share of the likeliest tokens.
         seed: Make answers repeatable, if the provider can.
-        stop: End the answer at this text; can be given several times.
+        stop: End the answer at this text. Can be given several times.
         tool_choice: auto, none, required, or the tool that the first step calls.
         parallel_tool_calls: Whether one answer may call several tools.
         reasoning_effort: How much the model thinks before it answers.
@@ -157,16 +157,16 @@ def evaluate(
 
     Args:
         cases: The file of cases: JSON lines, YAML, CSV.
-        model: A model; can be given several times. The first one of the config if not given.
-        delivery: How the model receives search results; can be given several times.
-        toolset: A toolset; can be given several times.
+        model: A model. Can be given several times. The first one of the config if not given.
+        delivery: How the model receives search results. Can be given several times.
+        toolset: A toolset. Can be given several times.
         repeats: How often each case is run.
         results: The file to which runs are appended. What it has already is not run again.
         cassette: Let this cassette answer in place of models and servers.
         record: Record that cassette.
         min_right: The least share of right runs, from 0 to 1.
         min_pass: The least share of cases in which all repeats are right.
-        max_cost_per_run: The highest mean cost of a run.
+        max_cost_per_run: A run's highest mean cost.
         baseline: The file of earlier runs, which the new ones must not be worse than.
         max_drop: How much worse they may be, from 0 to 1.
         max_total_tokens: The most tokens of all runs together.

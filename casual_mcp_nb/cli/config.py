@@ -74,12 +74,12 @@ def doctor(
 ) -> int:
     """Check everything that a session needs: packages, keys, programs, servers. Exits with 1 if a required check fails.
 
-    With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model; fails if it is stopped.
+    With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model. Fails if it is stopped.
 
     Args:
         config: The config file.
-        tool: A tool, such as math:add, or a server for all its tools; starts the servers.
-        query: With --tool, words that a model might search for; adds the rank.
+        tool: A tool, such as math:add, or a server for all its tools. Starts the servers.
+        query: With --tool, words that a model might search for. Adds the rank.
         connect: Start the servers too.
         demo: Check the bundled demo servers instead of a config.
         trust: With --connect, start the servers of the config although you have not accepted it yet.
@@ -211,7 +211,7 @@ def _text_of(path: Path) -> str:
 
 
 def _without_secrets(path: Path, text: str) -> str:
-    """Remove the secrets from the text of a config; anything that is not a config becomes empty."""
+    """Remove the secrets from the text of a config. Anything that is not a config becomes empty."""
     from casual_mcp_nb.base.secret import redacted
     from casual_mcp_nb.config.hosts import migrated
 
@@ -244,7 +244,7 @@ def sign_in_google(
     Args:
         grants: The permissions of the servers: gmail-read, gmail-send, calendar (read and create events), calendar-read.
             Without any of them: gmail-read, gmail-send and calendar.
-        client: See above; kept for the next time.
+        client: See above. Kept for the next time.
     """
     import asyncio
 
@@ -365,7 +365,7 @@ async def _pasted() -> str:
 class _Listener:
     """Takes the request of the browser that Google sends back: `redirected` becomes its address.
 
-    The flow of the sign-in knows its own state; requests without it are turned away.
+    The flow of the sign-in knows its own state. Requests without it are turned away.
     """
 
     def __init__(self, redirected: asyncio.Future[str]) -> None:

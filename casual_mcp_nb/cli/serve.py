@@ -57,7 +57,7 @@ def http(
     """Serve chat as an HTTP API until Ctrl-C: POST /chat, GET /toolsets, GET /health, GET /docs.
 
     Other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
-    Nobody is asked before calls: those of destructive tools are denied; --allow and `approval` in the config decide it.
+    Nobody is asked before calls: those of destructive tools are denied. --allow and `approval` in the config decide it.
 
     Args:
         max_turns: How many turns run at the same time.

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: the contents of a config."""
+"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: a config's contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SOURCE = Source()
 
 
 def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the models of the config."""
+    """List the config's models."""
     from casual_mcp_nb.notebook.models import models_of
 
     config = source.load()
@@ -69,7 +69,7 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
 
 
 def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
-    """Start the servers of a config, or of another MCP host's, and list the token cost of their tools, sorted by price.
+    """Start the servers of a config, or of another MCP host's, and list their tools' token cost, sorted by price.
 
     Shows the cost with every tool deferred as well. Nothing is changed. Exits with 1 if a server fails.
 
@@ -123,7 +123,7 @@ def tools(
     With discovery there is also a status: sent with every request (loaded), found by search (deferred), or never offered (off).
 
     Args:
-        server: Only the tools of this server.
+        server: Only this server's tools.
         toolset: Only the tools that this toolset includes.
     """
     with source.connected() as session:

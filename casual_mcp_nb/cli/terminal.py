@@ -234,7 +234,7 @@ _READABLE = 20
 
 
 def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: int) -> list[int]:
-    """Share the columns of a terminal among those of a table, so that no word breaks; nothing if they do not suffice."""
+    """Share the columns of a terminal among those of a table, so that no word breaks. Nothing if they do not suffice."""
     wanted = [max(line.cell_len for line in column) for column in columns]
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
@@ -316,7 +316,7 @@ class Source:
 
     @contextmanager
     def connected(self, config: Config | None = None) -> Iterator[Session]:
-        """Open a session, see `open`, and start its servers; failed ones are reported, and the others still start."""
+        """Open a session, see `open`, and start its servers. Failed ones are reported, and the others still start."""
         with self.open(config) as session:
             connect(session)
             tell_failures(session)

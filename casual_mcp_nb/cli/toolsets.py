@@ -1,4 +1,4 @@
-"""`casual-mcp-nb toolsets`: list, show, create, edit and delete the toolsets of a config file."""
+"""`casual-mcp-nb toolsets`: list, show, create, edit and delete a config file's toolsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
 
 
 def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-    """Change the rules of a toolset; a UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
+    """Change the rules of a toolset. A UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
     for server in remove:
         if server not in rules:
             raise UnknownNameError("server of this toolset", server, rules)
@@ -78,7 +78,7 @@ toolsets = App(name="toolsets", help="List, show, create, edit and delete the to
 
 @toolsets.default
 def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the toolsets of the config. Nothing is started."""
+    """List the config's toolsets. Nothing is started."""
     from casual_mcp_nb.display.view import Name, Table, TextBlock, View, columns
     from casual_mcp_nb.servers.views import rule_words
 
@@ -140,8 +140,8 @@ def create(
 
     Args:
         name: Its name.
-        include: A server (math), or a tool of one (files:read_file); can be given several times.
-        exclude: All tools of a server but this one (files:write_file); can be given several times.
+        include: A server (math), or a tool of one (files:read_file). Can be given several times.
+        exclude: All tools of a server but this one (files:write_file). Can be given several times.
         description: Its purpose.
     """
     config = source.load()
@@ -172,9 +172,9 @@ def edit(
 
     Args:
         name: Its name.
-        include: Add a server (math), or a tool of one (files:read_file); can be given several times.
-        exclude: Leave out this tool (files:write_file); can be given several times.
-        remove: Leave out this server; can be given several times.
+        include: Add a server (math), or a tool of one (files:read_file). Can be given several times.
+        exclude: Leave out this tool (files:write_file). Can be given several times.
+        remove: Leave out this server. Can be given several times.
         description: Its purpose.
     """
     from casual_mcp_nb.config.loader import plain_tool_set
@@ -232,7 +232,7 @@ def _prompt_for_rules(source: Source, config: Config, rules: Rules, description:
 
 
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
-    """Prompt for the rule of a server. An empty rule leaves it out."""
+    """Prompt for a server's rule. An empty rule leaves it out."""
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.words import SUMMARY, first
 

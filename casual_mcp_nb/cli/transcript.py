@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def plain_end(turn: Turn) -> dict[str, Any]:
-    """Describe the end of a turn: its last event, its answer and its statistics."""
+    """Describe a turn's end: its last event, its answer and its statistics."""
     # A turn whose clean-up takes longer than a person waits has not ended.
     end = next(iter(turn.trace.all_of(TurnFinished)), TurnFinished("running"))
     kind = end.failure.kind if end.failure is not None else None
@@ -64,7 +64,7 @@ class TurnWriter(ABC):
         self.turn: Turn | None = None
 
     def on_event(self, turn: Turn, event: Event) -> None:
-        """Write an event; called on the engine's thread."""
+        """Write an event. Called on the engine's thread."""
         self.turn = turn
         if self._broken is not None:
             return
@@ -118,7 +118,7 @@ class JsonLines(TurnWriter):
 class TerminalTranscript(TurnWriter):
     """Writes the model's text to stdout, and its activity meanwhile to stderr.
 
-    On a terminal the text is written as it arrives; elsewhere only the answer, at the end.
+    On a terminal the text is written as it arrives. Elsewhere only the answer, at the end.
     """
 
     def __init__(self, session: Session) -> None:

@@ -37,7 +37,7 @@ MODULES = {
     "tool_search_index": "ToolSearchIndex",
     "utils": "format_tool_call_result load_config load_mcp_client render_system_prompt",
 }
-"""The names in each module of casual-mcp: public names of this package, or of this room; `A=B` is `A` here and `B` there."""
+"""The names in each module of casual-mcp: public names of this package, or of this room. `A=B` is `A` here and `B` there."""
 
 
 class ModuleFinder(MetaPathFinder, Loader):

@@ -43,7 +43,7 @@ class McpClient:
 
     @classmethod
     def of(cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()) -> McpClient:
-        """Find the connections of a client: one of ours, or a FastMCP client, whose server or config is connected again."""
+        """Find a client's connections: one of ours, or a FastMCP client, whose server or config is connected again."""
         if isinstance(client, McpClient):
             return client
         if isinstance(client, ServerManager):
@@ -74,7 +74,7 @@ class McpClient:
             await self.server_manager.disconnect()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """List the tools of all servers; connect those that are not connected yet."""
+        """List the tools of all servers. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return list(await self.server_manager.catalog())
 
@@ -107,17 +107,17 @@ class McpClient:
         return result
 
     async def list_resources(self) -> Resources:
-        """List the resources of all servers; connect those that are not connected yet."""
+        """List the resources of all servers. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_resources()
 
     async def list_prompts(self) -> Prompts:
-        """List the prompts of all servers; connect those that are not connected yet."""
+        """List the prompts of all servers. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_prompts()
 
     async def ping(self) -> bool:
-        """Connect the servers that are not connected; return whether any server is."""
+        """Connect the servers that are not connected. Return whether any server is."""
         await self.server_manager.connect()
         return self.is_connected()
 
@@ -148,7 +148,7 @@ def _entry_of(transport: Any) -> dict[str, Any] | None:
 
 
 def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
-    """Create the connections to the servers of a config. Nothing is started before the first use.
+    """Create the connections to a config's servers. Nothing is started before the first use.
 
     Args:
         config: A path, a dict, or a loaded config.
@@ -162,11 +162,11 @@ def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClien
 
 
 class ToolCache:
-    """The tools of all servers, listed again when the list has expired. Each server's list is cached on its own.
+    """All server tools, listed again when the list has expired. Each server's list is cached on its own.
 
     Args:
         client: The result of `load_mcp_client`, or a FastMCP client.
-        ttl_seconds: How long a list is fresh; 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or 30 seconds.
+        ttl_seconds: How long a list is fresh. 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or 30 seconds.
 
     Attributes:
         client: The connections.
@@ -183,7 +183,7 @@ class ToolCache:
         self._seconds = ttl_seconds if ttl_seconds and ttl_seconds > 0 else float("inf")
 
     async def get_tools(self, force_refresh: bool = False) -> list[ToolSpec]:
-        """List the tools; connect servers that are not connected yet.
+        """List the tools. Connect servers that are not connected yet.
 
         Args:
             force_refresh: List them even if the lists are fresh.
@@ -218,7 +218,7 @@ MetaDict = dict[str, Any]
 
 
 class GenerationError(Exception):
-    """An error of a model, by casual-mcp's name; nothing raises it, there or here.
+    """An error of a model, by casual-mcp's name. Nothing raises it, there or here.
 
     Args:
         message: The message.
@@ -241,7 +241,7 @@ def format_tool_call_result(
         include_id: Whether a line with the id of the call comes first.
 
     Raises:
-        ValueError: The arguments of the call are not JSON, or there is no such style.
+        ValueError: The call's arguments are not JSON, or there is no such style.
     """
     name, arguments = tool_call.function.name, tool_call.function.arguments
     try:
@@ -258,8 +258,8 @@ class McpToolChat(engine.McpToolChat):
     """Chats with a model that can call the tools of MCP servers.
 
     It belongs to one event loop. Use it as an async context manager, or call `close` at the end: what `async with` started ends
-    with it, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and the policies of a
-    config.
+    with it, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and a config's
+    policies.
 
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
@@ -272,7 +272,7 @@ class McpToolChat(engine.McpToolChat):
 
     Attributes:
         mcp_client: The connections.
-        server_names: The names of their servers.
+        server_names: Their servers' names.
         tool_cache: The list of tools.
         model_factory: The models.
 
@@ -344,5 +344,5 @@ class McpToolChat(engine.McpToolChat):
 
     @property
     def server_names(self) -> set[str]:
-        """The names of the servers."""
+        """The server names."""
         return set(self.server_manager.names)

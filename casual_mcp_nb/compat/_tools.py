@@ -54,7 +54,7 @@ class _Kind(type(ServerConfig)):  # type: ignore[misc]
 
 
 class StdioServerConfig(ServerConfig, metaclass=_Kind):
-    """A server that is a command, as `ServerConfig`; `isinstance` recognizes those of a loaded config as well."""
+    """A server that is a command, as `ServerConfig`. `isinstance` recognizes those of a loaded config as well."""
 
     way: ClassVar[str] = "command"
     command: str
@@ -62,7 +62,7 @@ class StdioServerConfig(ServerConfig, metaclass=_Kind):
 
 
 class RemoteServerConfig(ServerConfig, metaclass=_Kind):
-    """A server at a URL, as `ServerConfig`; `isinstance` recognizes those of a loaded config as well."""
+    """A server at a URL, as `ServerConfig`. `isinstance` recognizes those of a loaded config as well."""
 
     way: ClassVar[str] = "url"
     url: str
@@ -150,7 +150,7 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
 
 
 def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
-    """Convert tools to this package's form, keeping their order. The server of an SDK tool is found by its name."""
+    """Convert tools to this package's form, keeping their order. An SDK tool's server is found by its name."""
     return [tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools]
 
 
@@ -176,7 +176,7 @@ def _own_name(name: str, server: str) -> str:
 
 
 def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
-    """Split the name of an MCP SDK tool, such as `math_add` or `math__add`, into server and tool.
+    """Split an MCP SDK tool's name, such as `math_add` or `math__add`, into server and tool.
 
     The longest server that fits counts, and a single one has every tool. If none fits, the server is `default`.
     """
@@ -282,7 +282,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
     Args:
         tools: The tools.
-        tool_server_map: The server of each MCP SDK tool, by its name. Other tools know theirs.
+        tool_server_map: Each MCP SDK tool's server, by its name. Other tools know theirs.
         embed: Returns an array with one row for each text. See the guide to discovery.
     """
 
@@ -346,7 +346,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
     Args:
         deferred_tools: The deferred tools by server.
         server_names: The servers. Those of the tools are meant, whatever is given.
-        search_index: Their index; built if not given.
+        search_index: Their index. Built if not given.
         config: Defines how many tools a query returns.
     """
 

@@ -55,7 +55,7 @@ def raise_problems(
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
 ) -> None:
-    """Raise one ConfigError listing all problems, one per line, in file order, with the first hint; nothing if there are none.
+    """Raise one ConfigError listing all problems, one per line, in file order, with the first hint. Nothing if there are none.
 
     Its path, line, column and key are those of the first. `locate` returns the line and column of a key.
     """
@@ -132,7 +132,7 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
 
 
 def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
-    """Find problems between fields, even if single fields are invalid too; servers with `field_problems` are skipped."""
+    """Find problems between fields, even if single fields are invalid too. Servers with `field_problems` are skipped."""
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
@@ -205,7 +205,7 @@ class Document:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the file, if there is one."""
+        """The file's folder, if there is one."""
         return self.path.parent if self.path else None
 
     def locate(self, path: KeyPath) -> Position | None:
@@ -224,7 +224,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """Parse the text of a file into objects; the suffix of the path that errors name determines the format."""
+    """Parse the text of a file into objects. The suffix of the path that errors name determines the format."""
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.
     del text
@@ -261,7 +261,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
-    """Read a UTF-8 file, without its byte order mark; a ConfigError, which contains none of it, if it cannot be read."""
+    """Read a UTF-8 file, without its byte order mark. A ConfigError, which contains none of it, if it cannot be read."""
     try:
         if not path.is_file():
             raise _not_a_file(path, error)

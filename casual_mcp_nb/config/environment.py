@@ -1,6 +1,6 @@
 """Read environment variables, `.env` files and prompted inputs, and replace the variables in a config.
 
-Replace `${NAME}`, and other MCP hosts' variables, in the values of a config. VS Code and Cursor: `${env:NAME}`,
+Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code and Cursor: `${env:NAME}`,
 `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
 (https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
 
@@ -72,7 +72,7 @@ class Input:
 
 
 class Inputs:
-    """The answers to the inputs of one config. An environment variable answers without a prompt.
+    """The answers to one config's inputs. An environment variable answers without a prompt.
 
     Without `ask`, inputs without a variable get a placeholder.
     """
@@ -172,7 +172,7 @@ class Substitution:
     written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
-        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys; `$${` becomes `${`."""
+        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys. `$${` becomes `${`."""
         if isinstance(value, dict):
             for key in value:
                 self._check(key, (*at, key))
@@ -380,7 +380,7 @@ class Settings:
     """Settings of the package that come from environment variables.
 
     Args:
-        tool_result_format: What the model sees of a tool call: the result alone, with the function name, or with the arguments
+        tool_result_format: What a tool call's model sees: the result alone, with the function name, or with the arguments
             too.
         tool_cache_ttl: Seconds for which a server's tool list is cached. None means it never expires.
         max_chat_iterations: Maximum number of model calls in one turn.

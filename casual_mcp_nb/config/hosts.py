@@ -388,7 +388,7 @@ _HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "
 
 @dataclass(frozen=True)
 class MigratedConfig:
-    """A config in our own format, and the secrets of the old file.
+    """A config in our own format, and the old file's secrets.
 
     `notes` are the parts that were ignored, left out or lost. `variables` has, for each environment variable that takes the
     place of a secret, the key where it was.
@@ -404,7 +404,7 @@ class MigratedConfig:
 
     @property
     def text(self) -> str:
-        """The config as the text of a file."""
+        """The config as a file's text."""
         return f"{json.dumps(self.data, indent=self.indent, ensure_ascii=False)}\n"
 
     @property
@@ -592,7 +592,7 @@ def _holds(text: str, secret: str) -> bool:
 
 
 def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
-    """Make relative paths mean the same in another folder; list the files that the person has to move."""
+    """Make relative paths mean the same in another folder. List the files that the person has to move."""
     before = workspace_of(old)
     changed: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Load a validated `Config` from a file or plain objects; save a toolset to a file, leaving its every other byte unchanged."""
+"""Load a validated `Config` from a file or plain objects. Save a toolset to a file, leaving its every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def load_config(
 
 
 def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
-    """Load a config file as `load_config` does, but without the servers whose entries cannot be used; with why, by name."""
+    """Load a config file as `load_config` does, but without the servers whose entries cannot be used. With why, by name."""
     document = read_document(_path(path))
     variables = read_environment(document.folder, environ)
     adapted = adapt(document.data, document.path)
@@ -317,7 +317,7 @@ def _read_env_files(
 
 
 def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]) -> ConfigError | None:
-    """Merge a separate price file into the config; return the problems in that file."""
+    """Merge a separate price file into the config. Return the problems in that file."""
     named, file = data.get("prices"), folder / FILE if folder else None
     if isinstance(named, str):
         file = (folder or Path()) / os.path.expanduser(named)
@@ -392,7 +392,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Colle
 
 
 def delete_tool_set(path: Path, name: str) -> Path:
-    """Delete a toolset in the config file, completely or not at all; comments outside it stay."""
+    """Delete a toolset in the config file, completely or not at all. Comments outside it stay."""
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
         raise ConfigError("a toolset of a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")

@@ -57,7 +57,7 @@ def read_server(
 ) -> tuple[str, ServerConfig]:
     """Parse a server into its name and config, from a text, see `server_fields`, or an entry of a config.
 
-    Without a name, one is made from the text, other than those that are taken. A UsageError if the meaning of the text is
+    Without a name, one is made from the text, other than those that are taken. A UsageError if the text's meaning is
     unclear, or an entry has no name.
     """
     if isinstance(spec, ServerConfig):
@@ -108,7 +108,7 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def check_command(text: str) -> None:
-    """Check that the command of a server as a person types it exists, before anything is closed to make room for it."""
+    """Check that a server's command as a person types it exists, before anything is closed to make room for it."""
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
     # Where to look is known only when variables are filled in.
@@ -127,7 +127,7 @@ def _words(text: str) -> list[str]:
 
 
 def checked_name(name: str | None) -> str:
-    """Validate the name of a server."""
+    """Validate a server's name."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError("The server needs a name.", hint="For example: session.servers.add('docs', …).")
     return name.strip()
@@ -184,7 +184,7 @@ def quick_config(
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
     """Build the config of a model and servers, and collect the servers that live in this process.
 
-    For the model see `model_sections`. Servers are by name, as for `read_server` or of this process; or texts, whose servers
+    For the model see `model_sections`. Servers are by name, as for `read_server` or of this process, or texts, whose servers
     get their names from them.
     """
     variables = read_environment(environ=environ)
@@ -206,7 +206,7 @@ def model_sections(
 ) -> dict[str, Any]:
     """Build the sections `clients` and `models` of a config for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
 
-    Also a model server on this computer, such as `lmstudio:qwen3-4b`; or a name that one provider is known by, such as
+    Also a model server on this computer, such as `lmstudio:qwen3-4b`, or a name that one provider is known by, such as
     `claude-sonnet-5`. With `openai:`, a model that reasons is asked through the Responses API, unless it is written
     `openai-chat:`. None is the offline planner. Errors name the closest provider, the variable of a missing key, or the command
     that installs a missing SDK.

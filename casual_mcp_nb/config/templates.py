@@ -55,7 +55,7 @@ class TemplateLibrary:
         return sorted(names)
 
     def path(self, name: str) -> Path:
-        """Find the path of a template, with or without `.j2`; a TemplateError if there is none in its folder."""
+        """Find the path of a template, with or without `.j2`. A TemplateError if there is none in its folder."""
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
@@ -71,11 +71,11 @@ class TemplateLibrary:
         raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
 
     def source(self, name: str) -> str:
-        """Read the source of a template, see `path`."""
+        """Read a template's source, see `path`."""
         return read_text(self.path(name), TemplateError)
 
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
-        """Render a template into a system prompt; a TemplateError has file and line.
+        """Render a template into a system prompt. A TemplateError has file and line.
 
         The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. The user's
         templates are rendered in another process, limited to two seconds, half a gigabyte and a million characters: one can
@@ -83,7 +83,7 @@ class TemplateLibrary:
 
         The template sees `tools`, a list in which each tool has `name` (as the model calls it), `server`, `tool` (its name
         there), `title`, `description`, `parameters` (a JSON schema, also as `inputSchema`), `read_only`, `destructive` and
-        `badges`; and the variables as JSON: models and dataclasses as objects, and values without a JSON form, such as dates,
+        `badges`, and the variables as JSON: models and dataclasses as objects, and values without a JSON form, such as dates,
         as strings.
         """
         cached = None if variables else self._cached_text(name, tools)

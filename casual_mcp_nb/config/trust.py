@@ -29,14 +29,14 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 
 TrustState = Literal["harmless", "trusted", "new", "changed"]
-"""`harmless` starts nothing of somebody else's and sends no key elsewhere; `trusted` is as it was accepted."""
+"""`harmless` starts nothing of somebody else's and sends no key elsewhere. `trusted` is as it was accepted."""
 
 _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustEntry(Displayable):
-    """A server or a client of a config, or the config's own settings, with the name of its file.
+    """A server or a client of a config, or the config's own settings, with its file's name.
 
     `facts` are what it would start, or where it would send what: complete, with secrets masked. `changed` are the labels of
     those that changed since it was accepted.
@@ -51,7 +51,7 @@ class TrustEntry(Displayable):
 
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
-    """The programs that a config would start and the hosts its keys would go to; the settings of the config come first.
+    """The programs that a config would start and the hosts its keys would go to. The settings of the config come first.
 
     If it is not `required` that the person accepts it before anything starts, `why` says why not. `on_accept` remembers that
     they have.
@@ -80,7 +80,7 @@ def title_of(entry: TrustEntry) -> str:
 
 
 def lines_of(entry: TrustEntry) -> str:
-    """Format the facts of an entry, one per line; changes are marked with `*`."""
+    """Format an entry's facts, one per line. Changes are marked with `*`."""
     return "\n".join(f"{'*' if label in entry.changed else ' '} {label:12} {text}" for label, text in entry.facts)
 
 
@@ -97,14 +97,14 @@ def exact_word(text: str) -> str:
 VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
-"""The commands of an entry, by label: values from which hashes are made."""
+"""An entry's commands, by label: values from which hashes are made."""
 _PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
 """The labels of protective settings: removing one is asked about even if everything else is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
 
 def store_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Locate the folder of the store: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`."""
+    """Locate the store's folder: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`."""
     variables = os.environ if environ is None else environ
     base = variables.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
@@ -342,6 +342,6 @@ def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models
 
 
 def _finds_keys(client: ClientConfig) -> bool:
-    """Check whether the provider looks for keys by itself, as LiteLLM does by the names of its models."""
+    """Check whether the provider looks for keys by itself, as LiteLLM does by its models' names."""
     spec = spec_of(client.provider)
     return spec.is_language_model and spec.key_variable is None

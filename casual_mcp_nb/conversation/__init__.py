@@ -1,1 +1,1 @@
-"""Conversations: the events of their turns, values derived from them, their JSON, their store, and their views."""
+"""Conversations: their turns' events, values derived from them, their JSON, their store, and their views."""

@@ -1,7 +1,7 @@
 """A model's answer: its response, the calls it meant, and the tools that the answer of a search names.
 
 A marker is a line with only a tool's wire name, after an empty line. Text from a server is indented and has no empty lines, so
-it can never look like a marker, even if the answer is cut later. `discovery` writes the markers; here they are read.
+it can never look like a marker, even if the answer is cut later. `discovery` writes the markers. Here they are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "mo
 class ModelResponse:
     """The response to one request, with the calls of tools that the provider ran itself.
 
-    The next request can be compared with the response by its id. The id of the request is from the headers.
+    The next request can be compared with the response by its id. The request's id is from the headers.
     """
 
     message: AssistantMessage
@@ -70,7 +70,7 @@ def without_cards(content: str, names: Collection[str]) -> str:
 
 
 class NamedCall(NamedTuple):
-    """The call that a model meant, perhaps through `call_tool`; arguments that are not a JSON object are its text."""
+    """The call that a model meant, perhaps through `call_tool`. Arguments that are not a JSON object are its text."""
 
     name: str
     arguments: dict[str, Any] | str

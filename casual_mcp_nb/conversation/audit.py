@@ -1,4 +1,4 @@
-"""Records of calls: the audit list of a session, and the calls that the person made."""
+"""Call records: the audit list of a session, and the calls that the person made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for an answer, a `host` is another program that uses the session's tools."""
 class AuditRecord(Displayable):
     """One call of a tool, at a time in seconds since 1970.
 
-    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's; such a call has no
+    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's. Such a call has no
     permission. The seconds are without the time that it waited for approval. Sizes are in characters, of the arguments as JSON,
     and bytes.
     """
@@ -76,7 +76,7 @@ class AuditRecord(Displayable):
 
 @dataclass(frozen=True)
 class Audit(DisplayableList[AuditRecord], items="records"):
-    """The calls of a session, oldest first: by the model, by the person, and by other programs."""
+    """A session's calls, oldest first: by the model, by the person, and by other programs."""
 
     records: tuple[AuditRecord, ...] = field(default=(), repr=False)
     dropped: int = 0
@@ -125,7 +125,7 @@ class AuditTrail:
             return Audit(tuple(self._records), self._added - len(self._records))
 
     def follow(self) -> Callable[[Event], None]:
-        """Build a listener that adds the calls of one turn. It is called with each event of the turn."""
+        """Build a listener that adds one turn's calls. It is called with each event of the turn."""
         return _Follower(self.add).on_event
 
 

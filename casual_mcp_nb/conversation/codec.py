@@ -42,7 +42,7 @@ Span = list[int]
 
 
 class NumberedValues:
-    """Numbers values; equal values get the same number."""
+    """Numbers values. Equal values get the same number."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self.rows: list[Mapping[str, Any]] = list(rows)
@@ -52,7 +52,7 @@ class NumberedValues:
         self._values: list[Any] = []
 
     def number(self, value: Any) -> int:
-        """Number a message or a definition; add it if it is new."""
+        """Number a message or a definition. Add it if it is new."""
         number = self._by_object.get(id(value))
         if number is None:
             row = value if isinstance(value, Mapping) else value.model_dump(mode="json")
@@ -65,7 +65,7 @@ class NumberedValues:
         return number
 
     def spans(self, values: Iterable[Any]) -> list[Span]:
-        """Number values, as spans; even a long history needs only a few."""
+        """Number values, as spans. Even a long history needs only a few."""
         spans: list[Span] = []
         numbers = self._by_object
         for value in values:
@@ -85,7 +85,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows that spans refer to, or raise a ValueError; inline rows, as in older files, are yielded unchanged."""
+    """Yield the rows that spans refer to, or raise a ValueError. Inline rows, as in older files, are yielded unchanged."""
     for span in spans:
         if isinstance(span, Mapping):
             yield span
@@ -97,7 +97,7 @@ def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
 
 
 def read_message(row: Any) -> ChatMessage:
-    """Parse a message from a JSON object, or raise a ValueError; unknown fields are kept on it."""
+    """Parse a message from a JSON object, or raise a ValueError. Unknown fields are kept on it."""
     kinds = _kinds().get(row["role"], ())
     kind = next((kind for kind in kinds if _required(kind) <= row.keys()), None)
     if kind is None:
@@ -109,7 +109,7 @@ def read_message(row: Any) -> ChatMessage:
 
 
 def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """Convert a message to the fields of its role, without those that only its provider or this package reads."""
+    """Convert a message to its role's fields, without those that only its provider or this package reads."""
     return message.model_dump(mode="json", include=set(_model_fields(_kinds()[message.role][-1])))
 
 
@@ -177,7 +177,7 @@ STORE = Format("SQLite", 1)
 NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 MAX_DEPTH = 100
-"""Maximum nesting of lists and objects within an event; deeper values are written as text."""
+"""Maximum nesting of lists and objects within an event. Deeper values are written as text."""
 TOO_DEEP = "[nested too deeply]"
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -241,7 +241,7 @@ def _plain(value: Any, limits: PlainLimits, mask: Mask, depth: int) -> Any:
 def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
     """Convert an event to plain values for a program that follows a turn, over HTTP or as JSON lines.
 
-    They are the fields of its class, without those that such a program has already, must not see, or has no use for.
+    They are its class's fields, without those that such a program has already, must not see, or has no use for.
     """
     conversions = _FOLLOWED.get(type(event), {})
     fields: dict[str, Any] = {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
@@ -302,7 +302,7 @@ V = TypeVar("V")
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
-    """Format traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`."""
+    """Format traces as JSON. Bytes become base64. Numbers that JSON lacks become strings such as `"NaN"`."""
     messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
     document = {**CONVERSATION.head, **(more or {}), "messages": messages.rows, "tools": tools.rows}
@@ -472,12 +472,12 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def dump_value(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Convert the fields of a value that are not the default to plain values; bytes become base64."""
+    """Convert the fields of a value that are not the default to plain values. Bytes become base64."""
     return _dumped(value, {0: set(without)}, exclude_defaults=True)
 
 
 def load_value(kind: type[V], fields: Any) -> V:
-    """Build a value of a kind from its fields, or raise a ValueError; unknown ones are left out."""
+    """Build a value of a kind from its fields, or raise a ValueError. Unknown ones are left out."""
     if not isinstance(fields, Mapping):
         raise ValueError("Not an object.")
     any_kind: Any = kind

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Conversation(Sequence[Turn], Displayable):
-    """The turns of a conversation, oldest first.
+    """A conversation's turns, oldest first.
 
     Attributes:
         repairs: The repairs on loading, one sentence for each kind of repair.
@@ -45,12 +45,12 @@ class Conversation(Sequence[Turn], Displayable):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """All messages; valid at every moment: each call is followed by exactly one result."""
+        """All messages. Valid at every moment: each call is followed by exactly one result."""
         return [message for turn in self for message in turn.messages]
 
     @property
     def stats(self) -> ChatStats:
-        """The stats of the whole conversation."""
+        """The whole conversation's stats."""
         return sum((turn.stats for turn in self), ChatStats())
 
     def as_in_a_file(self) -> Conversation:
@@ -121,7 +121,7 @@ class ForkedFrom:
 
 @dataclass(frozen=True)
 class ConversationHead:
-    """The settings of a conversation. Its events are in its turns."""
+    """A conversation's settings. Its events are in its turns."""
 
     model: str | None = None
     system: str | None = field(default=None, repr=False)

@@ -1,6 +1,6 @@
-"""Typed events of a turn. The engine emits them. Everything that is shown or counted is derived from them.
+"""A turn's typed events. The engine emits them. Everything that is shown or counted is derived from them.
 
-All are frozen; `at` is seconds since the turn began.
+All are frozen. `at` is seconds since the turn began.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "
 TurnStatus = Literal["running", "done", "stopped", "failed"]
 
 SEARCH_TOOLS = "search_tools"
-"""The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""
+"""The search tool's name. Defined only here. Use `SearchToolsTool.name` elsewhere."""
 
 BROWSE_TOOLKIT = "browse_toolkit"
 LOAD_TOOLS = "load_tools"
@@ -54,7 +54,7 @@ class SearchRow:
         score: Its score, or None if it was requested by name.
         newly_loaded: Whether this search loaded it.
         same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
-        words: The words of the query that it has, in the order of the query.
+        words: The words of the query that it has, in the query's order.
     """
 
     tool: ToolName
@@ -66,19 +66,19 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class Request(Displayable):
-    """The exact request of one model call.
+    """One model call's exact request.
 
     Args:
         messages: All messages, the system message first.
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: Its size by part.
         left_out: How many of the conversation's oldest messages were left out to fit the context window.
-        options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
+        options: The options sent with it, such as `temperature`: see `RequestOptions`. Headers are left out.
         delivery: How the model gets the tools that searches found.
-        found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
+        found: With `native`, the definitions of those tools, in the order in which they were found. Otherwise, empty.
         reused: Estimated tokens at its beginning that are the same as in the request before, in whatever turn that was, and
             that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
-            messages. None for the first request of a conversation.
+            messages. None for a conversation's first request.
         reused_tools: How many of the tools are the same, from the first one on.
         reused_messages: How many of the messages, from the first one on, or 0 if the tools differ.
     """
@@ -102,7 +102,7 @@ class TurnStarted(Displayable):
     Args:
         messages: The messages that the person added, usually one.
         model: Name of the model, or empty if the person added the turn without asking one.
-        tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
+        tool_set: The toolset's name, `custom` for one without a name, None for all tools.
         discovery: Whether deferred tools were hidden behind the search tool.
         loaded: Number of tools loaded at the start, without the search tool.
         deferred: Number of searchable tools.
@@ -210,10 +210,10 @@ class PrefixChanged(Displayable):
     """A request no longer begins with the whole request before it: the part after the change is billed in full again.
 
     Args:
-        step: The step of the request.
+        step: The request's step.
         kept: Estimated tokens of the request before up to the change.
         lost: Its estimated tokens after the change.
-        names: The tools that were added, removed or changed, by wire name; at most 12.
+        names: The tools that were added, removed or changed, by wire name. At most 12.
     """
 
     step: int
@@ -229,8 +229,8 @@ class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
     Args:
-        undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn started; else
-            None.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn
+            started. Otherwise, None.
     """
 
     step: int
@@ -272,11 +272,11 @@ class StepFinished(Displayable):
     Args:
         message: The answer, with unique and non-empty ids on its calls.
         usage: Tokens as reported by the provider, or None if it did not.
-        finish_reason: The provider's reason for the end of the answer, if given.
+        finish_reason: The provider's reason for the answer's end, if given.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
         response_id: The provider's id of the response, if it gave one.
-        request_id: The provider's id of the request, from the headers of the response, if it gave one.
+        request_id: The provider's id of the request, from the response's headers, if it gave one.
         dropped: Whether the answer was not used, and another step asks again. Its message is empty then.
     """
 

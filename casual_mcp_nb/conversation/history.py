@@ -41,8 +41,8 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
     """Repair messages so that every provider accepts them as a history, with a sentence and a count for each kind of repair.
 
     A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
-    placeholder, and a result without a call is dropped. `taken` has the call ids of the conversation before these messages;
-    theirs are added.
+    placeholder, and a result without a call is dropped. `taken` has the call ids of the conversation before these messages.
+    Theirs are added.
     """
     if not messages:
         return [], ()
@@ -90,7 +90,7 @@ def unique_id(wanted: str, taken: set[str]) -> str:
 
 
 class _Repair:
-    """Builds a history. The results of a call are collected with it until all messages are read."""
+    """Builds a history. A call's results are collected with it until all messages are read."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
@@ -170,7 +170,7 @@ class _Calls:
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
-    """Give the traces of a conversation unique call ids, including in the events of each call.
+    """Give the traces of a conversation unique call ids, including in each call's events.
 
     Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
     anyway. Also returns one sentence for each kind of repair.
@@ -318,7 +318,7 @@ def _calls(message: ChatMessage | AssistantMessage) -> Sequence[Any]:
 def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
     """Cut a turn to the part that is to be repeated.
 
-    It continues from a step, by its index; negative ones count from the end. `result` replaces that of its call (a mapping by
+    It continues from a step, by its index. Negative ones count from the end. `result` replaces that of its call (a mapping by
     tool or call id for several), `text` the model's text in that step. Without both, that step is the first one that is left
     out. A UsageError if there is no such step, or nothing in it to replace.
     """

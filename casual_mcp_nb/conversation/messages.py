@@ -28,7 +28,7 @@ class ProviderState(BaseModel):
 
 
 class StatefulAssistantMessage(AssistantMessage):
-    """An assistant message whose provider needs more back than its text and its calls; other models get only these."""
+    """An assistant message whose provider needs more back than its text and its calls. Other models get only these."""
 
     kept: ProviderState = Field(repr=False)
 
@@ -47,7 +47,7 @@ class ToolOutcomeMessage(ToolResultMessage):
 def result_message(
     name: str, call_id: str, text: str, *, failed: bool = False, result: ToolResult | None = None
 ) -> ToolResultMessage:
-    """Build the message that gives a model the result of a call."""
+    """Build the message that gives a model a call's result."""
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
     if not failed and not images:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)

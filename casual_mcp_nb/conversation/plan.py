@@ -35,7 +35,7 @@ class PlannedCall(Displayable):
         skipped: Whether `PlannedCalls.run` leaves it out.
         call: The call with its result, or None before `PlannedCalls.run`.
         ran: Whether its tool was called, which happens once. One that was denied, mocked or not sent was not.
-        events: The events of the call.
+        events: The call's events.
     """
 
     id: str
@@ -73,13 +73,13 @@ class ToolCalls(DisplayableList[ToolCall], items="_calls"):
 
 
 class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
-    """The calls that a model would make to answer a prompt; none of them was run, except searches for tools.
+    """The calls that a model would make to answer a prompt. None of them was run, except searches for tools.
 
     Args:
         turn: The turn of planning: its searches, requests and tokens. It is not part of the conversation.
         run: Runs some of them and waits.
         run_async: Runs some of them, to be awaited.
-        resume: Continues the conversation and waits; takes the live output of a notebook.
+        resume: Continues the conversation and waits. Takes a notebook's live output.
         resume_async: Continues the conversation, to be awaited.
     """
 
@@ -107,7 +107,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     def run(self, *indices: int) -> ToolCalls:
         """Run the calls, at the same time, as a turn would: the person is asked according to the policy.
 
-        The conversation does not change; `resume` gives the results to the model. The tool of each call is called once.
+        The conversation does not change. `resume` gives the results to the model. Each call's tool is called once.
 
         Args:
             indices: Which of them, from 0. Without any, all that were neither run yet nor skipped.

@@ -33,7 +33,7 @@ _MESSAGE_TOKENS = 4
 class TokenUsageStats:
     """Tokens of several model calls.
 
-    `None` if no call has a count; `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated`
+    `None` if no call has a count. `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated`
     if any
     of the counts is. `cached_tokens` are the part of the input that providers had cached, and `cache_write_tokens` the part
     that they wrote to their caches.
@@ -72,7 +72,7 @@ class TokenUsageStats:
 class ToolCallStats:
     """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
-    Synthetic tools count under the server `_synthetic`; unknown names all count under `_unknown`, in both. `failed` is the
+    Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`, in both. `failed` is the
     number of calls that ended in an error or at a limit. `hosted` are calls that the provider ran itself, which nothing else
     counts.
     """
@@ -127,7 +127,7 @@ class DiscoveryStats:
 
 @dataclass(frozen=True)
 class StepStats:
-    """Statistics of one model call.
+    """One model call's statistics.
 
     `undeferred_tokens` are those of the request if every tool had been loaded, or 0 for a step that only searched, which would
     not have been needed. `reused` is the part of the request that is the same as in the one before, estimated.
@@ -274,7 +274,7 @@ def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
-    """Compute the stats of each step. `undeferred_tokens` excludes the tools that searches added to later requests."""
+    """Compute each step's stats. `undeferred_tokens` excludes the tools that searches added to later requests."""
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
     answers = {event.step: event for event in events if isinstance(event, StepFinished)}
     calls: dict[int, list[ToolFinished]] = {}

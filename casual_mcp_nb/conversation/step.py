@@ -158,7 +158,7 @@ class ToolCall(Displayable):
         arguments: The arguments, or the original text if it is not a usable JSON object.
         status: `running`, or how it ended; `unknown` if its turn ended without recording that.
         result: The result as the model read it, or empty while it runs.
-        content: The result's parts as they came. The texts of a large result are cut.
+        content: The result's parts as they came. A large result's texts are cut.
         structured: Structured content, if the tool returned any and the result is not large.
         seconds: How long it took, without `waited`, or None while it runs.
         progress: The last progress report.
@@ -173,7 +173,7 @@ class ToolCall(Displayable):
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: The payload as displays show it.
-        large: The description of a result that was too large for the model to read in full; `value` is the full result.
+        large: The description of a result that was too large for the model to read in full. `value` is the full result.
         returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools and in a saved
             conversation.
     """
@@ -207,7 +207,7 @@ class ToolCall(Displayable):
 
     @property
     def edited(self) -> bool:
-        """Whether the person edited the result before the model read it; `unedited` is the original."""
+        """Whether the person edited the result before the model read it. `unedited` is the original."""
         # A search's result is changed when what it found is unloaded.
         return self.unedited is not None and self.search is None
 
@@ -267,10 +267,10 @@ class Step(Displayable):
         text: The answer's text so far.
         tool_calls: The tool calls in the answer, in order.
         usage: Tokens as reported by the provider, or None.
-        finish_reason: The provider's reason for the end of the answer.
+        finish_reason: The provider's reason for the answer's end.
         seconds: Time that the model took, or None while it runs.
         first_token_seconds: Time until the first chunk of text, or None if nothing was streamed.
-        previous: The request of the previous step.
+        previous: The previous step's request.
         cost: Estimated cost by the user's price table, or None if price or tokens are unknown.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.

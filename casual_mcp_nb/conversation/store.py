@@ -154,7 +154,7 @@ class _WrittenTurn:
 
 @dataclass(eq=False)
 class SavedTurns:
-    """Saves the turns of one conversation, event by event, while they run."""
+    """Saves one conversation's turns, event by event, while they run."""
 
     store: ConversationStore
     head: Callable[[], ConversationHead]
@@ -169,7 +169,7 @@ class SavedTurns:
     _deleted: bool = False
 
     def save(self, turns: Sequence[Turn]) -> None:
-        """Have all turns saved as they are now; does not wait. Saved ones that are not among them are deleted."""
+        """Have all turns saved as they are now. Does not wait. Saved ones that are not among them are deleted."""
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
             # Known before it is written, so that nobody has to wait for that.
@@ -177,7 +177,7 @@ class SavedTurns:
         self.store.request(self)
 
     def write(self, connection: sqlite3.Connection) -> int | None:
-        """Write the unsaved part, in the transaction of a connection.
+        """Write the unsaved part, in a connection's transaction.
 
         Returns the count of writes, for `written` after the commit, or None if there was nothing to write.
         """
@@ -247,7 +247,7 @@ class SavedTurns:
         )
 
     def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> bool:
-        """Write the new events of a turn; return whether its sums were written too, as they are at its beginning and end."""
+        """Write the new events of a turn. Return whether its sums were written too, as they are at its beginning and end."""
         events: list[tuple[str | None, int, int, str]] = []
         parts: list[tuple[str | None, str, int, str]] = []
         ended = False
@@ -359,7 +359,7 @@ class ConversationStore:
                 self._thread.start()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
-        """Wait until everything requested so far is written; return whether it is."""
+        """Wait until everything requested so far is written. Return whether it is."""
         if self._thread is None or self._pid != os.getpid():
             return True
         done = threading.Event()
@@ -441,7 +441,7 @@ class ConversationStore:
         return self._change(id, "title", title)
 
     def archive(self, id: str) -> StoredConversation:
-        """Leave a conversation out of lists; `restore` ends it, and so does continuing it."""
+        """Leave a conversation out of lists. `restore` ends it, and so does continuing it."""
         return self._change(id, "status", "archived")
 
     def restore(self, id: str) -> StoredConversation:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 MAX_UNFINISHED = 100_000
-"""How many characters of an incomplete answer stay in the conversation; the trace has all of it."""
+"""How many characters of an incomplete answer stay in the conversation. The trace has all of it."""
 
 
 class Trace:
@@ -52,7 +52,7 @@ class Trace:
 
     Attributes:
         unread: Unknown parts of the file that it was loaded from.
-        results: The messages with results that the turn has sent, by the id of the call; none in a trace that was loaded.
+        results: The messages with results that the turn has sent, by the id of the call. None in a trace that was loaded.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -125,7 +125,7 @@ class Turn(Displayable):
 
     @property
     def started(self) -> TurnStarted:
-        """The start of the turn: the messages added, the model, the toolset, the tools offered."""
+        """The turn's start: the messages added, the model, the toolset, the tools offered."""
         return self.trace.all_of(TurnStarted)[0]
 
     @property
@@ -154,7 +154,7 @@ class Turn(Displayable):
         return self._finished.failure if self._finished else None
 
     def raise_for_status(self) -> None:
-        """Raise the error that ended the turn; do nothing if it did not fail."""
+        """Raise the error that ended the turn. Do nothing if it did not fail."""
         if self.exception is not None:
             raise self.exception
 
@@ -181,7 +181,7 @@ class Turn(Displayable):
 
     @property
     def last_request(self) -> Request | None:
-        """The last request, with its tokens as they were estimated; None if there is none."""
+        """The last request, with its tokens as they were estimated. None if there is none."""
         started = self.trace.of(StepStarted)
         return started[-1].request if started else None
 
@@ -221,7 +221,7 @@ class Turn(Displayable):
 
     @property
     def answer(self) -> str:
-        """The text of the last step, or of the last message of a turn that was added; empty if there is none."""
+        """The text of the last step, or of the last message of a turn that was added. Empty if there is none."""
         if self.added:
             last = self.started.messages[-1]
             return text_of(last.content) if last.role == "assistant" else ""
@@ -262,12 +262,12 @@ class Turn(Displayable):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """All tool calls of the model, in order, including searches; the calls that they made are `nested` in them."""
+        """All tool calls of the model, in order, including searches. The calls that they made are `nested` in them."""
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
     def payloads(self) -> list[Any]:
-        """The values that functions of the notebook returned for the person, in order; empty in a saved conversation."""
+        """The values that functions of the notebook returned for the person, in order. Empty in a saved conversation."""
         return [call.payload for call in self.tool_calls if call.payload is not None]
 
     @property
@@ -282,7 +282,7 @@ class Turn(Displayable):
 
     @property
     def waits(self) -> list[ModelWait]:
-        """The delays of requests for the limits of their client."""
+        """The delays of requests for their client's limits."""
         return self.trace.of(ModelWait)
 
     @property
@@ -297,7 +297,7 @@ class Turn(Displayable):
 
     @property
     def notices(self) -> list[Notice]:
-        """The notices of this turn."""
+        """This turn's notices."""
         return self.trace.of(Notice)
 
     @property
@@ -307,12 +307,12 @@ class Turn(Displayable):
 
     @property
     def stats(self) -> ChatStats:
-        """The stats of the turn."""
+        """The turn's stats."""
         return ChatStats.of(self.trace)
 
     @property
     def cost(self) -> Cost | None:
-        """Estimated cost by the user's price table; None if price or tokens are unknown."""
+        """Estimated cost by the user's price table. None if price or tokens are unknown."""
         return self.stats.cost
 
     @property

@@ -1,6 +1,6 @@
 """Views of requests to the model, and of the tool calls in its answers.
 
-A call is one line, which unfolds to its details; results are tables where they are tables. A request shows its contents and
+A call is one line, which unfolds to its details. Results are tables where they are tables. A request shows its contents and
 cost, and the changes since the previous step.
 """
 
@@ -52,7 +52,7 @@ _LIST_IN_AN_OBJECT = 2
 
 
 def structured_blocks(value: Any) -> tuple[Block, ...]:
-    """Show a folded section: a table for a list of flat objects, or the fields of a flat object.
+    """Show a folded section: a table for a list of flat objects, or a flat object's fields.
 
     Other values get none: they are in the text of the result already.
     """
@@ -91,7 +91,7 @@ def _cell(value: object) -> str:
 
 
 def payload_sections(title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]) -> tuple[Section, ...]:
-    """Show the payloads of a call, as far as they can be shown; `spend` returns whether an image of a size may be."""
+    """Show a call's payloads, as far as they can be shown. `spend` returns whether an image of a size may be."""
     shown = (preview for preview in previews if preview.is_shown)
     return tuple(Section(title, (_block(preview, spend),), note=preview.what, look="payload") for preview in shown)
 
@@ -149,7 +149,7 @@ class ImageBudget:
 
 
 def status_of(call: ToolCall) -> Status:
-    """Describe the state of a call: its symbol and word."""
+    """Describe a call's state: its symbol and word."""
     status = _WAITING if call.waiting else _STATUS[call.status]
     marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked), ("edited", call.edited)) if applies]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
@@ -169,7 +169,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
 
 
 def tool_words(call: ToolCall) -> str:
-    """Format the tool of a call as people write it, `server:tool`. A name that is not a tool's as the model wrote it."""
+    """Format a call's tool as people write it, `server:tool`. A name that is not a tool's as the model wrote it."""
     match call.tool.server:
         case event.SYNTHETIC:
             return call.tool.tool
@@ -427,7 +427,7 @@ def stack(parts: TokenParts, most: int, text: str) -> StackedBar:
 
 
 def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
-    """Build a table with the breakdown of each request and the tokens of its answer; of many steps the last ones."""
+    """Build a table with the breakdown of each request and the tokens of its answer. Of many steps the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
@@ -486,7 +486,7 @@ _DELIVERIES = {"native": "added by the provider", "bridge": "called through call
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
-    """Show the exact input of one model call."""
+    """Show one model call's exact input."""
     return View("request", "Request", request_blocks(request, limits), note=request_words(request))
 
 
@@ -508,7 +508,7 @@ def folded_request_view(request: Request, limits: DisplayLimits) -> View:
 
 
 def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = True) -> tuple[Block, ...]:
-    """Show the options of a request, its breakdown, its messages and the tools that it offers, with their definitions."""
+    """Show a request's options, its breakdown, its messages and the tools that it offers, with their definitions."""
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
@@ -612,7 +612,7 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
 def message_blocks(
     messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
 ) -> tuple[Block, ...]:
-    """Show messages as a model reads them; of many the first ones and the last ones.
+    """Show messages as a model reads them. Of many the first ones and the last ones.
 
     `reuse` is after how many of them a line comes, and the line.
     """

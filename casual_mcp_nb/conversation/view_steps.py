@@ -87,7 +87,7 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much of a turn is shown.
 
-    Of requests, what is `new` in each since the one before; with `whole`, the first one with the definitions of its tools; or
+    Of requests, what is `new` in each since the one before. With `whole`, the first one with the definitions of its tools, or
     nothing. `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, where
     the reader has seen it.
     """
@@ -99,7 +99,7 @@ class TurnDetail:
 
 @dataclass(frozen=True)
 class _Timeline:
-    """The shared data for drawing the steps of a turn: the time and events of each, and the space available."""
+    """The shared data for drawing a turn's steps: the time and events of each, and the space available."""
 
     limits: DisplayLimits
     detail: TurnDetail
@@ -117,7 +117,7 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Show a line for each step, below the headings of their figures; of many steps the first ones and the last ones."""
+    """Show a line for each step, below the headings of their figures. Of many steps the first ones and the last ones."""
     if not steps:
         return []
     visible = steps
@@ -253,7 +253,7 @@ def _model_line(step: Step) -> list[Block]:
 
 
 def model_figures(step: Step) -> tuple[str, ...]:
-    """Describe the usage of a model's answer; unknown figures are left out."""
+    """Describe the usage of a model's answer. Unknown figures are left out."""
     if step.response is None:
         return ()
     usage = step.usage
@@ -301,7 +301,7 @@ def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block
 
 
 def remark(event: Event) -> Status:
-    """Describe the other events of a step."""
+    """Describe a step's other events."""
     match event:
         case Notice():
             return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")

@@ -79,7 +79,7 @@ def line_only(view: View) -> View:
 
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Show everything of a turn, unfolded, with the request of each step."""
+    """Show everything of a turn, unfolded, with each step's request."""
     return unfolded(View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now))))
 
 
@@ -103,7 +103,7 @@ def turn_mark(turn: Turn) -> Status:
 
 
 def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[Block, ...]:
-    """Show everything after the prompt of a turn, answer first."""
+    """Show everything after a turn's prompt, answer first."""
     if not len(turn.trace):
         return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
     steps, images = turn.steps, ImageBudget(limits.images)
@@ -146,7 +146,7 @@ def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: 
 
 
 def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None:
-    """Explain why the answer of a turn is missing or incomplete."""
+    """Explain why a turn's answer is missing or incomplete."""
     match turn.status:
         case "failed":
             return Status(f"✗ {turn.error or 'The turn failed.'}", "bad")
@@ -176,7 +176,7 @@ def doing(turn: Turn, step: Step | None) -> Status:
 
 
 def figures_line(turn: Turn, now: float | None = None) -> Line:
-    """Summarize the whole turn in one line: its status and its usage; unknown and zero figures are left out."""
+    """Summarize the whole turn in one line: its status and its usage. Unknown and zero figures are left out."""
     stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)
@@ -266,7 +266,7 @@ _MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Show the tokens used and saved, with their breakdown; folded, tokens by step, searches, calls by tool and server."""
+    """Show the tokens used and saved, with their breakdown. Folded, tokens by step, searches, calls by tool and server."""
     by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
     blocks: list[Block] = [
         KeyValues((*_token_facts(stats), *_discovery_facts(stats))),
@@ -394,7 +394,7 @@ _EMPTY = "No turns yet."
 
 
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Show each turn with its prompt and its answer, and the total usage; of a long conversation the last turns."""
+    """Show each turn with its prompt and its answer, and the total usage. Of a long conversation the last turns."""
     if not len(conversation):
         return View("conversation", "Conversation", (TextBlock(_EMPTY),))
     stats = conversation.stats
@@ -486,7 +486,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
 
 
 def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
-    """Show the known details of one saved conversation."""
+    """Show one saved conversation's known details."""
     view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
     if origin is None:
         return view

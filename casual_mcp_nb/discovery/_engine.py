@@ -42,7 +42,7 @@ _BATCH = 128
 
 
 class Vectors(Protocol):
-    """The vectors of the texts of an index."""
+    """The vectors of an index's texts."""
 
     def cosines(self, query: str) -> NDArray[Any] | None:
         """Compute how close each text is to a query, or None if that is not known."""
@@ -227,7 +227,7 @@ class Ranker:
         return document == other or self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Rank the best documents with their final scores, best first; those with 0 are left out.
+        """Rank the best documents with their final scores, best first. Those with 0 are left out.
 
         Documents that the query mentions by name (`called`) are never demoted.
         """
@@ -297,7 +297,7 @@ def _same(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
-    """Convert an index to plain values; tools are in the order in which equal scores are ranked.
+    """Convert an index to plain values. Tools are in the order in which equal scores are ranked.
 
     `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of its
     terms; `copies`: for each near-duplicate the first of its kind; `deprecated`: the tools that are deprecated; `plain`: the
@@ -449,7 +449,7 @@ class Engine:
         return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
 
     def known_share(self, query: str) -> float:
-        """Compute the share of a query's words that occur in the tools, from 0 to 1; 1 for a query without words."""
+        """Compute the share of a query's words that occur in the tools, from 0 to 1. 1 for a query without words."""
         query_terms = set(terms(readable(query)))
         return sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms) if query_terms else 1.0
 
@@ -464,7 +464,7 @@ class Engine:
         return [(self._tools[document], score) for document, score in self._ranking.ranked(scores, count, scored.called)]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
-        """Explain a tool's score; takes the same arguments as `ToolSearchIndex.explain`."""
+        """Explain a tool's score. Takes the same arguments as `ToolSearchIndex.explain`."""
         document = self._places[tool.tool_name]
         scored = self._score(query, server)
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
@@ -490,7 +490,7 @@ class Engine:
         return {self._tools[document].wire_name: value for document, value in pairs if value}
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
-        """Have these tools as the nearest ones in meaning to a query; none, so that only words count."""
+        """Have these tools as the nearest ones in meaning to a query. None, so that only words count."""
         self.meaning = self.meaning or EmbeddingScorer(NoVectors())
         documents = [number for number, tool in enumerate(self._tools) if tool.wire_name in nearest]
         values = [nearest[self._tools[document].wire_name] for document in documents]

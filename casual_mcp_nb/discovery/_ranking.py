@@ -1,10 +1,10 @@
-"""Score every tool for a query: the arithmetic of the ranking.
+"""Score every tool for a query: the ranking's arithmetic.
 
-A score is a sum of parts that an explanation can name: the terms of the query, how much of the tool's name the query contains,
+A score is a sum of parts that an explanation can name: the query's terms, how much of the tool's name the query contains,
 the part of the request that the tool matches best, the topic of the tool's server, a name that the query mentions, and the
 meaning if there is an embedding.
 
-The constants here and the field weights were tuned only on the dev cases of the benchmark's data sets; nearby values do about
+The constants here and the field weights were tuned only on the dev cases of the benchmark's data sets. Nearby values do about
 as well.
 """
 
@@ -93,7 +93,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
 
     def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
-        """Count the terms of all documents together; return how many documents contain each term."""
+        """Count the terms of all documents together. Return how many documents contain each term."""
         self._read(corpus)
         documents, fields, terms, counts = self._counted()
         b = np.array([field.b for field in self._fields])
@@ -162,7 +162,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """Split a sequence of pieces into terms, and count the terms of each piece."""
+    """Split a sequence of pieces into terms, and count each piece's terms."""
     lengths = counts[pieces]
     shift = (np.cumsum(counts) - counts)[pieces] - (np.cumsum(lengths) - lengths)
     return terms[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths
@@ -199,7 +199,7 @@ def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
 
 
 class TermCache:
-    """Cache of lookups by term, cleared when it grows beyond a limit; each term counts as one more entry."""
+    """Cache of lookups by term, cleared when it grows beyond a limit. Each term counts as one more entry."""
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
@@ -290,7 +290,7 @@ SERVER_B = 0.75
 class ServerRanker:
     """Scores servers for a request: BM25 over servers, with the number of tools that mention a term as its frequency.
 
-    A server is ranked by the document frequencies of its tools, as in CORI: Callan, Lu and Croft, Searching Distributed
+    A server is ranked by its tools' document frequencies, as in CORI: Callan, Lu and Croft, Searching Distributed
     Collections with Inference Networks (SIGIR 1995).
     """
 

@@ -59,7 +59,7 @@ _BROWSED = {
 
 
 class ActiveTools:
-    """State shared by the tools of one turn: the available and the active tools.
+    """State shared by one turn's tools: the available and the active tools.
 
     `always` are always loaded, and do not count against the limits. One tool can always be loaded. `index` is called at the
     first query.
@@ -94,7 +94,7 @@ class ActiveTools:
 
     @cached_property
     def tagged(self) -> Mapping[str, Sequence[ToolSpec]]:
-        """The deferred tools by tag, in order of tag, without tags that are the name of a server."""
+        """The deferred tools by tag, in order of tag, without tags that are a server's name."""
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in self._deferred:
             for tag in tool.tags:
@@ -114,7 +114,7 @@ class ActiveTools:
         return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """Find tools by name, and report names that do not exist; a UsageError if there are none, or invalid ones."""
+        """Find tools by name, and report names that do not exist. A UsageError if there are none, or invalid ones."""
         names, dropped = read_names(args)
         result = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
         return list(result.tools), result.notes
@@ -290,7 +290,7 @@ def browse_tools(
 ) -> dict[str, SyntheticTool]:
     """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
 
-    `categories` is a line as from `list_servers`, and `index` returns the index of the deferred tools; both are made when
+    `categories` is a line as from `list_servers`, and `index` returns the index of the deferred tools. Both are made when
     needed if not given. For the others see `ActiveTools`.
     """
     shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented)

@@ -22,14 +22,14 @@ _SAMPLE = 100
 
 
 class ToolSearchIndex:
-    """Ranks tools by the words of a query: BM25 over their names, servers, descriptions and parameters.
+    """Ranks tools by a query's words: BM25 over their names, servers, descriptions and parameters.
 
     Tools that the query mentions by name come first. Each part of a request with several parts counts separately. A tool gains
     if its server is about the request, and loses if it duplicates a better one. Ties are ordered by wire name. A tool that
     contains none of the query's terms or their synonyms is not returned. Results are deterministic.
 
     Args:
-        tools: The tools; of two with the same server and name the first counts. Only the beginning of long texts is indexed.
+        tools: The tools. Of two with the same server and name the first counts. Only the beginning of long texts is indexed.
         embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
             the closest tool gets three tenths of the best score by words, a tool of average similarity or less gets nothing.
             Called for all tools here, in batches, and once per search. If it fails, only words count and a warning is logged.
@@ -61,7 +61,7 @@ class ToolSearchIndex:
             server: Return only tools of this server.
 
         Returns:
-            The hits, best first, all with a score above 0; possibly fewer than `max_results`, or none.
+            The hits, best first, all with a score above 0. Possibly fewer than `max_results`, or none.
         """
         if self._engine is None or max_results < 1:
             return []
@@ -128,7 +128,7 @@ class ToolSearchIndex:
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
-        """Find the best tools for a query as a displayable value; takes the same arguments as `search`.
+        """Find the best tools for a query as a displayable value. Takes the same arguments as `search`.
 
         Its `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.
         """

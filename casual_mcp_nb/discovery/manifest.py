@@ -76,7 +76,7 @@ _GROWTH = 5.0
 
 
 class _Detail(NamedTuple):
-    """A level of detail: only the first `names` tools if there are more than `all_names`; and the summary's length."""
+    """A level of detail: only the first `names` tools if there are more than `all_names`, and the summary's length."""
 
     all_names: int
     names: int
@@ -97,8 +97,8 @@ def generate_manifest(
         max_tokens: Maximum size in estimated tokens, or None for no limit. Over it, all servers' lines shrink in steps: fewer
             names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
             how many more there are.
-        instructions: Each server's instructions: their beginning is the summary. Without it, that is the first
-            sentences of its tools.
+        instructions: Each server's instructions: their beginning is the summary. Without it, that is its tools'
+            first sentences.
 
     Returns:
         Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools.
@@ -128,7 +128,7 @@ def servers_in(text: str) -> dict[str, int]:
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
-    """Compute the token budget of a manifest.
+    """Compute a manifest's token budget.
 
     It is at most `max_tokens`. Beyond a few servers it grows with the square root of the tokens that the manifest replaces, so
     that deferring more saves relatively more.
@@ -257,8 +257,8 @@ def compose(
 
     The best one comes first. Others are named or counted: `siblings` at the end, by server, and tools whose definitions exceed
     `max_tokens`, under which one fits always. `filled` tools did not match and are included because of their server. With
-    `native` delivery the provider adds the definitions, so cards are only names; with `bridge` nothing else has their schemas.
-    Of `presented` tools the model has read all; by default of all that are loaded.
+    `native` delivery the provider adds the definitions, so cards are only names. With `bridge` nothing else has their schemas.
+    Of `presented` tools the model has read all. By default of all that are loaded.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})

@@ -1,7 +1,7 @@
 """Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in the background.
 
 A vector is computed once for each text and model. One file in the user's cache folder has those of all sessions, by hashes of
-the texts. The texts are names and descriptions of tools, and queries of searches; never arguments or results of calls.
+the texts. The texts are names and descriptions of tools, and queries of searches. Never arguments or results of calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
 def embedded_text(tool: ToolSpec) -> str:
-    """Build the text to embed for a tool: its name in words and the beginning of its description."""
+    """Build the text to embed for a tool: its name in words and its description's beginning."""
     name, _, description, *_ = texts(tool)
     return f"{_BETWEEN.sub(' ', name)}: {description}"
 
@@ -90,7 +90,7 @@ class VectorTable:
         return len(self.places)
 
     def with_rows(self, new: Mapping[bytes, Rows]) -> VectorTable:
-        """Copy the table with more rows; a ValueError if they have another length."""
+        """Copy the table with more rows. A ValueError if they have another length."""
         new = {key: row for key, row in new.items() if key not in self.places}
         if not new:
             return self
@@ -177,7 +177,7 @@ class VectorFile:
         self._run(add)
 
     def forget(self, space: bytes) -> None:
-        """Delete the vectors of a model."""
+        """Delete a model's vectors."""
         self._run(lambda connection: connection.execute("DELETE FROM vectors WHERE space = ?", (space,)))
 
     def _run(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -261,7 +261,7 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
     """Load a local model with model2vec, sentence-transformers or fastembed, whichever it is made for. This takes a while.
 
     Raises:
-        UsageError: It is not on this computer, and may not be downloaded; or it cannot be loaded.
+        UsageError: It is not on this computer, and may not be downloaded, or it cannot be loaded.
         MissingDependencyError: The package that it needs is not installed.
     """
     path = local_folder(config, folder)
@@ -554,7 +554,7 @@ class Meaning:
             self._wanted.pop(key, None)
 
     async def _embed_query(self, query: str) -> None:
-        """Compute the vector of a query. A service computes one of a tool with it, to notice a change of the model."""
+        """Compute a query's vector. A service computes one of a tool with it, to notice a change of the model."""
         try:
             model, table = self._model, self._table
             if model is None or not len(table):
@@ -614,7 +614,7 @@ class Meaning:
 
 
 class TextVectors:
-    """The vectors of the texts of an index."""
+    """The vectors of an index's texts."""
 
     def __init__(self, meaning: Meaning, texts: list[str]) -> None:
         self._meaning = meaning
@@ -656,7 +656,7 @@ class KnownVectors:
     rows: Mapping[str, Rows] = field(repr=False)
 
     def __call__(self, texts: list[str]) -> NDArray[np.float32]:
-        """Look up the vectors of texts."""
+        """Look up the text vectors."""
         return np.array([self.rows[text] for text in texts], dtype=np.float32)
 
 

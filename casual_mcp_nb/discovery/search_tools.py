@@ -42,7 +42,7 @@ _QUOTES = " \t\r\n`'\""
 
 @dataclass(frozen=True)
 class SearchArguments:
-    """The arguments of one search, empty if not given. `dropped` counts the names beyond the limit."""
+    """One search's arguments, empty if not given. `dropped` counts the names beyond the limit."""
 
     query: str = ""
     server: str = ""
@@ -51,7 +51,7 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """Parse the arguments of a search, whatever the model sent; a UsageError tells it what is wrong, or that none is given."""
+    """Parse a search's arguments, whatever the model sent. A UsageError tells it what is wrong, or that none is given."""
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
     arguments = SearchArguments(
@@ -76,7 +76,7 @@ def query_in(args: Mapping[str, Any]) -> str:
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
-    """Parse the names for a tool that takes only names, and count those beyond the limit; a UsageError tells the model."""
+    """Parse the names for a tool that takes only names, and count those beyond the limit. A UsageError tells the model."""
     names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
     if not names:
         raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
@@ -84,7 +84,7 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
 
 def read_browsing(args: object) -> tuple[str, str, int]:
-    """Parse the category, the query and the page to show; a UsageError tells the model. They default to empty strings and 1."""
+    """Parse the category, the query and the page to show. A UsageError tells the model. They default to empty strings and 1."""
     category = _server(_first_given(args, ("category", "server_name", "server")), "category")
     page = _text("page", _first_given(args, ("page",))) or "1"
     if not page.isdecimal():
@@ -152,7 +152,7 @@ _MAX_UNKNOWN = 3
 
 @dataclass
 class FoundTools:
-    """The result of a search.
+    """A search's result.
 
     `filled` tools did not match and belong to the best match's server. `siblings` are the other tools of the matches' servers
     that are not loaded. Matches that were shown before and not used, `stepped_back`, have others in their place.
@@ -269,7 +269,7 @@ class Finder:
     def _siblings(
         self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
     ) -> Siblings:
-        """List the other tools of a server. When not all can be named, those closest to the query."""
+        """List a server's other tools. When not all can be named, those closest to the query."""
         gone = {tool.tool_name for tool in tools if tool.server == server}
         gone.update(name for name in loaded if name.server == server and name in self._index)
         count = len(self._index.by_server[server]) - len(gone)
@@ -317,7 +317,7 @@ class Finder:
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
     def server(self, name: str) -> str:
-        """Resolve the server that the model named; a UsageError lists the valid ones."""
+        """Resolve the server that the model named. A UsageError lists the valid ones."""
         servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in servers:
             return name
@@ -348,7 +348,7 @@ def _listing(names: Iterable[str], limit: int = 30) -> str:
 
 
 class ToolNames:
-    """Tools by each of their names. The server comes from the tool; names are never parsed."""
+    """Tools by each of their names. The server comes from the tool. Names are never parsed."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
@@ -362,7 +362,7 @@ class ToolNames:
         """Find all tools that a name can mean, on one server or on all.
 
         A wire name takes precedence. Otherwise every server with a tool of that name counts, with an exact match first within a
-        server; case matters only where it makes a difference.
+        server. Case matters only where it makes a difference.
         """
         tool = self._by_wire_name.get(name)
         if tool is not None and server in (None, tool.server):
@@ -402,7 +402,7 @@ def manifest_in(description: str) -> str | None:
 class SearchToolsTool:
     """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
 
-    The index is called at the first query; it and the manifest are built if not given. One tool can always be loaded, whatever
+    The index is called at the first query. It and the manifest are built if not given. One tool can always be loaded, whatever
     its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With `bridge`, those
     `presented` are the ones whose schemas the model can still read.
     """

@@ -41,7 +41,7 @@ class _Result(NamedTuple):
 
 
 class SyntheticToolResult(_Result):
-    """The result of a synthetic tool. As a tuple it is the content and the tools that it loads.
+    """A synthetic tool's result. As a tuple it is the content and the tools that it loads.
 
     Args:
         content: The result as the model reads it.
@@ -127,7 +127,7 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
 
 
 def schemas_presented(messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = ()) -> set[ToolName]:
-    """Find those of the tools whose schemas, as they are now, can be read in the results of searches."""
+    """Find those of the tools whose schemas, as they are now, can be read in the search results."""
     finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
     texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
     return {tool.tool_name for tool in tools if any(presents_schema(text, tool) for text in texts if isinstance(text, str))}

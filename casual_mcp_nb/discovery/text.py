@@ -1,6 +1,6 @@
 """Split text into the terms that are compared between queries and tools, and tell its language.
 
-Words are split at case changes, digits and punctuation, Unicode-folded (NFKC, accents removed, casefold) and stemmed; stop
+Words are split at case changes, digits and punctuation, Unicode-folded (NFKC, accents removed, casefold) and stemmed. Stop
 words are dropped. Scripts without spaces become character bigrams.
 
 Tell in which languages texts are written, by their script, their letters and their most common words. Good enough to see that
@@ -51,7 +51,7 @@ _SUFFIXES = {
     "ence": 5, "ment": 4, "ness": 4, "able": 4, "ible": 4, "ate": 5, "ial": 5, "ion": 5, "ize": 4, "ise": 5,
     "ful": 4, "at": 5, "ly": 4, "or": 5, "er": 4,
 }  # fmt: skip
-"""Suffixes to strip, longest first, each with the minimum length of the stem."""
+"""Suffixes to strip, longest first, each with the stem's minimum length."""
 _ENDS = tuple(_SUFFIXES)
 WEAK = 0.4
 """Weight of filler words in a request."""
@@ -189,7 +189,7 @@ def word_lists() -> dict[str, Any]:
 
 
 def spelled(text: str) -> dict[str, str]:
-    """Map each term of a text to the word from which it comes, in the order of the text."""
+    """Map each term of a text to the word from which it comes, in the text's order."""
     words = [word for chunk in text.split() for word in _words(chunk)]
     spelling = {term: word for word in reversed(words) for term in chunk_terms(word)}
     return dict(reversed(spelling.items()))
@@ -440,7 +440,7 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
-    """Yield for each tool the words of a query that it has in any form, in the order of the query."""
+    """Yield for each tool the words of a query that it has in any form, in the query's order."""
     query_words = [(term, word) for term, word in spelled(readable(query)).items()]
     for tool in tools:
         own = {term for text in texts(tool) for term in terms(text)}

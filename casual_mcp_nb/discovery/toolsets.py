@@ -18,7 +18,7 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 
 
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
-    """Filter the tools to those that a toolset includes; None includes all.
+    """Filter the tools to those that a toolset includes. None includes all.
 
     It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool must belong to the server it is
     listed under.
@@ -137,7 +137,7 @@ def _missing(status: ServerStatus) -> Notice:
 
 
 def _wrong_parts(error: ValidationError) -> str:
-    """Describe the errors, one phrase per part; pydantic reports a union as one error per member."""
+    """Describe the errors, one phrase per part. Pydantic reports a union as one error per member."""
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
         where = [str(step) for step in problem["loc"][:2]]

@@ -1,6 +1,6 @@
-"""The contents of a display, as small frozen values: one view, three formats.
+"""A display's contents, as small frozen values: one view, three formats.
 
-A value becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is drawn
+A value becomes a `View`. `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is drawn
 that has not passed `fit`.
 """
 
@@ -25,8 +25,8 @@ Data = tuple[tuple[str, str], ...]
 class DisplayLimits:
     """How much a display shows: rows of a table and parts such as steps, characters of a cell, of a text, and of a document.
 
-    A document is a text that the display is about, such as the manifest. `images` are bytes of all images together. Requests of
-    steps can be left out.
+    A document is a text that the display is about, such as the manifest. `images` are bytes of all images together. Step
+    requests can be left out.
     """
 
     rows: int = 50
@@ -48,7 +48,7 @@ SIZE_TIERS = (
 """From the most to the least that is shown: a display that is too large is drawn with the next one."""
 
 _FIXED_PARTS = 10
-"""Parts that a display has in addition to its rows, such as the prompt and the answer of a turn."""
+"""Parts that a display has in addition to its rows, such as the prompt and a turn's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`.
+    """A number with a bar. `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`.
 
     A `narrow` bar is below its number, for a table with many columns of bars. One with a `track` shows the whole, too, where
     there is no other bar to compare it with.
@@ -91,7 +91,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBar:
-    """A number with a bar of several parts; `fractions` are each part's share of the full width, 0 to 1 together."""
+    """A number with a bar of several parts. `fractions` are each part's share of the full width, 0 to 1 together."""
 
     kind: ClassVar[str] = "stack"
     text: str
@@ -108,7 +108,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a phrase: plain, set as code or quietly, the number of a step, or the result of a call."""
+    """A piece of a phrase: plain, set as code or quietly, the number of a step, or a call's result."""
 
     text: str
     style: Literal["", "code", "quiet", "number", "result"] = ""
@@ -132,7 +132,7 @@ Cell = str | Status | Tags | Bar | StackedBar | Name | Phrase
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `share` is its part of the full width in percent, so that tables below each other line up."""
+    """A column of a table. `share` is its part of the full width in percent, so that tables below each other line up."""
 
     title: str
     numeric: bool = False
@@ -164,9 +164,9 @@ class KeyValues:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A block of text with its line ends; `limit` replaces the usual limit.
+    """A block of text with its line ends. `limit` replaces the usual limit.
 
-    `code` sets it as code; `prose` is Markdown, of which HTML shows what can do no harm.
+    `code` sets it as code. `prose` is Markdown, of which HTML shows what can do no harm.
     """
 
     kind: ClassVar[str] = "text"
@@ -190,7 +190,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ImageBlock:
-    """An image as its bytes; `note` describes it."""
+    """An image as its bytes. `note` describes it."""
 
     kind: ClassVar[str] = "image"
     mime_type: str

@@ -59,7 +59,7 @@ def first(text: str, limit: int) -> str:
 _ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
 _CALLED = ("tool_calls", "tool_use", "function_call")
 UNKNOWN = "\N{EN DASH}"
-"""The text in a table for an unknown number; elsewhere it is left out."""
+"""The text in a table for an unknown number. Elsewhere it is left out."""
 
 SUMMARY = 80
 """Characters of a description in a table."""
@@ -143,7 +143,7 @@ _MAX_LINE = 100
 
 
 def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) -> str:
-    """Write a call as Python, over several lines where one would be long; names that no keyword can have are passed as `**`."""
+    """Write a call as Python, over several lines where one would be long. Names that no keyword can have are passed as `**`."""
     others = {name: value for name, value in named.items() if not _is_plain(name)}
     parts = [*map(literal, values), *(f"{name}={literal(value)}" for name, value in named.items() if name not in others)]
     parts += [f"**{literal(others)}"] if others else []

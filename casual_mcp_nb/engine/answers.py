@@ -103,7 +103,7 @@ def _value(part: str) -> Any:
 
 
 def _python(node: ast.expr) -> Any:
-    """Convert literals, and calls with literal arguments by name, to objects; nothing is called."""
+    """Convert literals, and calls with literal arguments by name, to objects. Nothing is called."""
     if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
         return [_python(each) for each in node.elts[:MAX_CALLS]]
     if not isinstance(node, ast.Call):
@@ -114,7 +114,7 @@ def _python(node: ast.expr) -> Any:
 
 
 def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
-    """Yield the calls in a value; where the tag of a call names the tool, the value has the arguments."""
+    """Yield the calls in a value. Where the tag of a call names the tool, the value has the arguments."""
     if isinstance(value, list | tuple) and depth < 3:
         for each in value[:MAX_CALLS]:
             yield from _calls_in(each, name, depth + 1)

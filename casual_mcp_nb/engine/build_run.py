@@ -124,7 +124,7 @@ def _replayed(approver: Approver | None, can_ask: Callable[[], bool], replayer: 
 
 
 class PreflightChecks:
-    """The checks before a turn, which hold for every conversation; cached until a server or the view changes."""
+    """The checks before a turn, which hold for every conversation. Cached until a server or the view changes."""
 
     def __init__(self) -> None:
         self._view: ToolView | None = None
@@ -180,7 +180,7 @@ DEFAULT_TEMPLATE = "default"
 
 @dataclass(eq=False)
 class ConversationState:
-    """The state of one conversation. Everything else is shared by the conversations with its servers.
+    """One conversation's state. Everything else is shared by the conversations with its servers.
 
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
@@ -253,7 +253,7 @@ async def build_run(
     ahead: Callable[[], Awaitable[None]] | None = None,
     results: dict[str, ChatMessage] | None = None,
 ) -> Run:
-    """Prepare the run of a turn, see `McpToolChat.run`; emit its start and the notices for the person."""
+    """Prepare a turn's run, see `McpToolChat.run`. Emit its start and the notices for the person."""
     check_parts(messages)
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
@@ -351,7 +351,7 @@ def build_dispatcher(
     *,
     on_notice: Callable[[Notice], None],
 ) -> Dispatcher:
-    """Build the dispatcher that runs the calls of a turn."""
+    """Build the dispatcher that runs a turn's calls."""
     used = set(used)
     stubs = options.given.get("mock")
     if stubs:
@@ -387,7 +387,7 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
 
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    """Render the system prompt, without the instructions of servers."""
+    """Render the system prompt, without the server instructions."""
     given = options.given
     system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
     if system is None:

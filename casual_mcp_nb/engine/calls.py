@@ -87,7 +87,7 @@ class Repeats:
         """Count a call that succeeded.
 
         Returns:
-            What to add to the result for the model, and the first time a notice for the person; else empty.
+            What to add to the result for the model, and the first time a notice for the person. Otherwise, empty.
         """
         if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
@@ -236,7 +236,7 @@ class Nesting:
 
 @dataclass(eq=False, repr=False)
 class Calls:
-    """Runs the tool calls of one turn.
+    """Runs one turn's tool calls.
 
     Attributes:
         servers: The server of each call that is running now.

@@ -1,6 +1,6 @@
 """McpToolChat: a model, MCP servers and a selection, put together for chatting.
 
-`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it ends. The steps of the turn
+`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it ends. The turn's steps
 are in `engine/run.py`.
 """
 
@@ -73,10 +73,10 @@ class McpToolChat:
     Args:
         server_manager: The connections.
         models: The models.
-        selection: The model's view of the tools; edit it at any time, a turn reads it when it starts.
+        selection: The model's view of the tools. Edit it at any time, a turn reads it when it starts.
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
-        limits: The limits of a turn.
+        limits: A turn's limits.
         system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
         approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
             are denied. Those that only the default policy asks about run, with a notice.
@@ -84,13 +84,13 @@ class McpToolChat:
         can_ask: Returns whether somebody could answer the approver now; None: always.
         how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
-        secrets: Values to redact in the error of a turn.
+        secrets: Values to redact in a turn's error.
         run_function: Runs the calls of functions that `add_tool` made tools.
         strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
-        state: The state of this conversation.
+        state: This conversation's state.
         server_logs: Called with server, level and text of each line that a server logs.
         tape: Records the answers of models and servers, or answers in their place, see `use_tape`.
 
@@ -181,8 +181,8 @@ class McpToolChat:
             system: The system prompt where neither the turn nor the model's template gives one, or None for the default
                 template.
             synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
-            settings: The settings of the environment. None reads it now, with the `.env` beside the config file.
-            in_process: FastMCP servers of this process, by name.
+            settings: The environment's settings. None reads it now, with the `.env` beside the config file.
+            in_process: This process's FastMCP servers, by name.
             approver: Asks the person before calls, see `McpToolChat`.
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
                 bundled and in-process servers. They replace those of the config.
@@ -273,12 +273,12 @@ class McpToolChat:
 
     @property
     def selection(self) -> Selection:
-        """The model's view of the tools; edit it at any time, a turn reads it when it starts."""
+        """The model's view of the tools. Edit it at any time, a turn reads it when it starts."""
         return self.state.selection
 
     @property
     def consent(self) -> Consent:
-        """The policies and the answers of the person."""
+        """The policies and the person's answers."""
         return self.state.consent
 
     @property
@@ -302,7 +302,7 @@ class McpToolChat:
         return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept the present definition of a tool. With `pin_tools` it is offered again from the next turn on.
+        """Accept a tool's present definition. With `pin_tools` it is offered again from the next turn on.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -310,7 +310,7 @@ class McpToolChat:
         self.tools.changes.accept(self.catalog.resolve(name).tool_name)
 
     async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server and connect it; why it failed is in its status.
+        """Add a server and connect it. Why it failed is in its status.
 
         Args:
             name: Its name.
@@ -352,7 +352,7 @@ class McpToolChat:
             approval: When the person is asked before a call: `never`, `destructive`, `always`, or None for the default.
 
         Raises:
-            UsageError: It cannot be a tool; or a server of the config is named `notebook`.
+            UsageError: It cannot be a tool, or a server of the config is named `notebook`.
         """
         tool = read_tool(
             target,
@@ -387,7 +387,7 @@ class McpToolChat:
             tool: The tool: `name`, `definition` and `execute`.
 
         Raises:
-            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
+            UsageError: It is not a synthetic tool, or a built-in tool, or one of a server, has its name.
         """
         self.tools.add_own(tool, self._log)
 
@@ -433,7 +433,7 @@ class McpToolChat:
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:
-        """Have a cassette record the answers of models and servers, or answer in their place; None ends that.
+        """Have a cassette record the answers of models and servers, or answer in their place. None ends that.
 
         Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
         """
@@ -461,7 +461,7 @@ class McpToolChat:
         return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
 
     async def view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view of the tools that the model sees; connect servers that are not connected yet."""
+        """Compile the view of the tools that the model sees. Connect servers that are not connected yet."""
         return await self.tools.connected_view(selection or self.selection)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
@@ -487,7 +487,7 @@ class McpToolChat:
 
         Args:
             messages: The person's new messages.
-            options: The options of this turn.
+            options: This turn's options.
             history: The conversation so far.
             turn: The turn on whose trace the events are recorded, or None for a new one.
             before: The turn before it, with whose last request the first one is compared, or None if it is not known.
@@ -502,7 +502,7 @@ class McpToolChat:
             The turn. An error of the model, or a limit, makes it `failed` and is not raised. See `Turn.raise_for_status`.
 
         Raises:
-            UsageError: A name in the options does not exist; nothing was sent.
+            UsageError: A name in the options does not exist. Nothing was sent.
             ConnectError: No server could be connected.
             CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has everything until then.
         """
@@ -568,10 +568,10 @@ class McpToolChat:
         gate: BeforeModelCall | None = None,
         **more: Unpack[TurnFields],
     ) -> list[ChatMessage]:
-        """Answer the last message of a conversation.
+        """Answer a conversation's last message.
 
         Args:
-            messages: The conversation, or the text of its first message. Tools that earlier searches in it have loaded stay
+            messages: The conversation, or its first message's text. Tools that earlier searches in it have loaded stay
                 loaded.
             tool_set: Name of a toolset, or a custom one.
             meta: Passed to the servers with each call.
@@ -584,8 +584,8 @@ class McpToolChat:
             The messages to add to the conversation: answers, calls, results.
 
         Raises:
-            UsageError: An option or a name does not exist; nothing was sent.
-            CasualMcpError: The turn failed; `get_stats` has its usage so far.
+            UsageError: An option or a name does not exist. Nothing was sent.
+            CasualMcpError: The turn failed. `get_stats` has its usage so far.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more)
         await load("casual_llm")
@@ -598,7 +598,7 @@ class McpToolChat:
     async def stream(
         self, messages: str | Sequence[ChatMessage], *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
     ) -> AsyncIterator[Event]:
-        """Answer the last message of a conversation, event by event.
+        """Answer a conversation's last message, event by event.
 
         Args:
             messages: As for `chat`.
@@ -630,7 +630,7 @@ class McpToolChat:
         return self.state.last_turn.stats if self.state.last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
-        """Pass a server's question on to whoever called it: the person here, or the client of another program."""
+        """Pass a server's question on to whoever called it: the person here, or another program's client."""
         from mcp_types import ElicitResult
 
         try:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 Policy = Approval | Literal["default"]
 
 Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"]
-"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not declare whether it is; its
-definition is not the one that was approved, and the new one would need less approval; a server requests an answer of the
-model instead of a call of a tool; the tool of a bundled server sends something to other people in the user's name; or a model
+"""Why the person is asked: the policy is `always`. The tool is destructive. Its server does not declare whether it is. Its
+definition is not the one that was approved, and the new one would need less approval. A server requests an answer of the
+model instead of a call of a tool. The tool of a bundled server sends something to other people in the user's name, or a model
 is to propose descriptions."""
 
 ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
@@ -55,9 +55,9 @@ class ApprovalRequest:
 
     Args:
         tool: The tool, with its server.
-        arguments: The complete arguments; of an outgoing call as they are in what it would send.
+        arguments: The complete arguments. Of an outgoing call as they are in what it would send.
         policy: The policy that asks.
-        reason: Why the person is asked; `unannotated` can be answered for the whole server.
+        reason: Why the person is asked. `unannotated` can be answered for the whole server.
         change: How the tool's definition differs from the one that was seen or approved before; None: it does not.
     """
 
@@ -69,7 +69,7 @@ class ApprovalRequest:
 
 
 ApprovalAnswer = bool | str
-"""Only True lets the call run; False denies it, and a text denies it and tells the model why, see `MAX_REASON`."""
+"""Only True lets the call run. False denies it, and a text denies it and tells the model why, see `MAX_REASON`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collecti
 
 
 def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
-    """Resolve the policy of a tool; with `strict` it is `always` unless somebody set it to `never`."""
+    """Resolve the policy of a tool. With `strict` it is `always` unless somebody set it to `never`."""
     bundled = BUNDLED.get(config.bundled or "") if config else None
     if bundled is not None and tool.name in bundled.asks_each_time:
         return "always"
@@ -227,7 +227,7 @@ class Consent:
         can_ask: Callable[[], bool] | None = None,
         how_to_allow: Callable[[ToolSpec], str] | None = None,
     ) -> Consent:
-        """Create the consent of another conversation: the same policies, and no answers yet."""
+        """Create another conversation's consent: the same policies, and no answers yet."""
         return replace(
             self,
             overrides={**self.overrides},
@@ -247,7 +247,7 @@ class Consent:
                 del tools[name]
 
     def policy(self, tool: ToolSpec) -> Policy:
-        """Resolve the policy of a tool."""
+        """Resolve a tool's policy."""
         return policy_of(tool, self.config_of(tool.server), self.overrides.get(tool.server), strict=self.strict)
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
@@ -278,7 +278,7 @@ class Consent:
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
     ) -> Permission:
-        """Decide whether a call may run, and record who decided it; ask the person where the policy requires it."""
+        """Decide whether a call may run, and record who decided it. Ask the person where the policy requires it."""
         answers = self._answers
         request = self._request(tool, arguments, answers)
         if isinstance(request, Permission):

@@ -35,11 +35,11 @@ QUESTION = 30
 CALL = 40
 """Tokens of a tool call as it is sent back: its name and a few arguments."""
 RESULT = 300
-"""Tokens of a result: a short list, or a page of text that was cut to what is useful. Real ones go from 5 to 10,000."""
+"""A result's tokens: a short list, or a page of text that was cut to what is useful. Real ones go from 5 to 10,000."""
 ANSWER = 100
-"""Tokens of an answer: a short paragraph."""
+"""An answer's tokens: a short paragraph."""
 CARD = 60
-"""Tokens of one tool in the result of a search: its name, its parameters, the first words of its description."""
+"""Tokens of one tool in the result of a search: its name, its parameters, its description's first words."""
 _CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
 """Tokens of a card that does not repeat the definition. With `bridge` the definition itself is in the result."""
 TURNS = 10
@@ -66,7 +66,7 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
 
 @dataclass(frozen=True)
 class _SearchCost:
-    """The cost of a search.
+    """A search's cost.
 
     Args:
         at_the_end: Whether definitions come after all that was said, so that what comes before them stays in a cache.
@@ -166,7 +166,7 @@ class PromptPrefix:
 
     @classmethod
     def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
-        """Build the prefix of the first request after a turn; nothing is compared where the messages do not continue it."""
+        """Build the prefix of the first request after a turn. Nothing is compared where the messages do not continue it."""
         options = model.spec.read_first
         before = turn.last_request if turn is not None else None
         if turn is None or before is None:
@@ -231,7 +231,7 @@ class PromptPrefix:
         return [tool for tool in request.found if tool in before.found and tool["name"] in names]
 
     def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
-        """Remember a request that is sent; return an event if it repeats less than the whole of the one before."""
+        """Remember a request that is sent. Return an event if it repeats less than the whole of the one before."""
         before, broken = self.before, self._broken
         change = self._change(before, request, view, step, at) if before is not None and broken else None
         self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
@@ -340,7 +340,7 @@ class TrimResult(NamedTuple):
 
     Args:
         history: Estimated tokens of the messages that are sent, without tool results.
-        over: Tokens of the whole request if they exceed the window; else None.
+        over: Tokens of the whole request if they exceed the window. Otherwise, None.
     """
 
     left_out: int = 0
@@ -360,7 +360,7 @@ class ContextWindow:
 
     Args:
         window: The model's context window in tokens, or None if unknown, and nothing is left out.
-        counted: The messages whose tokens are known, at first those of the turn before; grows.
+        counted: The messages whose tokens are known, at first those of the turn before. Grows.
     """
 
     window: int | None = None
@@ -423,7 +423,7 @@ class ContextWindow:
         self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Build a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
+        """Build a notice if a server must have cut a request, because it counted far fewer tokens. Otherwise, an empty string.
 
         Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a count of
         a few tokens excludes what the server had cached.
@@ -436,7 +436,7 @@ class ContextWindow:
         return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
 
     def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
-        """Yield notices about the size of a request, unless they were given before."""
+        """Yield notices about a request's size, unless they were given before."""
         window = self.window or 0
         if trimmed.left_out and trimmed.left_out != self._left_out_reported:
             self._left_out_reported = trimmed.left_out
@@ -448,7 +448,7 @@ class ContextWindow:
 
 
 class ContextWindows:
-    """The calibration and the token counter of each model. It outlives turns."""
+    """The calibration and each model's token counter. It outlives turns."""
 
     def __init__(self) -> None:
         self._calibrations: dict[tuple[str, str], TokenCalibration] = {}

@@ -49,7 +49,7 @@ CHECK_SECONDS = 2.0
 
 
 def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """List the problems of a tool's arguments, or None if they could not be checked; not for an event loop's thread.
+    """List the problems of a tool's arguments, or None if they could not be checked. Not for an event loop's thread.
 
     The process of the worker checks what is not simple: a schema is a server's, and checking can take forever.
     """
@@ -80,7 +80,7 @@ class CallListener(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended: its status, the text for the model, the server's result, and the result of a search."""
+    """How a call ended: its status, the text for the model, the server's result, and a search's result."""
 
     status: CallStatus
     text: str
@@ -90,13 +90,13 @@ class CallOutcome(NamedTuple):
 
 @dataclass(eq=False)
 class Dispatcher:
-    """Runs the calls of one turn.
+    """Runs one turn's calls.
 
     Args:
-        discovered: The tools that searches in this conversation have loaded, by wire name; grows during the turn.
+        discovered: The tools that searches in this conversation have loaded, by wire name. Grows during the turn.
         worker: The process that checks arguments before they are sent, or None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
-        used: The tools that the conversation has called; grows.
+        used: The tools that the conversation has called. Grows.
         tape: The cassette, which has the answers of stubs too, or None if there is none.
     """
 
@@ -175,7 +175,7 @@ class Dispatcher:
         """Run one call. Every failure becomes an outcome with a text for the model. Only a cancellation is raised.
 
         Args:
-            wanted: The tool's name as the model wrote it; or the tool itself where a function of the notebook calls it, which
+            wanted: The tool's name as the model wrote it, or the tool itself where a function of the notebook calls it, which
                 can call tools that the model was not offered.
             arguments: The arguments, or the model's text where that is not a JSON object.
             listener: Told about events in the call.

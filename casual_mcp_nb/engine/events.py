@@ -1,4 +1,4 @@
-"""Listeners of a turn: notices once each, bursts throttled, a turn followed as an iterator, a pause before each model call."""
+"""A turn's listeners: notices once each, bursts throttled, a turn followed as an iterator, a pause before each model call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Observers:
-    """The listeners of one session.
+    """One session's listeners.
 
     Attributes:
         events: Called with a turn and each of its events.
@@ -45,7 +45,7 @@ class Observers:
 
 
 class Observation:
-    """A subscription to the events of a session. Its ends are called in order when it ends, and may be called twice."""
+    """A subscription to a session's events. Its ends are called in order when it ends, and may be called twice."""
 
     def __init__(self, *ends: Callable[[], object]) -> None:
         self._ends = ends
@@ -227,7 +227,7 @@ def _report_interval(reports: int) -> float:
 
 
 class Follower:
-    """Iterates over the events of a trace as they arrive; unread events wait in the trace, which stores them anyway.
+    """Iterates over the events of a trace as they arrive. Unread events wait in the trace, which stores them anyway.
 
     It belongs to the event loop on which it was created.
     """
@@ -239,7 +239,7 @@ class Follower:
         self._ended = False
 
     def on_event(self, event: Event) -> None:
-        """Wake the iterator; called for each event, on whatever thread adds it."""
+        """Wake the iterator. Called for each event, on whatever thread adds it."""
         # One wake-up is enough for whatever came since the last one.
         if not self._wake.is_set():
             # A turn can outlive the loop of whoever follows it.
@@ -247,7 +247,7 @@ class Follower:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def on_end(self, _: object) -> None:
-        """Let the iterator end after the last event; called on the follower's own loop."""
+        """Let the iterator end after the last event. Called on the follower's own loop."""
         self._ended = True
         self._wake.set()
 
@@ -298,7 +298,7 @@ class ToolsEdit:
 
 RequestEdit = MessageEdit | SystemEdit | ToolsEdit
 BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[RequestEdit] | None]]
-"""Called before each model call with the step and the request; returns the edits, or None to send it as it is."""
+"""Called before each model call with the step and the request. Returns the edits, or None to send it as it is."""
 
 
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
@@ -307,7 +307,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     Results of synthetic tools are left out, since they list the loaded tools, and messages that are not only text.
 
     Returns:
-        Indexes in `messages` by the id of the call. That of the person's last message by None.
+        Indexes in `messages` by the call's id. That of the person's last message by None.
     """
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):

@@ -118,7 +118,7 @@ def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: i
     """Build a message from resources and prompts, each marked with its origin.
 
     Returns:
-        The message; pictures in a format that models can see are parts of it.
+        The message. Pictures in a format that models can see are parts of it.
     """
     from casual_llm.messages import ImageContent, TextContent, UserMessage
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TurnLimits:
-    """The limits of a turn.
+    """A turn's limits.
 
     Args:
         max_steps: Model calls.
@@ -37,7 +37,7 @@ class TurnLimits:
             larger one it reads the head, and can read on.
         result_format: How a result is presented to the model.
         answer_seconds: How long one response of the model may take, all attempts and waits together.
-        answer_characters: Length of one model response, its text and its calls together. No current model writes as
+        answer_characters: One model response's length, its text and its calls together. No current model writes as
             much: a longer stream is endless.
     """
 
@@ -66,7 +66,7 @@ _CHOICES = {"discovery": ("auto",), "stream": (), "repair_calls": ()}
 
 
 class TurnOptions:
-    """The validated options of one turn, as `NamedTurnFields` declares them.
+    """One turn's validated options, as `NamedTurnFields` declares them.
 
     Args:
         gate: Asked before each model call.
@@ -135,7 +135,7 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """Build the selection of a config. Servers of this process are loaded unless the config decides otherwise."""
+    """Build a config's selection. Servers of this process are loaded unless the config decides otherwise."""
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery

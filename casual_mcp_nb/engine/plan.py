@@ -68,7 +68,7 @@ async def run_planned(
     """Run planned calls like those in one model answer.
 
     Raises:
-        UsageError: The definition of a tool is not the one that the model read; nothing was run.
+        UsageError: A tool's definition is not the one that the model read. Nothing was run.
     """
     from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
 

@@ -1,4 +1,4 @@
-"""The text of a tool's result that the model reads; of one that is too large, the head and a tool that reads on."""
+"""The text of a tool's result that the model reads. Of one that is too large, the head and a tool that reads on."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _part_text(part: ContentPart) -> str:
 
 
 def characters_within(text: str, tokens: int) -> int:
-    """Count how many characters from the start of a text fit in an estimated number of tokens."""
+    """Count how many characters from a text's start fit in an estimated number of tokens."""
     # By the estimate no character is more than a token, and few texts have more than four characters in one.
     length = min(len(text), tokens * MAX_CHARACTERS_PER_TOKEN)
     if length <= tokens:
@@ -153,7 +153,7 @@ SECONDS = 10.0
 """Time limit of a question about a result."""
 _STATEMENT_SECONDS = 5.0
 _HEAD_SHARE = 4
-"""The head of a result has at most the limit of results divided by this."""
+"""A result's head has at most the limit of results divided by this."""
 _PART_SHARE = 2
 """Reading on returns at most the limit divided by this."""
 _USUAL_LIMIT = 4_000
@@ -174,7 +174,7 @@ _SPEC = synthetic_spec(
 )
 
 DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
-"""Estimated tokens of the definition."""
+"""The definition's estimated tokens."""
 
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
@@ -233,11 +233,11 @@ class LargeResults:
         return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
 
     async def close(self, *, for_good: bool = True) -> None:
-        """End the process that answers questions; unless for good, the next question starts it again."""
+        """End the process that answers questions. Unless for good, the next question starts it again."""
         await self.worker.aclose(for_good=for_good)
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
-        """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""
+        """Keep a text as the newest one, and return it, or the same one that is kept already. Drop the oldest ones."""
         source, _ = self._results.pop(handle, (source, 0))
         self._results[handle] = (source, sys.getsizeof(source.text))
         while len(self._results) > 1 and sum(size for _, size in self._results.values()) > self.max_bytes:
@@ -307,7 +307,7 @@ def _means(answer: Mapping[str, Any]) -> str:
 
 
 def _fitting(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Fit as many lines as possible, and at least the beginning of the first one; count how many of them are whole."""
+    """Fit as many lines as possible, and at least the beginning of the first one. Count how many of them are whole."""
     tokens = max(tokens - estimate_tokens(answer["header"]), tokens // 2, 1)
     fitting: list[str] = []
     for line in map(encodable, answer["lines"]):
@@ -342,7 +342,7 @@ class ReadResultTool:
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Read a part of a result, search it or list its rows; errors are returned as sentences."""
+        """Read a part of a result, search it or list its rows. Errors are returned as sentences."""
         return SyntheticToolResult(await self._answer(args), [], None)
 
     async def _answer(self, args: Mapping[str, Any]) -> str:

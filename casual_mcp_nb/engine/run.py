@@ -1,17 +1,17 @@
 """One turn: call the model, run the tools that it calls, give it the results, until it answers.
 
-`build_run` prepares a `Run`; `Run.run` is the turn. Each step of it goes like this:
+`build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
 
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and
    the definitions of the tools that are loaded or that a search has found.
 2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
-3. The model is called (`_complete`). Its response becomes the next message of the conversation. Without tool calls, the turn is
+3. The model is called (`_complete`). Its response becomes the conversation's next message. Without tool calls, the turn is
 over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
    and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
-Everything that happens is emitted as an event. The trace of these events is the record of the turn.
+Everything that happens is emitted as an event. These events' trace is the turn's record.
 """
 
 from __future__ import annotations
@@ -90,15 +90,15 @@ class Run:
     """One turn while it runs. It shares no state with another turn.
 
     Args:
-        dispatcher: Runs single calls; shares `discovered` with this run. Its synthetic tools were made for `delivery`.
-        messages: The conversation so far, with the new message and without a system message; grows.
-        discovered: The tools that searches in this conversation have loaded, by wire name; grows.
+        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools were made for `delivery`.
+        messages: The conversation so far, with the new message and without a system message. Grows.
+        discovered: The tools that searches in this conversation have loaded, by wire name. Grows.
         select: Returns the view under another selection, or None where the tools of a turn cannot be changed.
         refresh_view: Returns the view after what servers have changed meanwhile, or None where nothing changes.
-        recorded: The steps that the turn begins with; `messages` has theirs.
+        recorded: The steps that the turn begins with. `messages` has theirs.
         ahead: Awaited before each call of the model, after its event, or None for nothing.
-        plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
-        results: The messages with results that were made, by the id of the call; grows.
+        plan_only: Whether the first response with calls ends it, none of which is run. Searches for tools do not count.
+        results: The messages with results that were made, by the id of the call. Grows.
     """
 
     model: ChatModel
@@ -151,7 +151,7 @@ class Run:
         self._offer_reader(self.messages)
 
     def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
-        """Record that the person is asked something; return the function that records the answer."""
+        """Record that the person is asked something. Return the function that records the answer."""
         self._questions += 1
         name = f"question-{self._questions}"
         self.emit(QuestionAsked(name, kind, server, self.now()))
@@ -370,7 +370,7 @@ class Run:
         return defined, [brief_spec(deferred[name]) for name in places if name in native and name in deferred]
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
-        """Prepare the repetition of a request that was too long; return whether it will be shorter."""
+        """Prepare the repetition of a request that was too long. Return whether it will be shorter."""
         sent, self._overflowed = self._last_sent, (*self._overflowed, error)
         if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
             return False

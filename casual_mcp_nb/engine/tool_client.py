@@ -29,7 +29,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.servers.handlers import ASKER, Asker
 
 MAX_FOUND = 256
-"""How many found tools one client keeps; beyond that the one that it found or called least recently steps back."""
+"""How many found tools one client keeps. Beyond that the one that it found or called least recently steps back."""
 
 
 def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
@@ -48,10 +48,10 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
 
 @dataclass(eq=False, repr=False)
 class ToolClient:
-    """Lists and calls the tools of a chat for one client; belongs to the chat's event loop.
+    """Lists and calls the tools of a chat for one client. Belongs to the chat's event loop.
 
     Args:
-        options: Which tools: a toolset, discovery, delivery; what they leave open follows the chat's selection as it is then.
+        options: Which tools: a toolset, discovery, delivery. What they leave open follows the chat's selection as it is then.
         admit: Awaited before each use. It raises if the servers may not be started.
         remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
             a tool that it calls counts as found.

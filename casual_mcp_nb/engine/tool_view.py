@@ -183,11 +183,11 @@ class ToolView:
     """The tools of a catalog under a selection.
 
     Args:
-        selection: The person's choices, as they were when the view was compiled, with `auto` decided; not to be edited.
+        selection: The person's choices, as they were when the view was compiled, with `auto` decided. Not to be edited.
         loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
-        problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
+        problem: Why nothing is offered: the selection's toolset does not exist any more. Otherwise, empty.
         excluded: Tools that are not offered because the config leaves them out.
         meaning: The embedding model by which searches compare meanings too, or None.
     """
@@ -282,7 +282,7 @@ class ToolView:
 
     @cached_property
     def manifest_tokens(self) -> int:
-        """Estimated tokens of the manifest."""
+        """The manifest's estimated tokens."""
         return estimate_tokens(self.manifest)
 
     @cached_property
@@ -297,7 +297,7 @@ class ToolView:
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
-        """The search or browsing tools as specs; none if nothing is deferred."""
+        """The search or browsing tools as specs. None if nothing is deferred."""
         own = {spec.name for spec in self.own_specs}
         sent = [(name, tool.definition) for name, tool in self.synthetic_tools().items() if name not in own]
         return tuple(ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name) for name, each in sent)

@@ -153,7 +153,7 @@ class ToolChangeTracker:
                 self._riskiest[tool.tool_name] = seen
 
     def accept(self, name: ToolName) -> None:
-        """Accept the present definition of a tool."""
+        """Accept a tool's present definition."""
         if name not in self._changes:
             raise UnknownNameError("changed tool", str(name), map(str, self._changes))
         self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
@@ -264,7 +264,7 @@ _LOOP_ITERATIONS = 3
 
 
 EmbeddingLike = EmbeddingConfig | Callable[[list[str]], Any] | None
-"""An embedding model as in a config, or a function from texts to an array with one row for each; or none."""
+"""An embedding model as in a config, or a function from texts to an array with one row for each, or none."""
 
 
 @dataclass(eq=False, repr=False)
@@ -387,7 +387,7 @@ class ChatTools:
         return view
 
     async def relist(self) -> None:
-        """List the tools again that servers have changed; wait a few seconds at most."""
+        """List the tools again that servers have changed. Wait a few seconds at most."""
         if self.server_manager.has_streams:
             # A notification that came with a result is read by another task, just after it.
             for _ in range(_LOOP_ITERATIONS):
@@ -412,7 +412,7 @@ class ChatTools:
         return refreshed
 
     def _with_new_servers(self, selection: Selection) -> Selection:
-        """Add the servers that are new to the selection of a running turn, as their configs have them."""
+        """Add the servers that are new to a running turn's selection, as their configs have them."""
         new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
         configs = {name: config for name in new if (config := self.server_manager.config_of(name)) is not None}
         if not configs:
@@ -440,7 +440,7 @@ class ChatTools:
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
-        """Collect the instructions of servers. The same as long as the catalog is, so that the manifest is too."""
+        """Collect the server instructions. The same as long as the catalog is, so that the manifest is too."""
         if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
             texts = {name: text for name, text in self._instruction_texts[1].items() if name in catalog.by_server}
@@ -464,7 +464,7 @@ class ChatTools:
         self.own = tuple(each for each in self.own if each.spec.name != name)
 
     async def close(self) -> None:
-        """Cancel a listing in progress, and the work of the embedding model."""
+        """Cancel a listing in progress, and the embedding model's work."""
         self._relisting.close()
         if self._meaning is not None:
             await self._meaning.close()

@@ -1,4 +1,4 @@
-"""Options as keyword arguments, each declared once, and signatures that list them; imports nothing slow."""
+"""Options as keyword arguments, each declared once, and signatures that list them. Imports nothing slow."""
 
 # Without postponed annotations: the metadata in `Annotated` is read.
 import functools
@@ -98,14 +98,14 @@ class NamedTurnFields(TurnFields, total=False):
 
 
 class ChatOptions(NamedTurnFields, total=False):
-    """The options of one turn, as keyword arguments of `chat` and its variants. See `Session.chat`."""
+    """One turn's options, as keyword arguments of `chat` and its variants. See `Session.chat`."""
 
     step: "bool | BeforeModelCall | None"
     attach: Annotated[Any, Flag("a resource to add to the message", "URI")]
 
 
 class ToolFields(TypedDict, total=False):
-    """The options of a notebook tool.
+    """A notebook tool's options.
 
     Args:
         name: Its name, or None for the function's.
@@ -123,7 +123,7 @@ class ToolFields(TypedDict, total=False):
 
 
 def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> None:
-    """List the options of `**options: Unpack[options]` in the signature of a class method, without a check of their names."""
+    """List the options of `**options: Unpack[options]` in a class method's signature, without a check of their names."""
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     listed = [parameters[name] for name in parameters if name in options.__annotations__]

@@ -1,4 +1,4 @@
-"""What is run: ways to answer and their options, descriptions of tools, a budget; and comparisons of prompts while they run."""
+"""What is run: ways to answer and their options, descriptions of tools, a budget, and comparisons of prompts while they run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MARGIN = 1.1
 """By how much an estimate of a request's tokens may be too low."""
 
 Check = str | re.Pattern[str] | Callable[[Turn], Any]
-"""The check of a turn: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
+"""A turn's check: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
 
 Descriptions = Mapping[str, Described]
 """Other descriptions of tools, by tool: a text, or a mapping with `description` and `parameters`."""
@@ -53,7 +53,7 @@ class Arm:
 
     Args:
         way: The way, with its name.
-        options: The options of its turns.
+        options: Its turns' options.
         descriptions: The descriptions of tools that the model reads in place of the servers' own.
         off: Servers and tools that it does without.
     """
@@ -66,12 +66,12 @@ class Arm:
 
 @dataclass(frozen=True)
 class Ways:
-    """The options that differ between runs: each field has the values of one option; empty leaves the session's.
+    """The options that differ between runs: each field has the values of one option. Empty leaves the session's.
 
     Args:
-        discovery: Whether deferred tools are hidden; `auto` decides it by their size.
+        discovery: Whether deferred tools are hidden. `auto` decides it by their size.
         models: Names of models in the config, or model objects.
-        tool_sets: Names of toolsets. None is the toolset of the session.
+        tool_sets: Toolset names. None is the session's toolset.
         strategies: How the model finds deferred tools.
         deliveries: How it receives search results.
     """
@@ -244,7 +244,7 @@ def prompts_of(prompt: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def checks_of(check: Check | Sequence[Check | None] | None, prompts: Sequence[str]) -> dict[str, Check | None]:
-    """Read the check of each prompt.
+    """Read each prompt's check.
 
     Raises:
         UsageError: It is neither.
@@ -273,7 +273,7 @@ class Comparing:
         ways: The options of a turn for each way.
         prompts: The prompts, each once.
         repeats: How often each prompt is sent in each way.
-        checks: The check of each prompt.
+        checks: Each prompt's check.
         max_runs: The most runs that it may have.
         notify: Called with each turn and event.
 
@@ -356,7 +356,7 @@ class Comparing:
             self.end()
 
     def end(self) -> None:
-        """Mark unfinished runs as stopped; harmless at the end of all runs, and safe on any thread."""
+        """Mark unfinished runs as stopped. Harmless at the end of all runs, and safe on any thread."""
         if self._status != "running":
             return
         self._seconds = time.monotonic() - self._began

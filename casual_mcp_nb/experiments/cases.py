@@ -48,7 +48,7 @@ MAX_CELL = 100_000_000
 
 
 class Matcher:
-    """A condition on the value of a parameter. A plain value must be equal."""
+    """A condition on a parameter's value. A plain value must be equal."""
 
     key: ClassVar[str]
     """Its name in files: `{"$regex": "^a"}`."""
@@ -329,7 +329,7 @@ class ToolUseCase:
 
     @property
     def checks(self) -> tuple[AnswerCheck, ...]:
-        """The checks of the answer."""
+        """The answer's checks."""
         if self.answer is None:
             return ()
         return tuple(self.answer) if isinstance(self.answer, list | tuple) else (cast("AnswerCheck", self.answer),)
@@ -543,7 +543,7 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def rows_of(path: Path) -> Rows:
-    """Read the rows of a file, each with its place: JSON lines, a JSON or YAML list, or CSV.
+    """Read a file's rows, each with its place: JSON lines, a JSON or YAML list, or CSV.
 
     Raises:
         UsageError: It cannot be read, or is not one of these.

@@ -135,7 +135,7 @@ def cases_of(turns: Iterable[Turn]) -> tuple[Case, ...]:
         turns: The turns.
 
     Returns:
-        The cases in the order of the turns, each query once. A first draft, to be read and corrected by a person.
+        The cases in the turn order, each query once. A first draft, to be read and corrected by a person.
     """
     needs: dict[str, dict[ToolName, None]] = {}
     for turn in turns:
@@ -177,7 +177,7 @@ Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Hits]]
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The outcome of one case: the first k tools, the needs they meet, its other figures, and the miss if it is one."""
+    """One case's outcome: the first k tools, the needs they meet, its other figures, and the miss if it is one."""
 
     found: tuple[ToolName, ...]
     met: tuple[bool, ...]
@@ -272,7 +272,7 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     Returns:
         Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
         name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
-        name, tools that a search for their own name or the first sentence of their description does not return, descriptions
+        name, tools that a search for their own name or their description's first sentence does not return, descriptions
         of more than 300 tokens, and names that are too long for the wire.
     """
     tools = Catalog(catalog)
@@ -456,7 +456,7 @@ def evaluate(
 async def with_and_without(
     meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[Case]
 ) -> dict[str, Strategy] | None:
-    """Build the strategies of a session, None without an embedding model; only that by words, if the model fails."""
+    """Build a session's strategies, None without an embedding model. Only that by words, if the model fails."""
     if meaning is None:
         return None
     vectors = await meaning.known_vectors(tools, (case.query for case in cases))
@@ -475,7 +475,7 @@ def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, adv
 def _elsewhere(
     strategies: Mapping[str, Strategy], tools: Catalog, cases: Sequence[Case], k: int, executor: Executor, advance: _Advance
 ) -> dict[str, list[CaseResult]]:
-    """Collect the outcomes by strategy, in the order of the cases, whichever job is done first."""
+    """Collect the outcomes by strategy, in the case order, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {
         name: [
             executor.submit(judge, strategy, tuple(tools), cases[start : start + _CASES_A_JOB], k)

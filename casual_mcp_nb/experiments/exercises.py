@@ -5,7 +5,7 @@
         if session.search(query)[0].tool.name != "convert_time":
             return "Another tool is first. Which words has its name?"
 
-Its parameters are names of variables of the notebook; it returns a hint, or nothing if the answer is right. `%mcp check 3.1`
+Its parameters are names of variables of the notebook. It returns a hint, or nothing if the answer is right. `%mcp check 3.1`
 runs it.
 """
 
@@ -28,7 +28,7 @@ class ExerciseResult:
 
     Attributes:
         name: The exercise.
-        is_right: Whether the answer is right; None if there is none yet.
+        is_right: Whether the answer is right. None if there is none yet.
         hint: What is missing, or empty.
     """
 
@@ -43,7 +43,7 @@ class ExerciseResult:
 
 
 def exercise(name: str) -> Callable[[Check], Check]:
-    """Register the check of an exercise; one of the same name is replaced.
+    """Register the check of an exercise. One of the same name is replaced.
 
     Args:
         name: Its name, such as `3.1`.
@@ -65,7 +65,7 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
 
     Args:
         name: The exercise.
-        variables: The variables of the notebook, `globals()`. One that is missing or `...` is not answered yet.
+        variables: The notebook's variables, `globals()`. One that is missing or `...` is not answered yet.
 
     Raises:
         UnknownNameError: No check has that name.

@@ -55,7 +55,7 @@ def load_tool_cases(
 
     Args:
         source: A file of this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or a cassette, a file of
-            pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench; or a DataFrame, a list of rows, of cases or of past turns.
+            pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, or a DataFrame, a list of rows, of cases or of past turns.
         functions: The functions that `$function` in a file may name.
         answers: The file with the possible answers, where the questions of BFCL are apart from them.
         arguments: How arguments are compared, instead of what the cases say. Those of MCP-Atlas are ignored by default, since
@@ -345,12 +345,12 @@ def _of_bfcl(row: Mapping[str, Any], possible: Mapping[str, Mapping[str, Any]]) 
 
 
 def _spellings(tool: str) -> tuple[str, ...]:
-    """List the names of a function: providers refuse a dot in one."""
+    """List a function's names: providers refuse a dot in one."""
     return tuple(dict.fromkeys((tool, tool.replace(".", "_"))))
 
 
 def _acceptable(values: Any) -> Any:
-    """Convert the acceptable values of a parameter. An empty text means that it may be missing."""
+    """Convert a parameter's acceptable values. An empty text means that it may be missing."""
     if not isinstance(values, list):
         return values
     options = [
@@ -421,7 +421,7 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
 
     Args:
         results: The `RunResults`.
-        arm: The name of the arm.
+        arm: The arm's name.
     """
     records = results[arm].records
     started = [turn.started.began for record in records for turn in record.turns[:1] if turn.started]

@@ -104,7 +104,7 @@ class _Matched:
 def judge_turns(
     case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema = lambda tool, arguments: False
 ) -> Judgement:
-    """Judge the turns of a case.
+    """Judge a case's turns.
 
     Args:
         case: The case.
@@ -167,7 +167,7 @@ def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[
         owners: dict[int, int] = {}
 
         def assign(number: int, tried: set[int]) -> bool:
-            """Find a call for an expected one; move others if necessary (Kuhn's maximum bipartite matching)."""
+            """Find a call for an expected one. Move others if necessary (Kuhn's maximum bipartite matching)."""
             for option in fitting[number]:
                 if option not in tried:
                     tried.add(option)
@@ -252,7 +252,7 @@ def _is_visible(name: str, visible: frozenset[str]) -> bool:
 
 
 def answer_fits(check: AnswerCheck, turn: Turn) -> bool:
-    """Check the answer of a turn. A function that raises fails."""
+    """Check a turn's answer. A function that raises fails."""
     answer = turn.answer[:MAX_TEXT]
     if isinstance(check, str | re.Pattern):
         pattern = contains(check) if isinstance(check, str) else check

@@ -47,8 +47,8 @@ class RunRecord(Displayable):
     Args:
         key: A hash of everything that the run depends on: the case, the model and its options, the definitions as they are
             sent, the delivery, the repeat. What has the same key is not run again.
-        case: The id of the case.
-        arm: The name of the arm.
+        case: The case's id.
+        arm: The arm's name.
         repeat: Which time, from 0.
         cluster: The cluster of the case, or its id.
         message: The last message.
@@ -70,7 +70,7 @@ class RunRecord(Displayable):
         seconds: How long it took.
         cost: Its cost by the price table, or None without prices.
         currency: The currency.
-        model: The name of the model.
+        model: The model's name.
         answer: The last answer.
         needed: The tools that the case expects.
         deferred: Those tools of `needed`, `found` and `called` that were deferred at the start.
@@ -117,7 +117,7 @@ class RunRecord(Displayable):
 
     @property
     def label(self) -> str:
-        """The case by its id, or by the beginning of its message if the id was made up."""
+        """The case by its id, or by its message's beginning if the id was made up."""
         if not self.message or not re.fullmatch(r"case-[0-9a-f]{8}", self.case):
             return self.case
         return textwrap.shorten(self.message[:1_000], 80, placeholder=" …") or self.case
@@ -144,7 +144,7 @@ def transcript_of(turns: Iterable[Turn]) -> str:
 
 
 class ResultsFile:
-    """A file of records that only grows: each line is a record, an arm, or the definition of a tool.
+    """A file of records that only grows: each line is a record, an arm, or a tool's definition.
 
     Each line is written whole and at the end, so that what was there stays when the process is killed. A torn last line is left
     out. Several processes may write to it at the same time.
@@ -262,7 +262,7 @@ def load_runs(path: str | Path) -> RunResults:
 
 @dataclass(frozen=True)
 class ArmResults:
-    """The runs of one arm: a model, a delivery, a toolset and descriptions, whatever differs.
+    """One arm's runs: a model, a delivery, a toolset and descriptions, whatever differs.
 
     Args:
         way: The arm.
@@ -279,7 +279,7 @@ class ArmResults:
 
     @property
     def by_case(self) -> dict[str, tuple[RunRecord, ...]]:
-        """The runs of each case."""
+        """Each case's runs."""
         groups: dict[str, list[RunRecord]] = {}
         for record in self.done:
             groups.setdefault(record.case, []).append(record)
@@ -344,7 +344,7 @@ class ArmComparison:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """How a deferred tool fared in an arm: the counts of runs.
+    """How a deferred tool fared in an arm: the run counts.
 
     Args:
         tool: The tool.
@@ -390,7 +390,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     Args:
         records: The runs, by repeat, case and arm, or while it runs in the order in which they ended.
         ways: The arms, in the order given. The first one is what the others are compared with.
-        cases: The ids of the cases.
+        cases: The case ids.
         repeats: How often each case is run in each arm.
         status: `running`, `done`, or why it ended early.
         planned: How many runs there should be.
@@ -440,7 +440,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return [record.row() for record in self.records]
 
     def frame(self) -> Any:
-        """Build a DataFrame with a row per run; without pandas, the list of rows."""
+        """Build a DataFrame with a row per run. Without pandas, the list of rows."""
         return frame_of(self.rows())
 
     def arms_frame(self) -> Any:
@@ -461,7 +461,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return frame_of(rows)
 
     def compare(self, first: str, second: str, *, seed: int = 0) -> ArmComparison | None:
-        """Compare two arms by case, with a paired test. Repeats are averaged first; clusters are the unit.
+        """Compare two arms by case, with a paired test. Repeats are averaged first. Clusters are the unit.
 
         Args:
             first: The arm that the other is compared with.
@@ -558,7 +558,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         Args:
             min_right: The least share of right runs in each arm.
             min_pass: The least share of cases in which all repeats are right.
-            max_cost: The highest mean cost of a run.
+            max_cost: A run's highest mean cost.
             baseline: Earlier results. An arm of the same name must not be worse by more than `max_drop`, with 95% certainty.
             max_drop: How much worse it may be, from 0 to 1.
 

@@ -1,4 +1,4 @@
-"""The results of comparisons, evaluations and lints."""
+"""The comparison results, evaluations and lints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Case:
 
     Args:
         query: The query.
-        needs: The needs of the query: for each, the tools that meet it.
+        needs: The query's needs: for each, the tools that meet it.
     """
 
     query: str
@@ -92,7 +92,7 @@ class StrategyScore:
         mrr: One divided by the rank of the first tool that meets a need, among the first ten (or k, if that is more).
         server: Cases in which the first k tools hit the server of a tool that meets a need.
         loaded_tokens: Estimated tokens of the first k tools' definitions.
-        misses: The cases with an unmet need, in the order of the cases.
+        misses: The cases with an unmet need, in the case order.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
         cases: How many cases there were.
         tools: How many tools were searched.
         definition_tokens: Estimated tokens of all their definitions.
-        manifest_tokens: Estimated tokens of their manifest.
+        manifest_tokens: Their manifest's estimated tokens.
     """
 
     scores: tuple[StrategyScore, ...]
@@ -212,7 +212,7 @@ FigureName = Literal["steps", "calls", "searches", "tokens_in_full", "tokens_reu
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 REUSED_WEIGHT = 0.1
-"""The weight of a reused token if there are no prices: providers with a cache bill about a tenth for it."""
+"""A reused token's weight if there are no prices: providers with a cache bill about a tenth for it."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class ComparedRun:
         way: The way.
         prompt: The prompt.
         repeat: Which time the prompt was sent in this way, from 0.
-        status: `waiting` until it begins, then `running`; how it ended; or `stopped`, perhaps before it began.
+        status: `waiting` until it begins, then `running`. How it ended, or `stopped`, perhaps before it began.
         error: Why it failed or was stopped.
         right: Whether it is right by the person's check, or None if there is none, or it could not tell.
         problem: Why the check could not tell.
@@ -264,9 +264,9 @@ class ComparedRun:
         reused_origin: Who counted `tokens_reused`.
         seconds: How long it took, without waiting for the person's approval.
         cost: Estimated cost by the user's price table, of all model calls.
-        answer: The text of the last step.
+        answer: The last step's text.
         tools: The tools that were called, in order of their first call, without those that find tools.
-        model: The name of the model.
+        model: The model's name.
         provider: Its provider.
         discovery: Whether deferred tools were hidden.
         deferred: Number of searchable tools at the start.
@@ -430,7 +430,7 @@ class WayResult:
 
     @property
     def currency(self) -> str | None:
-        """The currency of the costs, None if they have none or several."""
+        """The cost currency, None if they have none or several."""
         currencies = {run.cost.currency for run in self.done if run.cost}
         return currencies.pop() if len(currencies) == 1 else None
 
@@ -443,7 +443,7 @@ class WayResult:
 
     @property
     def weighted_tokens(self) -> float | None:
-        """Mean input tokens of a run, those that are reused counted as a tenth: the rank of ways without prices."""
+        """A run's mean input tokens, those that are reused counted as a tenth: the rank of ways without prices."""
         full, reused = self.figure("tokens_in_full"), self.figure("tokens_reused")
         return None if full is None or reused is None else full.mean + REUSED_WEIGHT * reused.mean
 
@@ -455,7 +455,7 @@ class DiscoveryEffect:
     Args:
         on: The way with discovery.
         off: The way without, or None where no such way was run, and `every_tool_loaded` is an estimate.
-        price: Mean cost of a run. Without prices its `weighted_tokens`, or where `off` is None all its input tokens.
+        price: A run's mean cost. Without prices its `weighted_tokens`, or where `off` is None all its input tokens.
         every_tool_loaded: The same for every tool loaded.
         currency: The currency of both, or None if they are tokens.
         fewer_right: By how much the share of right runs is lower than without discovery, from 0 to 1, or None if unknown.

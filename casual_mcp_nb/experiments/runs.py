@@ -1,7 +1,7 @@
 """Make runs of cases: arms, keys, a budget, and the processes that they are spread over.
 
 An arm is one way to answer: a model, a delivery, a toolset, descriptions of tools. Each run is a separate conversation with the
-servers of the session. What a file of results has already is not run again.
+session's servers. What a file of results has already is not run again.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Evaluating:
         """Connect the servers, check all names, and find out which runs the file has already.
 
         Args:
-            wanted: The only runs to make, by arm, case and repeat; None for all.
+            wanted: The only runs to make, by arm, case and repeat. None for all.
 
         Raises:
             UsageError: A case or a description names a tool that does not exist, or there are too many runs.
@@ -253,7 +253,7 @@ class Evaluating:
 
         Args:
             executor: Runs the jobs.
-            job: Builds a job from the keys of the runs, by arm, case and repeat, and its share of the budget.
+            job: Builds a job from the run keys, by arm, case and repeat, and its share of the budget.
         """
         self._began = time.monotonic()
         pending = list(self._pending)
@@ -305,7 +305,7 @@ class Evaluating:
         self.on_change()
 
     def end(self) -> None:
-        """Mark the end; harmless after it. On any thread."""
+        """Mark the end. Harmless after it. On any thread."""
         if self._seconds is not None:
             return
         self._seconds = time.monotonic() - self._began
@@ -420,7 +420,7 @@ class Evaluating:
     def _record(
         self, planned: _Planned, prepared: _Prepared, turns: Sequence[Turn], judgement: Judgement | None, error: str
     ) -> RunRecord:
-        """Collect the figures of a run."""
+        """Collect a run's figures."""
         case = planned.case
         record = RunRecord(
             planned.key,
@@ -599,7 +599,7 @@ class Job:
     cost: float
 
     def __call__(self) -> JobResult:
-        """Make the runs, in the session of this process."""
+        """Make the runs, in this process's session."""
         key = pickle.dumps(self.recipe)
         with _lock:
             if key not in _sessions:

@@ -72,7 +72,7 @@ class SessionExperiments(Namespace):
     """Comparisons and measurements beside a conversation, which stays as it is: `session.experiments`.
 
     Args:
-        parts: Those of the session; none of its turns runs meanwhile.
+        parts: Those of the session. None of its turns runs meanwhile.
         widget: Makes a widget of runs, from what has the `parts` and a function that returns the results.
     """
 
@@ -126,7 +126,7 @@ class SessionExperiments(Namespace):
         """Answer prompts with several set-ups, and compare their cost and correctness.
 
         Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
-        can run meanwhile. Tools are really called, in each run; calls that need approval ask as usual. Runs are made one after
+        can run meanwhile. Tools are really called, in each run. Calls that need approval ask as usual. Runs are made one after
         another. An interrupt or `Session.stop` ends them early, and `comparison` has what was done.
 
         Args:
@@ -137,8 +137,8 @@ class SessionExperiments(Namespace):
             strategies: `search`, `browse`, or both.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
             repeats: How often each prompt is sent in each way.
-            check: The check of a turn: a text that the answer contains as whole words, a compiled pattern that is found in
-                it, or a function that gets the `Turn`; or a list with one for each prompt.
+            check: A turn's check: a text that the answer contains as whole words, a compiled pattern that is found in
+                it, or a function that gets the `Turn`, or a list with one for each prompt.
             max_runs: The most runs to make: one for each way, prompt and repeat.
             progress: Show it while it runs.
             options: See `Session.chat`: those that go to the model, such as `temperature`.
@@ -148,7 +148,7 @@ class SessionExperiments(Namespace):
             deferring loses. A run that failed does not raise.
 
         Raises:
-            UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
+            UsageError: A name does not exist, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
         ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
@@ -210,7 +210,7 @@ class SessionExperiments(Namespace):
         approval ask as usual. An interrupt or `Session.stop` ends it early, and `results` has what was done.
 
         Args:
-            cases: A file, a DataFrame, or `ToolUseCase`s; see `load_tool_cases`.
+            cases: A file, a DataFrame, or `ToolUseCase`s. See `load_tool_cases`.
             models: Names of models in the config, or model objects.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
             tool_sets: Names of toolsets, or None in the list is the session's own choice.
@@ -239,7 +239,7 @@ class SessionExperiments(Namespace):
             The arms by name, with intervals, comparisons and failures. A run that could not be made does not raise.
 
         Raises:
-            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running; nothing was sent.
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
         given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
@@ -298,7 +298,7 @@ class SessionExperiments(Namespace):
             writes the toolset.
 
         Raises:
-            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running; nothing was sent.
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
         self._turns.check_open()
@@ -328,7 +328,7 @@ class SessionExperiments(Namespace):
             results: Results, or a file that `run` has written. None for the last ones, even while they are made.
 
         Returns:
-            A widget; as the last value of a cell it shows itself.
+            A widget. As a cell's last value it shows itself.
 
         Raises:
             UsageError: There was no run, or the file does not exist or is another one.
@@ -402,7 +402,7 @@ class SessionExperiments(Namespace):
 
     @blocking
     async def workshop(self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any) -> Workshop:
-        """Open a workshop on the texts of one tool: edit them, and see what that changes.
+        """Open a workshop on one tool's texts: edit them, and see what that changes.
 
         Args:
             tool: The tool, as `server:tool`.
@@ -430,7 +430,7 @@ class SessionExperiments(Namespace):
 
     @blocking
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
-        """Ask a model for other texts of a tool, with consent and within the budget; return its answer."""
+        """Ask a model for other texts of a tool, with consent and within the budget. Return its answer."""
         answers: list[str] = []
         ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
         await on_engine(lambda blocks: self._apart(blocks, ask))
@@ -503,7 +503,7 @@ class SessionExperiments(Namespace):
     def save_cases(self, path: str | Path) -> tuple[Case, ...]:
         """Write a first file of cases for `evaluate`, from past conversations: this one and the last hundred saved ones.
 
-        A case is what the model searched for, with the tools that the search found and it then called; or your message, with
+        A case is what the model searched for, with the tools that the search found and it then called, or your message, with
         the tools that it called without a search. Read the file, and correct the model's mistakes.
 
         Args:

@@ -96,9 +96,9 @@ class PairedDifference:
 
     Args:
         mean: The mean of the differences by case.
-        low: The lower end of its interval.
+        low: Its interval's lower end.
         high: The upper end.
-        p: The probability of a difference at least as large if there were no effect: by flipping the signs of clusters.
+        p: The probability of a difference at least as large if there were no effect: by flipping the cluster signs.
         better: How many cases got better.
         worse: How many got worse.
         same: How many stayed.
@@ -156,7 +156,7 @@ def share_interval(
     Args:
         successes: How many runs of each case are right.
         runs: How many there are.
-        clusters: The cluster of each case.
+        clusters: Each case's cluster.
         level: The confidence level.
     """
     shares = [right / total for right, total in zip(successes, runs, strict=True)]
@@ -200,7 +200,7 @@ def paired_difference(
         first: The mean of each case in the first arm.
         second: The same in the second one. Cases that only one of them has are left out.
         clusters: The cluster of each case, or None if each is its own.
-        level: The confidence level of the interval.
+        level: The interval's confidence level.
         seed: Of the random flips.
         tolerance: Up to which difference a case has stayed the same.
 

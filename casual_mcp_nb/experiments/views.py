@@ -1,4 +1,4 @@
-"""Views of comparisons, of how well tools are found, and of a catalog's defects."""
+"""Comparison views, of how well tools are found, and of a catalog's defects."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _TITLES: dict[FigureName, str] = {
 }
 _BLUE = 2
 _COLOURS: dict[FigureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
-"""The colours of bars. All others are grey."""
+"""The bar colours. All others are grey."""
 _MARKS: dict[RunStatus, Status] = {
     "waiting": Status("… waiting", "quiet"),
     "running": Status("▸ running", "busy"),
@@ -136,7 +136,7 @@ def _progress(comparison: Comparison) -> Line:
 
 
 def _sentences(comparison: Comparison) -> Iterator[str]:
-    """Write which variant costs least, where discovery loses, and the limits of these figures."""
+    """Write which variant costs least, where discovery loses, and these figures' limits."""
     if best := comparison.cheapest:
         yield _cheapest(comparison, best)
     for effect in comparison.discovery_effects:

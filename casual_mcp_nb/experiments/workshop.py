@@ -67,7 +67,7 @@ class Ranks:
 
     @property
     def change(self) -> int:
-        """By how many ranks it is better; less than 0 if it is worse."""
+        """By how many ranks it is better. Less than 0 if it is worse."""
         return (self.before or DEPTH + 1) - (self.after or DEPTH + 1)
 
 
@@ -77,7 +77,7 @@ class Proposal(Displayable):
 
     Args:
         description: The description.
-        parameters: Descriptions of parameters, by name.
+        parameters: Parameter descriptions, by name.
     """
 
     description: str
@@ -173,7 +173,7 @@ def halves(cases: Sequence[ToolUseCase], tool: ToolName, seed: int) -> tuple[tup
 
 
 class Workshop(Displayable):
-    """The texts of one tool while a person edits them: `session.experiments.workshop("server:tool", cases=…)`.
+    """One tool's texts while a person edits them: `session.experiments.workshop("server:tool", cases=…)`.
 
     Edits are an override. Nothing is sent to the server, and the session itself does not use them.
 
@@ -232,11 +232,11 @@ class Workshop(Displayable):
     def edit(
         self, *, description: str | None = None, parameters: Mapping[str, str] | None = None, name: str | None = None
     ) -> Workshop:
-        """Change texts of the tool. What is not named stays as it was edited before.
+        """The tool's change texts. What is not named stays as it was edited before.
 
         Args:
             description: The description.
-            parameters: Descriptions of parameters, by name.
+            parameters: Parameter descriptions, by name.
             name: The tool's own name. It counts in the price, in the ranks and in `patch`. Runs and `keep` leave it out, since
                 the server knows the tool by the old one.
 
@@ -413,7 +413,7 @@ class Workshop(Displayable):
         """Write the edits to the config file: `descriptions` of the server. Sessions that load it afterwards use them.
 
         Args:
-            path: The file, or None for the config of the session.
+            path: The file, or None for the session's config.
 
         Returns:
             The file. The rest of it stays.

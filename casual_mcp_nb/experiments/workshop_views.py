@@ -1,4 +1,4 @@
-"""Views of a workshop on the texts of one tool, of proposals for them, and of the verdict on an edit."""
+"""Views of a workshop on one tool's texts, of proposals for them, and of the verdict on an edit."""
 
 from __future__ import annotations
 

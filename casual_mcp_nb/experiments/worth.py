@@ -34,9 +34,9 @@ class ToolWorth:
 
     Args:
         name: The server, or the tool as `server:tool`.
-        tokens: Estimated tokens of its definitions.
+        tokens: Its definitions' estimated tokens.
         right: The gain in the share of right runs: with it minus without it.
-        input_tokens: What it adds to the input tokens of a run as the session is set.
+        input_tokens: What it adds to a run's input tokens as the session is set.
         used: The share of runs in which it is called.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.

@@ -1,6 +1,6 @@
 """The worker process. Run by path, without importing the package.
 
-It reads a line for each job: the seconds it may take, a space, and `[job, argument]` as JSON; and writes a line for each
+It reads a line for each job: the seconds it may take, a space, and `[job, argument]` as JSON, and writes a line for each
 answer: `["done", value]` or `["gave up", reason]`. Its first line announces that it is ready.
 """
 
@@ -89,7 +89,7 @@ def _ready(job: str) -> None:
 
 
 def _set_alarm(seconds: float) -> None:
-    """Schedule a TimeoutError in Python code, whose traceback shows where it was; 0 cancels it."""
+    """Schedule a TimeoutError in Python code, whose traceback shows where it was. 0 cancels it."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

@@ -101,7 +101,7 @@ def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, A
 
 
 def parse(text: str) -> tuple[Kind, Any]:
-    """Parse a text: the rows of a table as objects, a JSON value, or the text.
+    """Parse a text: a table's rows as objects, a JSON value, or the text.
 
     A list of objects, JSON lines and CSV with a header are tables. FastMCP's servers put a list into `{"result": [...]}`.
     """
@@ -247,7 +247,7 @@ def _type_of(rows: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _view(value: Any) -> _View:
-    """Format a value as lines: the rows of a table, the items of a list, the keys of an object, the lines of a text."""
+    """Format a value as lines: the rows of a table, the items of a list, the keys of an object, a text's lines."""
     if _is_table(value):
         names = list(_columns(value))
         return _View(
@@ -343,7 +343,7 @@ def _searched(value: Any, search: str, is_regex: bool) -> _View:
 
 
 def _searchable(value: Any) -> Iterator[tuple[str, str]]:
-    """Iterate over the searchable parts, each with its location: rows, lines, or the single values of JSON."""
+    """Iterate over the searchable parts, each with its location: rows, lines, or the JSON single values."""
     if _is_table(value):
         names = list(_columns(value))
         for number, row in enumerate(value):
@@ -401,7 +401,7 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
-    """Find the table of a value: itself, or the only list of objects in an object."""
+    """Find a value's table: itself, or the only list of objects in an object."""
     if _is_table(value):
         return list(value)
     tables = _tables_in(value) if isinstance(value, dict) else []

@@ -34,7 +34,7 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
             the characters of a value that are returned.
 
     Returns:
-        `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many rows) and `last_id`; or
+        `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many rows) and `last_id`, or
         `error`, SQLite's message.
     """
     try:

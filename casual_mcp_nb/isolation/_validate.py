@@ -25,7 +25,7 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
         argument: `schema`, as the text of its JSON, and `value`. With `all` too, the first errors are returned.
 
     Returns:
-        None if it is valid; `invalid` if the schema itself is not; otherwise `path` and `message` of the most relevant error,
+        None if it is valid; `invalid` if the schema itself is not. Otherwise `path` and `message` of the most relevant error,
         or the list of errors in words.
     """
     try:

@@ -20,7 +20,7 @@ START_SECONDS = 20.0
 MAX_BYTES = 8 * 1024 * 1024
 """Maximum size of a job's answer, as JSON."""
 MEMORY = 512 * 1024 * 1024
-"""Memory limit of the process, if the system can enforce one."""
+"""The process's memory limit, if the system can enforce one."""
 
 _MODULES = (
     "attr",
@@ -57,9 +57,9 @@ class Worker:
         return await asyncio.to_thread(self.run, job, argument, seconds)
 
     def run(self, job: str, argument: Any, seconds: float) -> Any:
-        """Run a job of `_child.py` and wait for it; call it on any thread but an event loop's.
+        """Run a job of `_child.py` and wait for it. Call it on any thread but an event loop's.
 
-        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or returned too much; or the
+        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or returned too much, or the
         process does not start.
         """
         line = _line(job, argument)
@@ -95,7 +95,7 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, if one is running."""
+        """The process's id, if one is running."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
 

@@ -53,7 +53,7 @@ class MagicLine:
 class CellArgs:
     """The options of a `%%mcp` cell.
 
-    `Session.chat` checks the values of the options. The text may use `variables` of the notebook as `{{ name }}`; the output is
+    `Session.chat` checks the option values. The text may use `variables` of the notebook as `{{ name }}`. The output is
     the variable to store the turn or the plan in.
     """
 
@@ -143,7 +143,7 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
 
 
 def words_of(text: str) -> list[str]:
-    """Split a line into words; quotes keep a word together."""
+    """Split a line into words. Quotes keep a word together."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -180,7 +180,7 @@ def _value(text: str) -> Any:
 
 
 def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
-    """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together."""
+    """Parse the name and the values of `%mcp prompt NAME argument=value …`. Quotes keep a value with spaces together."""
     name, *words = words_of(line) or [""]
     hint = f"For example: %mcp {command} {example}"
     if not name:
@@ -196,7 +196,7 @@ _MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
 
 
 def split_model(line: str) -> tuple[str, str | None]:
-    """Take `--model PROVIDER:MODEL` from the beginning or the end of a line. One in between belongs to a server's command."""
+    """Take `--model PROVIDER:MODEL` from the beginning or a line's end. One in between belongs to a server's command."""
     line = line.strip()
     match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
     if match is None:
@@ -300,7 +300,7 @@ def _compared(option: str, text: str) -> Any:
 
 
 def is_config_file(text: str) -> bool:
-    """Check whether a text is the path of a config file: of a file that exists, or one that is named like a config."""
+    """Check whether a text is a config file's path: of a file that exists, or one that is named like a config."""
     try:
         words = shlex.split(text)
         path = Path(*words).expanduser()
@@ -350,7 +350,7 @@ def parse_fork(line: str) -> ForkArgs:
 
 
 def one_word(command: str, line: str, kind: str, example: str = "") -> str:
-    """Parse the single word that a command needs; the kind of thing that it names and an example are for the error."""
+    """Parse the single word that a command needs. The kind of thing that it names and an example are for the error."""
     words = words_of(line)
     if len(words) != 1:
         text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."

@@ -52,7 +52,7 @@ class WrittenConfigs:
         self._digests: dict[Path, str] = {}
 
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """Write a config file completely or not at all; a UsageError if it has other content that was not written here."""
+        """Write a config file completely or not at all. A UsageError if it has other content that was not written here."""
         from casual_mcp_nb.base.files import write_text
         from casual_mcp_nb.config.loader import replace_text
 
@@ -192,7 +192,7 @@ class McpMagics(Magics):
         return audit_host(paths[0], trust="--trust" in words)
 
     def _check(self, line: str) -> Any:
-        """Check the answer to an exercise, see `exercise`; it needs no session."""
+        """Check the answer to an exercise, see `exercise`. It needs no session."""
         from casual_mcp_nb.experiments.exercises import check_exercise
 
         return check_exercise(one_word("check", line, "exercise", "3.1"), self._namespace)
@@ -209,7 +209,7 @@ class McpMagics(Magics):
         return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
     def session(self) -> Session | None:
-        """Find the session of the notebook, if there is one. Imports no engine."""
+        """Find the notebook's session, if there is one. Imports no engine."""
         import sys
 
         module = sys.modules.get("casual_mcp_nb.session")
@@ -379,7 +379,7 @@ def keep_questions(lines: list[str]) -> list[str]:
 
 
 def register(shell: InteractiveShell) -> None:
-    """Add the magics and their completion to a shell; doing so twice is harmless."""
+    """Add the magics and their completion to a shell. Doing so twice is harmless."""
     _remove(shell)
     doors.enter("notebook")
     magics = McpMagics(shell)
@@ -539,7 +539,7 @@ class Names:
 
 
 def complete(text: str, names: Names) -> list[str]:
-    """List the completions for the last word of a line, up to the cursor and from its `%` on."""
+    """List the completions for a line's last word, up to the cursor and from its `%` on."""
     prefix = last_word(text)
     words = text.split()[: -1 if prefix else None]
     if not words:

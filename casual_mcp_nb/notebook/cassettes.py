@@ -1,4 +1,4 @@
-"""The cassette of a session: recorded, or replayed in place of models and servers."""
+"""A session's cassette: recorded, or replayed in place of models and servers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RecordedTurn:
 
 
 class SessionCassettes(Namespace):
-    """Record and replay the cassettes of a session, one at a time: `session.cassettes`.
+    """Record and replay a session's cassettes, one at a time: `session.cassettes`.
 
     Attributes:
         current: The cassette that is recorded or replayed, or None if none is.
@@ -185,7 +185,7 @@ class SessionCassettes(Namespace):
         match_on: Collection[MatchOn] | None,
         approval: Mapping[str, Policies] | None,
     ) -> None:
-        """Replay a cassette for as long as the session lives, see `Session.quick`; the policies replace the recorded ones."""
+        """Replay a cassette for as long as the session lives, see `Session.quick`. The policies replace the recorded ones."""
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
         self.source = self._replayer(cassette, path, pace, match_on)
@@ -225,7 +225,7 @@ class SessionCassettes(Namespace):
             match_on: The parts of a model request that must match the recording: `model`, `system`, `messages`, `tools`.
 
         Returns:
-            A context manager; or call its `close`. Another one, or the end of the session, closes it too.
+            A context manager, or call its `close`. Another one, or the session's end, closes it too.
 
         Raises:
             CassetteError: The file does not exist (`none`), is not a cassette, or is damaged.

@@ -20,7 +20,7 @@ from casual_mcp_nb.notebook.prompts import Questions, can_prompt
 logger = logging.getLogger(__name__)
 
 TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
-"""The variable of the process's environment that accepts every config; empty, `0` and `false` count as not set."""
+"""The variable of the process's environment that accepts every config. Empty, `0` and `false` count as not set."""
 
 
 class TrustGate:
@@ -75,7 +75,7 @@ class TrustGate:
             self._set_open()
 
     def ask(self) -> None:
-        """Ask the person if they have not accepted the config, with `input()`, on the thread of the cell."""
+        """Ask the person if they have not accepted the config, with `input()`, on the cell's thread."""
         if self.is_open:
             return
         report = self.report()
@@ -129,7 +129,7 @@ class TrustGate:
 
 
 class SessionConsent(Namespace):
-    """The approvals of a session and the record of its calls: `session.consent`."""
+    """The approvals of a session and its calls' record: `session.consent`."""
 
     def __init__(self, chat: McpToolChat, gate: TrustGate, questions: Questions) -> None:
         self._chat = chat
@@ -150,15 +150,15 @@ class SessionConsent(Namespace):
         )
 
     def trust(self) -> Trust:
-        """Show the commands of the config and the addresses that get keys; starts nothing.
+        """Show the commands of the config and the addresses that get keys. Starts nothing.
 
         A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
         address, the names of variables or headers, or a folder in it has changed. `session.consent.trust().accept()` accepts it
         without the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
 
         Returns:
-            Each server with its complete command, folder, address and the names of its variables and headers; each client with
-            its address and the name of the variable that its key comes from; with new and changed parts marked. Never a
+            Each server with its complete command, folder, address and the names of its variables and headers. Each client with
+            its address and the name of the variable that its key comes from. With new and changed parts marked. Never a
             value of a secret.
         """
         return self._gate.report()
@@ -183,7 +183,7 @@ class SessionConsent(Namespace):
         return self._chat.audit.count
 
     def accept(self, name: str | ToolName) -> None:
-        """Accept the current definition of a changed tool. With `pin_tools` it is offered again from the next turn on.
+        """Accept a changed tool's current definition. With `pin_tools` it is offered again from the next turn on.
 
         Args:
             name: The tool, by any name that the catalog resolves.
@@ -203,7 +203,7 @@ class SessionConsent(Namespace):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call; takes effect immediately, even for a turn that is running."""
+        """Whether turns pause before each model call. Takes effect immediately, even for a turn that is running."""
         return self._questions.step_mode
 
     @step_mode.setter

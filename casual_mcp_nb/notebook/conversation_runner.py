@@ -1,4 +1,4 @@
-"""Keep the turns of a conversation, each of them, however it ends. One runs at a time."""
+"""Keep a conversation's turns, each of them, however it ends. One runs at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 5.0
 
 
 class ConversationRunner:
-    """Keeps the turns of a conversation, oldest first; one at a time runs. Its coroutines run on the engine's loop."""
+    """Keeps a conversation's turns, oldest first. One at a time runs. Its coroutines run on the engine's loop."""
 
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
         self.saver = saver
@@ -50,7 +50,7 @@ class ConversationRunner:
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """All turns as messages; valid at every moment."""
+        """All turns as messages. Valid at every moment."""
         return [message for turn in self.turns for message in turn.messages]
 
     @property
@@ -69,7 +69,7 @@ class ConversationRunner:
     ) -> AsyncIterator[dict[str, Any]]:
         """Add a turn that the body runs to the conversation, or in place of those from `index` on, and save it as it grows.
 
-        No other can run meanwhile. A stop or a close ends the body early; the turn is then as it is. Yields the engine's
+        No other can run meanwhile. A stop or a close ends the body early. The turn is then as it is. Yields the engine's
         arguments from the conversation.
         """
         asked_at = time.monotonic()
@@ -198,7 +198,7 @@ class ConversationRunner:
             raise ClosedError("This session is closed.", hint="Start again with %mcp demo or %mcp connect.")
 
     def end(self, why: str = "") -> None:
-        """Refuse further turns; errors give the first reason. It is empty where the person closed the session."""
+        """Refuse further turns. Errors give the first reason. It is empty where the person closed the session."""
         if self._ended is None:
             self._ended = why
 

@@ -65,7 +65,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
             limit: The maximum number.
 
         Returns:
-            The conversations, the last changed one first; `total` counts those beyond the limit too.
+            The conversations, the last changed one first. `total` counts those beyond the limit too.
 
         Raises:
             UsageError: This session saves no conversations.
@@ -105,7 +105,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         """Continue in a new conversation that begins with the turns up to one of this conversation. This one stays as it is.
 
         Args:
-            turn: Index of the last turn to take over; negative ones count from the end.
+            turn: Index of the last turn to take over. Negative ones count from the end.
 
         Raises:
             UsageError: There is no such turn, or a turn is running.
@@ -130,10 +130,10 @@ class SessionConversations(NamespaceList[StoredConversation]):
         asked from this step on, or, with `result` or `text`, from the next one on.
 
         Args:
-            step: Index of the step in `turn.steps`; negative ones count from the end.
+            step: Index of the step in `turn.steps`. Negative ones count from the end.
             turn: Index of the turn in `session.turns`.
             result: The replacement for the result of the step's call. For a step with several calls, a mapping from
-                `server:tool` or the id of the call.
+                `server:tool` or the call's id.
             text: The replacement for the model's text in this step. Its calls and their results stay. Without calls, this is
                 the answer, and no model is asked.
             echo: See `session.chat`.
@@ -163,7 +163,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
             The turns that they are. A call gets another id if the conversation has one with the same.
 
         Raises:
-            UsageError: They are not valid, and the error says which is not; or a turn is running. Nothing was added.
+            UsageError: They are not valid, and the error says which is not, or a turn is running. Nothing was added.
         """
         return Conversation(self._runner.add(messages))
 
@@ -192,11 +192,11 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return self._changed(self._runner.saver.required.rename(id, title))
 
     def archive(self, id: str) -> StoredConversation:
-        """Leave a saved conversation out of the list; arguments and errors are those of `rename`."""
+        """Leave a saved conversation out of the list. Arguments and errors are those of `rename`."""
         return self._changed(self._runner.saver.required.archive(id))
 
     def restore(self, id: str) -> StoredConversation:
-        """List an archived conversation again; arguments and errors are those of `rename`."""
+        """List an archived conversation again. Arguments and errors are those of `rename`."""
         return self._changed(self._runner.saver.required.restore(id))
 
     def delete(self, id: str) -> StoredConversation:

@@ -49,7 +49,7 @@ class ModelAtHand:
 
 @dataclass(frozen=True)
 class EmbeddedTools:
-    """A session's embedding model, None for a function; its problem or empty; the tools with vectors, and those to have one."""
+    """A session's embedding model, None for a function. Its problem or empty. The tools with vectors, and those to have one."""
 
     model: EmbeddingConfig | None
     label: str

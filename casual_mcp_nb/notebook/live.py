@@ -79,7 +79,7 @@ class Throttle:
             self._start()
 
     async def settled(self) -> None:
-        """Wait until the requested work is done; return immediately if there is none, or at the end of the process."""
+        """Wait until the requested work is done. Return immediately if there is none, or at the process's end."""
         done = Future[None]()
         with self._lock:
             if planned := self._planned:
@@ -229,7 +229,7 @@ class LiveDisplay(ABC):
         """Draw the display that remains in the cell."""
 
     def finish(self) -> None:
-        """Show how it ended; called on the thread that waited for it."""
+        """Show how it ended. Called on the thread that waited for it."""
         self._throttle.end()
         with self._lock:
             self._ended = True
@@ -247,7 +247,7 @@ class LiveDisplay(ABC):
 
 
 class LiveOutput(LiveDisplay):
-    """Shows a turn while it runs, its text as it arrives or at the end of each step."""
+    """Shows a turn while it runs, its text as it arrives or at each step's end."""
 
     def __init__(self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True) -> None:
         self._turn = turn
@@ -259,7 +259,7 @@ class LiveOutput(LiveDisplay):
         super().__init__(engine, lambda: bool(self._running))
 
     def on_event(self, event: Event) -> None:
-        """Record an event; called on the engine's loop.
+        """Record an event. Called on the engine's loop.
 
         The first text of each step is drawn immediately, everything else at most ten times a second.
         """

@@ -84,7 +84,7 @@ class NotebookRunner:
         self.home: asyncio.AbstractEventLoop | None = None
 
     def note_home(self) -> None:
-        """Remember the loop of this thread, if one runs: that of the kernel, when a cell calls this."""
+        """Remember this thread's loop, if one runs: that of the kernel, when a cell calls this."""
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
@@ -133,7 +133,7 @@ class NotebookRunner:
 
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
-    """Run an async call on the loop of another thread. It is cancelled with this."""
+    """Run an async call on another thread's loop. It is cancelled with this."""
     # `run_coroutine_threadsafe` takes more rounds of both loops.
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
@@ -261,7 +261,7 @@ class EngineThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.
 
-        An interrupt cancels it, waits up to half a second for its clean-up, and passes on; IPython shows one line for it.
+        An interrupt cancels it, waits up to half a second for its clean-up, and passes on. IPython shows one line for it.
         """
         if self.is_current and not self.inherited:
             work.close()
@@ -286,7 +286,7 @@ class EngineThread:
         """Run `work` and await its end from any other loop.
 
         The caller's loop is woken twenty times a second, so that an interrupt is noticed. It cancels the work too, which has
-        half a second to clean up; IPython shows one line for it instead of a stack.
+        half a second to clean up. IPython shows one line for it instead of a stack.
         """
         future, ended = self.submit(work, caller_here(blocking=False))
         waiting = asyncio.wrap_future(future)
@@ -312,7 +312,7 @@ class EngineThread:
             self.blocked += change
 
     def stop(self) -> None:
-        """End the thread; work that still runs on it is dropped."""
+        """End the thread. Work that still runs on it is dropped."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLEAN_UP_SECONDS)
         self._loop.close()
@@ -326,7 +326,7 @@ wake-up call from the epoll object that both share."""
 
 
 def engine_thread() -> EngineThread:
-    """Get the engine thread of this process, started when it is first used. A forked child has its own."""
+    """Get this process's engine thread, started when it is first used. A forked child has its own."""
     global _engine
     with _lock:
         if _engine is None:
@@ -417,7 +417,7 @@ class _Handover(Generic[T]):
 
 @types.coroutine
 def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
-    """Have the engine thread do some work; `work` is told whether the caller blocks.
+    """Have the engine thread do some work. `work` is told whether the caller blocks.
 
     Only for coroutines that `run` or `wait` drives.
     """

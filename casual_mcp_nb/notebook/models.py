@@ -36,7 +36,7 @@ def models_of(config: Config, default: str | None) -> Models:
 
 
 def clients_of(config: Config) -> Clients:
-    """List the clients of a config and whether their keys are set; addresses are without anything that could be a secret."""
+    """List the clients of a config and whether their keys are set. Addresses are without anything that could be a secret."""
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
@@ -67,7 +67,7 @@ class SessionModels(NamespaceList[ModelRow]):
 
     @property
     def now(self) -> Models:
-        """The models of the config."""
+        """The config's models."""
         return models_of(self._config, self._turns.model)
 
     @property

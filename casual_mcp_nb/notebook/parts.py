@@ -1,4 +1,4 @@
-"""The services of a session, made once in the order in which they need each other, and ended together.
+"""A session's services, made once in the order in which they need each other, and ended together.
 
 A notebook has one open session for each config, and none outlives the interpreter.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class SessionParts:
-    """The services behind the namespaces of a session, for code that shows or changes them, such as a widget.
+    """The services behind a session's namespaces, for code that shows or changes them, such as a widget.
 
     Its arguments are those of `Session`. They hold no reference to it: when nobody holds it any more, the servers end.
     """
@@ -140,7 +140,7 @@ class SessionParts:
         changes: Callable[[], object] | None,
         closing: Callable[[], object] | None,
     ) -> Observation:
-        """Subscribe to events, changes and the end of the session, see `Session.observe`."""
+        """Subscribe to events, changes and the session's end, see `Session.observe`."""
         from casual_mcp_nb.telemetry import OpenTelemetry
 
         observers, ends = self.observers, list[Callable[[], object]]()
@@ -167,7 +167,7 @@ class SessionParts:
         return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page)
 
     async def close(self) -> None:
-        """End the turn that runs, the services, the cassette, the servers and the store; on the engine's loop."""
+        """End the turn that runs, the services, the cassette, the servers and the store. On the engine's loop."""
         self._finalizer.detach()
         with _registry_lock:
             _open.discard(self)
@@ -192,7 +192,7 @@ class SessionParts:
                 await asyncio.to_thread(store.close)
 
     def close_replaced(self, why: str) -> Future[None]:
-        """Close in the background, from any thread; later use is an error that says why."""
+        """Close in the background, from any thread. Later use is an error that says why."""
         self.runner.end(why)
         return _close_in_background(self.engine, self.close)
 
@@ -266,19 +266,19 @@ def _in_forked_child() -> None:
 
 
 _inherited: list[SessionParts] = []
-"""The parent's sessions, never collected: that would run the ends of their coroutines."""
+"""The parent's sessions, never collected: that would run their coroutines' ends."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
-    """Start the servers of a config, also of another MCP host, and measure what their tools cost in each request.
+    """Start a config's servers, also of another MCP host, and measure what their tools cost in each request.
 
     Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
 
     Args:
-        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`; it is not changed.
+        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`. It is not changed.
         trust: Start what it names without asking.
 
     Returns:

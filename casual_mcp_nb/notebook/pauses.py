@@ -34,7 +34,7 @@ class Pause:
     """A pause before a model call. Edit the request, and continue the loop, which sends it.
 
     Attributes:
-        texts: The texts that the model has not read yet: your message as "", results by the id of the call. Assign to change
+        texts: The texts that the model has not read yet: your message as "", results by the call's id. Assign to change
             one.
         labels: The label of each.
         system: The system prompt, for this step and the rest of the turn.
@@ -59,7 +59,7 @@ class Pause:
 
     @property
     def tokens(self) -> int:
-        """The estimated tokens of the request, as it would be sent without a change."""
+        """The request's estimated tokens, as it would be sent without a change."""
         return self.request.tokens.total
 
     def run(self) -> None:
@@ -104,10 +104,10 @@ class Pause:
 
 
 class Pauses:
-    """The pauses of one turn, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
+    """One turn's pauses, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
 
     Attributes:
-        turn: The turn; complete after the loop.
+        turn: The turn. Complete after the loop.
     """
 
     def __init__(self, parts: SessionParts, prompt: Prompt, options: ChatOptions) -> None:

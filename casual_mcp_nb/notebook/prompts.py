@@ -55,7 +55,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
 
     It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next prompt gets the next line, and
     nothing is held that the interpreter needs at its shutdown, as the lock of `sys.stdin` in a blocked `input()` would be. The
-    context has the variables by which a kernel finds the cell of the prompt.
+    context has the variables by which a kernel finds the prompt's cell.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -126,7 +126,7 @@ class _DescriptorReader:
         return line.decode(errors="replace").removesuffix("\n").removesuffix("\r")
 
     def cancel(self, _thread: threading.Thread) -> None:
-        """End the read; harmless if it has ended."""
+        """End the read. Harmless if it has ended."""
         os.close(self._wake)
 
 
@@ -302,7 +302,7 @@ class Questions(Sequence[Question]):
     """The open questions, oldest first. Its coroutines run on the engine's loop.
 
     Attributes:
-        limits: How long questions wait, and how many at a time; enforced by the callers of `approve` and `elicit`.
+        limits: How long questions wait, and how many at a time. Enforced by the callers of `approve` and `elicit`.
         unattended: Whether nobody is there to answer, as in a process that only serves.
         how_to_allow: Returns how a call that is denied because nobody can be asked is allowed, for whoever started the session.
     """
@@ -334,7 +334,7 @@ class Questions(Sequence[Question]):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call; takes effect immediately, even for a turn that is running."""
+        """Whether turns pause before each model call. Takes effect immediately, even for a turn that is running."""
         return self._step_mode
 
     @step_mode.setter
@@ -375,7 +375,7 @@ class Questions(Sequence[Question]):
         return question
 
     def panel_opened(self) -> Callable[[], None]:
-        """Register that something shows the questions and lets the person answer; return a function that ends it."""
+        """Register that something shows the questions and lets the person answer. Return a function that ends it."""
         self._panels += 1
         ended = False
 

@@ -1,4 +1,4 @@
-"""Questions of a running turn: whether a call may run, how to continue at a pause, forms and pages of servers.
+"""A running turn's questions: whether a call may run, how to continue at a pause, forms and pages of servers.
 
 A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
 """
@@ -46,11 +46,11 @@ class FormField:
     """One field of a form. Title, description and labels are cleaned, since the server wrote them.
 
     Args:
-        kind: The kind of its value; `choice` is one of `choices`, `choices` any number of them.
+        kind: The kind of its value. `choice` is one of `choices`, `choices` any number of them.
         default: The server's suggestion, as it would be sent, or None if there is nothing, or it is invalid.
-        minimum: The smallest number, or the minimum length of a string.
-        maximum: The largest number, or the maximum length of a string.
-        format: The format of a text: `email`, `uri`, `date` or `date-time`, or empty for any text.
+        minimum: The smallest number, or a string's minimum length.
+        maximum: The largest number, or a string's maximum length.
+        format: A text's format: `email`, `uri`, `date` or `date-time`, or empty for any text.
     """
 
     name: str
@@ -66,7 +66,7 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Parse the fields of a form; fields that MCP does not allow in its schema become text fields."""
+    """Parse the fields of a form. Fields that MCP does not allow in its schema become text fields."""
     whole = SchemaReader(schema)
     return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
 
@@ -74,7 +74,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Validate the input, and convert it to the types of the fields.
 
-    A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
+    A field that is not in `values` has its default. Fields that were left empty, and those without a default, are left out.
 
     Raises:
         UsageError: A field is missing, invalid or unknown. The message names it.
@@ -426,7 +426,7 @@ class StepQuestion(Question):
     """A pause before a model call.
 
     Attributes:
-        texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
+        texts: The texts that are new to the model and can be edited: the person's message as "", results by the call's id.
     """
 
     kind = "step"
@@ -457,7 +457,7 @@ class StepQuestion(Question):
         self._settle(("run", self._edits(texts) if texts else ()))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Call the model with edited texts, by the keys of `texts`; a string replaces the last one."""
+        """Call the model with edited texts, by the keys of `texts`. A string replaces the last one."""
         self._settle(("next", self._edits(texts)))
 
     def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:

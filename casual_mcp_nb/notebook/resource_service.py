@@ -65,12 +65,12 @@ class ResourceService:
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
-        """List the resources of all servers, see `SessionResources.list`."""
+        """List all server resources, see `SessionResources.list`."""
         await self.starter.view()
         return await self._list_resources()
 
     async def prompts(self) -> Prompts:
-        """List the prompts of all servers, see `SessionPrompts.list`."""
+        """List all server prompts, see `SessionPrompts.list`."""
         await self.starter.view()
         return await self._list_prompts()
 
@@ -111,7 +111,7 @@ class ResourceService:
         self.observers.changes.notify()
 
     def remove_pending(self, id: str) -> None:
-        """Drop an attachment that was kept for the next message; harmless if it was sent already."""
+        """Drop an attachment that was kept for the next message. Harmless if it was sent already."""
         self.pending = {key: attachment for key, attachment in self.pending.items() if key != id}
         self.observers.changes.notify()
 
@@ -138,7 +138,7 @@ class ResourceService:
             return await self.chat.server_manager.resources_of(name).read(uri)
 
     async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
-        """Fetch the messages of a prompt, see `SessionPrompts.get`."""
+        """Fetch a prompt's messages, see `SessionPrompts.get`."""
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
@@ -262,13 +262,13 @@ class _Offered(NamespaceList[T]):
         """Return a server's suggestions for a parameter of a template, or an argument of a prompt.
 
         Args:
-            name: The template, as for `read`; or the prompt, as for `get`.
+            name: The template, as for `read`, or the prompt, as for `get`.
             argument: The parameter.
-            text: The beginning of the value.
+            text: The value's beginning.
             others: The values of other parameters, on which the suggestions may depend.
 
         Returns:
-            The suggestions; none if the server makes none.
+            The suggestions. None if the server makes none.
 
         Raises:
             UnknownNameError: There is no such template, prompt or parameter.
@@ -289,7 +289,7 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def list(self) -> Resources:
-        """List the resources and templates of all servers; connect those that are not connected yet.
+        """List the resources and templates of all servers. Connect those that are not connected yet.
 
         Returns:
             All of them. A server that could not list its own is in `problems`.
@@ -303,8 +303,8 @@ class SessionResources(_Offered[Resource]):
         """Read a resource of a server. The model is not involved.
 
         Args:
-            what: Its URI, its name (`server:name`, or only the name if it is unique), one of these, or a link in the
-                result of a tool.
+            what: Its URI, its name (`server:name`, or only the name if it is unique), one of these, or a link in a
+                tool's result.
             server: The server, for a URI that several have or none has listed.
             parameters: The values of a template's parameters.
 
@@ -322,7 +322,7 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
-        """Have a server report when a resource changes; `subscriptions` counts it, and `on_change` listeners are called.
+        """Have a server report when a resource changes. `subscriptions` counts it, and `on_change` listeners are called.
 
         Args:
             what: The resource, as for `read`.
@@ -359,7 +359,7 @@ class SessionResources(_Offered[Resource]):
 
 
 class SessionPrompts(_Offered[ServerPrompt]):
-    """The prompts of all servers, as last listed: `session.prompts`."""
+    """All server prompts, as last listed: `session.prompts`."""
 
     @property
     def now(self) -> Prompts:
@@ -368,7 +368,7 @@ class SessionPrompts(_Offered[ServerPrompt]):
 
     @blocking
     async def list(self) -> Prompts:
-        """List the prompts of all servers; connect those that are not connected yet.
+        """List the prompts of all servers. Connect those that are not connected yet.
 
         Returns:
             All of them. A server that could not list its own is in `problems`.

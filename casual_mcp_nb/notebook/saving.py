@@ -1,4 +1,4 @@
-"""Save the conversation of a session, if it is to be saved, or export it to a file."""
+"""Save a session's conversation, if it is to be saved, or export it to a file."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ _OFF = ("off", "none", "no", "false", "0")
 
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
 """Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
-config say; otherwise, the user's data folder in a notebook, and nowhere in a script."""
+config say. Otherwise, the user's data folder in a notebook, and nowhere in a script."""
 
 
 class QuickOptions(TypedDict, total=False):
-    """The options of `Session` that `Session.quick` takes too; their defaults are those of `Session`."""
+    """The options of `Session` that `Session.quick` takes too. Their defaults are those of `Session`."""
 
     name: str | None
     system: str | None
@@ -134,7 +134,7 @@ class ConversationSaver:
 
     @property
     def head(self) -> ConversationHead:
-        """The present set-up of the conversation."""
+        """The conversation's present set-up."""
         from casual_mcp_nb.conversation.conversation import ConversationHead
 
         return ConversationHead(self._chat.models.default, self._chat.system, self._chat.selection.model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""The servers of a session: their states, and methods to add, remove and examine them."""
+"""A session's servers: their states, and methods to add, remove and examine them."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
         Args:
             name: Its name, or None for one made from the text.
-            spec: A command line (`npx -y …`), which is run; an address (`https://…`); the name of a bundled server; an entry as
-                of a config's `servers`; or a FastMCP server of this process.
+            spec: A command line (`npx -y …`), which is run. An address (`https://…`). The name of a bundled server. An entry as
+                of a config's `servers`, or a FastMCP server of this process.
 
         Returns:
             The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
@@ -145,7 +145,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.status_of(name)
 
     def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure the cost of the connected servers' tools, see `audit_host`; `unreadable` has why others are left out."""
+        """Measure the cost of the connected servers' tools, see `audit_host`. `unreadable` has why others are left out."""
         return measure(self._chat, self._config, unreadable)
 
     def log(self, name: str) -> ServerLog:
@@ -178,7 +178,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
         Args:
             name: A tool, such as `server:tool`, or a server for all its tools, or None to check the session.
-            query: Words that a model might search for; adds the rank of each deferred tool.
+            query: Words that a model might search for. Adds each deferred tool's rank.
 
         Returns:
             One row per check: Python, packages, commands, config, keys, servers, templates. If the config has no language

@@ -129,7 +129,7 @@ if hasattr(os, "register_at_fork"):
 
 
 QUIET_VARIABLE = "MCP_QUIET"
-"""The variable of the environment that turns this off; empty, `0` and `false` count as not set."""
+"""The variable of the environment that turns this off. Empty, `0` and `false` count as not set."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _MAX_NAMES = 12
@@ -139,7 +139,7 @@ _MAX_REASON = 200
 class StartDisplay:
     """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it is quiet.
 
-    Create it on the thread of the cell. It imports nothing that takes long before it has shown something.
+    Create it on the cell's thread. It imports nothing that takes long before it has shown something.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
@@ -167,7 +167,7 @@ class StartDisplay:
         return self._handle is not None
 
     def follow(self, servers: Callable[[], Servers]) -> None:
-        """Show these servers until the end; they are read on a separate thread."""
+        """Show these servers until the end. They are read on a separate thread."""
         if self._handle is None and not self._on_terminal:
             return
         self._thread = threading.Thread(
@@ -176,12 +176,12 @@ class StartDisplay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show nothing more, and leave the display to others; does not wait for a drawing in progress."""
+        """Show nothing more, and leave the display to others. Does not wait for a drawing in progress."""
         with self._lock:
             self._ended.set()
 
     def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End the display with a line for the servers, if there are any, and the final output of the cell, if it has one."""
+        """End the display with a line for the servers, if there are any, and the cell's final output, if it has one."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -240,7 +240,7 @@ class ServerStarter:
         return servers_of(self.chat)
 
     async def view(self) -> ToolView:
-        """Compile the model's view; connects servers that are not connected yet."""
+        """Compile the model's view. Connects servers that are not connected yet."""
         await self.admit()
         return await self.chat.view()
 
@@ -281,7 +281,7 @@ class ServerStarter:
 
     @contextmanager
     def shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, if any has to be started; ask the person first if they must accept it.
+        """Show how servers start while the body runs, if any has to be started. Ask the person first if they must accept it.
 
         On the engine's own thread, which has no cell, it does nothing. A table leaves the servers in the cell. A handle is a
         display that the cell already has, used until the body stops this one.

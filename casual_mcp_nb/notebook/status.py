@@ -1,4 +1,4 @@
-"""Displayable values of a session, built from the engine and the config."""
+"""A session's displayable values, built from the engine and the config."""
 
 from __future__ import annotations
 

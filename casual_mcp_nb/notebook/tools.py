@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class SessionTools(Namespace, Sequence[ToolSpec]):
-    """The tools of a session, by number or by any name that the catalog resolves: `session.tools`.
+    """A session's tools, by number or by any name that the catalog resolves: `session.tools`.
 
     Attributes:
         recorded: The last calls of `call`.
@@ -103,7 +103,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         return len(self.now)
 
     def of_server(self, name: str) -> Tools:
-        """Select the tools of one server."""
+        """Select one server's tools."""
         return self.now.of_server(name)
 
     if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
@@ -218,7 +218,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         on the caller's own loop. An exception reaches the model as text.
 
         Args:
-            target: The function, method or object; of a class, an object is made.
+            target: The function, method or object. Of a class, an object is made.
             options: See `ToolFields`.
 
         Returns:
@@ -256,7 +256,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             tool: The tool.
 
         Raises:
-            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
+            UsageError: It is not a synthetic tool, or a built-in tool, or one of a server, has its name.
         """
         self._runner.check_open()
         self._chat.add_synthetic_tool(tool)
@@ -316,7 +316,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             future.result()
 
     def load(self, name: str) -> None:
-        """Load a deferred tool from the next turn on, as if the model had found it; `unload` ends that.
+        """Load a deferred tool from the next turn on, as if the model had found it. `unload` ends that.
 
         Its server stays deferred. The tool is an entry of `selection.always_loaded`, so another conversation has it too.
 
@@ -432,7 +432,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def budget(self) -> Budget:
         """The estimated cost of one turn and ten turns, now and if every tool were loaded, see `engine.turn_estimate`.
 
-        Counts the tools that are known now; does not connect.
+        Counts the tools that are known now. Does not connect.
         """
         return estimated_budget(self._chat, self._chat.current_view())
 

@@ -90,7 +90,7 @@ class TurnService:
     async def chat(
         self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
     ) -> Turn:
-        """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
+        """Run a turn and show it in the caller's cell. A coroutine of the caller's side, see `on_engine`.
 
         The turn replaces the one at `index` and all after it, and begins with `recorded`, see `recorded_steps`.
         """
@@ -138,7 +138,7 @@ class TurnService:
         return await self.chat(_repeatable(messages), options, echo, index)
 
     async def stream(self, prompt: Prompt, options: ChatOptions) -> AsyncGenerator[Event, None]:
-        """Run a turn and yield its events, on the caller's loop; leaving early stops the turn."""
+        """Run a turn and yield its events, on the caller's loop. Leaving early stops the turn."""
         turn, turn_options = Turn(Trace()), self.turn_options(options)
         follower = Follower(turn.trace)
         channel = self._questions.channel_of_awaited_cells()
@@ -176,7 +176,7 @@ class TurnService:
         return self.submit(_repeatable(messages), options, index)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread; returns when it has ended, or after half a second."""
+        """Stop the running turn, from any thread. Returns when it has ended, or after half a second."""
         _, ended = self._engine.submit(self.runner.stop())
         if not self._engine.is_current:
             ended.wait(CLEAN_UP_SECONDS)
@@ -203,7 +203,7 @@ class TurnService:
             self.runner.add(history[count:])
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
-        """Continue a saved conversation; return it, and the parts of its set-up that are no longer available."""
+        """Continue a saved conversation. Return it, and the parts of its set-up that are no longer available."""
         self.check_open()
         self.runner.check_free()
         saver = self.runner.saver
@@ -289,7 +289,7 @@ class TurnService:
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
-        """Plan the calls of the model, see `Session.plan`. A coroutine of the caller's side, see `on_engine`."""
+        """Plan the model's calls, see `Session.plan`. A coroutine of the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._starter.shown():
             turn, catalog = await on_engine(
@@ -367,7 +367,7 @@ class TurnService:
 
     @contextmanager
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
-        """Show how servers start, in the display of the turn; yields the function that takes the turn's events."""
+        """Show how servers start, in the display of the turn. Yields the function that takes the turn's events."""
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
         with self._starter.shown(quiet=quiet, handle=live.handle if live else None) as display:
             if live is None or display is None:

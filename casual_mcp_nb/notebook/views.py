@@ -70,7 +70,7 @@ def auto_words(threshold: float) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Show the tools that are sent in a sentence and a bar; folded, the servers, the choices and the cost."""
+    """Show the tools that are sent in a sentence and a bar. Folded, the servers, the choices and the cost."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     model = ("Model", model_words(session.model, session.provider))
@@ -279,7 +279,7 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show the commands of each group; of several groups the first is open."""
+    """Show the commands of each group. Of several groups the first is open."""
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:

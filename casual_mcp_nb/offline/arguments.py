@@ -305,7 +305,7 @@ class Filling:
                 yield match[1], match.span(1)
 
     def _words(self, parameter: Parameter) -> bool:
-        """Use plain words of the request for a free text; return whether there are any."""
+        """Use plain words of the request for a free text. Return whether there are any."""
         orders = OPENS_WITH_VERB.match(self._text)
         if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search"):
             return False

@@ -116,7 +116,7 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def number(text: str) -> int | float:
-    """Parse a number in digits, with or without thousands separators; raise ValueError for any other text."""
+    """Parse a number in digits, with or without thousands separators. Raise ValueError for any other text."""
     plain = text.replace(",", "")
     return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
@@ -294,7 +294,7 @@ _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRAS
 
 
 def reword(text: str) -> str:
-    """Rewrite a request's phrases in the terms of tools; quotations stay as they are."""
+    """Rewrite a request's phrases in the terms of tools. Quotations stay as they are."""
     text = re.sub(_STAND_IN, " ", text)
     quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
     text = QUOTED.sub(lambda _: next(stand_ins), text)

@@ -144,7 +144,7 @@ _QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, bu
 
 
 def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
-    """Report a tool's result: its `summary` and the rows in it; else its fields, those named in the request first."""
+    """Report a tool's result: its `summary` and the rows in it. Otherwise, its fields, those named in the request first."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -260,7 +260,7 @@ class NextCall(NamedTuple):
 
 
 class PastCall(NamedTuple):
-    """A call that was made, and the text of its result."""
+    """A call that was made, and its result's text."""
 
     call: NextCall
     result: str
@@ -387,7 +387,7 @@ class _Planner:
         return report_result(past.call.name, past.result, need.terms)
 
     def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:
-        """Find tools that are not loaded, by a search or by browsing and loading; return their wire names."""
+        """Find tools that are not loaded, by a search or by browsing and loading. Return their wire names."""
         if self.search is not None:
             past = yield NextCall(self.search, {"query": need.query})
             return loaded_in(past.result)

@@ -26,17 +26,17 @@ STOPPED = "The turn was stopped."
 
 
 class CallScope(Protocol):
-    """The scope that a call hands to the function that it runs; `values` is the conversation's context."""
+    """The scope that a call hands to the function that it runs. `values` is the conversation's context."""
 
     values: Mapping[str, Any]
 
     def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, ToolCall]:
-        """Make a nested call, on the loop of the call."""
+        """Make a nested call, on the call's loop."""
         ...
 
 
 SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None)
-"""The call that is being made; None outside of one."""
+"""The call that is being made. None outside of one."""
 
 
 class FunctionRunner(Protocol):
@@ -54,7 +54,7 @@ class FunctionRunner(Protocol):
         ...
 
     async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call, and await its end on the loop of the function."""
+        """Start a nested call, and await its end on the function's loop."""
         ...
 
 
@@ -65,7 +65,7 @@ class ToolContext:
     Args:
         on_progress: Called with progress, total and message. On any thread.
         on_log: Called with level and text. On any thread.
-        values: The context of the conversation, as given to `Session.chat` or `Session.context`.
+        values: The conversation's context, as given to `Session.chat` or `Session.context`.
     """
 
     on_progress: OnProgress
@@ -104,7 +104,7 @@ class ToolContext:
             arguments: The tool's arguments.
 
         Returns:
-            The call; `result` is its text, `structured` its structured content.
+            The call. `result` is its text, `structured` its structured content.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -129,7 +129,7 @@ class ToolContext:
         return self._cancelled
 
     def check(self) -> None:
-        """Raise an error if the turn was stopped; call it where the function can end.
+        """Raise an error if the turn was stopped. Call it where the function can end.
 
         Raises:
             ToolCallError: It was stopped.
@@ -143,7 +143,7 @@ class ToolContext:
 
 
 class NestedCalls:
-    """Makes the nested calls of one function. Created on the loop and in the context of the function's own call."""
+    """Makes one function's nested calls. Created on the loop and in the context of the function's own call."""
 
     def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
         self._runner = runner

@@ -154,7 +154,7 @@ class ToolOutput:
 
 
 async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bool) -> ToolResult:
-    """Have a function run, and return its result; figures are drawn on the thread that ran it.
+    """Have a function run, and return its result. Figures are drawn on the thread that ran it.
 
     Generators are read to their end, and awaitables are awaited, even if a plain function returned them.
     """
@@ -224,9 +224,9 @@ def result_of(value: Any) -> ToolResult:
 
 
 def _result_of(value: Any) -> ToolResult:
-    """Convert a function's return value to the result of a tool.
+    """Convert a function's return value to a tool's result.
 
-    Tables become their first rows with their shape, figures and images become PNG, and are the payload too; axes become
+    Tables become their first rows with their shape, figures and images become PNG, and are the payload too. Axes become
     their figure. All else becomes text or JSON. A value without a JSON form becomes its `repr`, and is the payload.
     """
     match value:

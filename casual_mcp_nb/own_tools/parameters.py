@@ -1,4 +1,4 @@
-"""The parameters of a function: which of them a model fills, by which schema, and which are injected."""
+"""A function's parameters: which of them a model fills, by which schema, and which are injected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Inject:
     """Marks a parameter that the session fills and no model sees: `Annotated[Connection, Inject("db")]`.
 
-    The value is that of `inject={…}` where the tool is added; else, at each call, that of the conversation's context.
+    The value is that of `inject={…}` where the tool is added. Else, at each call, that of the conversation's context.
 
     Args:
         key: The key of the value, or empty for the parameter's own name.
@@ -48,7 +48,7 @@ class InvalidArgumentsError(ValueError):
 
 @dataclass(frozen=True)
 class Filled:
-    """A parameter that a model fills; `default` is that of its signature, or its pydantic `Field` if it has one."""
+    """A parameter that a model fills. `default` is that of its signature, or its pydantic `Field` if it has one."""
 
     name: str
     adapter: TypeAdapter[Any]
@@ -72,7 +72,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a function.
+    """A function's parameters.
 
     A model fills `filled`, by the names that it uses. `injected` are filled when the tool is added, `from_context` at each call
     by a key of the conversation's context, and `contexts` get a `ToolContext`.
@@ -170,7 +170,7 @@ def read_parameters(
     """Read the parameters of a function that is to be a tool.
 
     `inject` has values by the name of a parameter, or by the key of its `Inject`. A parameter that is named in `context`, the
-    context of the conversation, may have any type. A UsageError says what no model could fill, and what is injected twice or
+    conversation's context, may have any type. A UsageError says what no model could fill, and what is injected twice or
     nowhere.
     """
     signature = inspect.signature(function)
@@ -301,7 +301,7 @@ def _field(hint: Any, parameter: inspect.Parameter) -> tuple[str, Any]:
 
 
 def _plain(field: FieldInfo) -> Any:
-    """Copy the annotation of a field without its name and default, which belong to the parameter."""
+    """Copy a field's annotation without its name and default, which belong to the parameter."""
     about = Field(
         title=field.title,
         description=field.description,

@@ -1,4 +1,4 @@
-"""Functions of a notebook as the tools of a server named `notebook`, and stubs in place of tools."""
+"""A notebook's functions as the tools of a server named `notebook`, and stubs in place of tools."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Toolbox:
-    """The tools of the notebook. It is used as a connection to a server is. See `connections.Connection` for the methods.
+    """The notebook's tools. It is used as a connection to a server is. See `connections.Connection` for the methods.
 
     `on_log` gets the level and text of each line that a function logs, and the traceback of one that failed.
     """
@@ -186,7 +186,7 @@ class Toolbox:
 
     @property
     def policies(self) -> dict[str, Any]:
-        """When the person is asked, by tool; tools with the default are left out."""
+        """When the person is asked, by tool. Tools with the default are left out."""
         return {name: tool.policy for name, tool in self._tools.items() if tool.policy is not None}
 
     def use_context(self, names: Iterable[str]) -> None:
@@ -209,7 +209,7 @@ class Toolbox:
             self._update()
 
     def spec_of(self, tool: NotebookTool) -> ToolSpec:
-        """Build the current definition of a tool, without what the context fills."""
+        """Build a tool's current definition, without what the context fills."""
         names = {*self._context, *self._of_turns}
         if tool.parameters is None or not tool.parameters.named(names):
             return tool.spec
@@ -330,7 +330,7 @@ def short_traceback(error: Exception) -> str:
 
 
 Stub = Any | Callable[..., Any] | EllipsisType
-"""A fixed result; a function that is called with the arguments; or `...` for a value that fits the tool's output schema."""
+"""A fixed result. A function that is called with the arguments, or `...` for a value that fits the tool's output schema."""
 
 ALL_TOOLS = "*"
 EXAMPLE = "example"
@@ -385,7 +385,7 @@ class Mocks:
         self._mocks = [other for other in self._mocks if other is not mock]
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
-        """List the stub of a tool. An empty list if it has none."""
+        """List a tool's stub. An empty list if it has none."""
         own = (
             (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
         )

@@ -68,7 +68,7 @@ def gpt_defers(model: str) -> bool:
 
 
 def gpt_version(model: str) -> tuple[int, int]:
-    """Parse the version in the name of a GPT model; (0, 0) for any other name."""
+    """Parse the version in the name of a GPT model. (0, 0) for any other name."""
     match = _GPT.match(model)
     return (int(match[1]), int(match[2] or 0)) if match is not None else (0, 0)
 
@@ -97,7 +97,7 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
 
 
 def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:
-    """Build the record of a call."""
+    """Build a call's record."""
     return HostedCall(name[:80], _text(arguments), _text(result), failed)
 
 
@@ -132,7 +132,7 @@ def _first(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def parsed(arguments: object) -> dict[str, Any]:
-    """Parse the arguments of a call as an object, even if they were streamed as text."""
+    """Parse a call's arguments as an object, even if they were streamed as text."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -164,7 +164,7 @@ class EmptyStream(StreamTruncated):
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """Build the error for a stream that ended early; `how` is the missing part, `anything` whether an answer had begun."""
+    """Build the error for a stream that ended early. `how` is the missing part, `anything` whether an answer had begun."""
     return StreamTruncated(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
 
 
@@ -191,7 +191,7 @@ def answer_of(
     reason: str | None,
     response_id: object = None,
 ) -> ModelResponse:
-    """Build a response, with the parts that its provider wants back as in `ProviderState`; a refusal is ContentFiltered."""
+    """Build a response, with the parts that its provider wants back as in `ProviderState`. A refusal is ContentFiltered."""
     from casual_llm import AssistantMessage
 
     text = "".join(part["text"] for part in parts if part["type"] == "text")
@@ -203,7 +203,7 @@ def answer_of(
 
 
 def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
-    """Build a tool call; arguments that are a string stay unchanged."""
+    """Build a tool call. Arguments that are a string stay unchanged."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
@@ -253,8 +253,8 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is sent as it is.
 
-    The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for the tools of an
-    ordinary request, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
+    The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for an ordinary
+    request's tools, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
     Anthropic's SDK 2, go the same way: the API may accept them.
     """
     parameters = _parameters(getattr(create, "__func__", create))
@@ -293,7 +293,7 @@ class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
     """A streamed response under construction."""
 
     def add(self, event: _EventIn, /) -> str:
-        """Add an event; return the text in it."""
+        """Add an event. Return the text in it."""
 
     def answer(self) -> _AnswerOut:
         """Assemble the complete response."""

@@ -1,4 +1,4 @@
-"""A model bound to its client and to the adapter of its provider.
+"""A model bound to its client and to its provider's adapter.
 
 casual-llm builds the requests. Responses are parsed here, because its own `_chat` drops the finish reason and cached tokens,
 and fails on a response without usage (Ollama) or without choices. Its own `_stream` drops tool calls.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def adapter_of(client: Any) -> ProviderAdapter:
-    """Find the adapter of a client. An unknown one is called through casual-llm's protocol, in OpenAI's format."""
+    """Find a client's adapter. An unknown one is called through casual-llm's protocol, in OpenAI's format."""
     return _wire_of_kind(client.__class__)
 
 
@@ -81,9 +81,9 @@ class BoundModel:
     Args:
         name: Its name in the config. The default is the provider's name.
         provider: The provider, such as `openai`. The default is the client's class.
-        options: Further options of every request, see `RequestOptions`. They take precedence.
+        options: Every request's further options, see `RequestOptions`. They take precedence.
         key_places: Where the key is looked up, in words, for the error about a rejected key.
-        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together, or None for only the SDK's
+        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together, or None for only the SDK's
             own limit.
         secrets: Returns the values to mask in errors, in addition to the client's key.
         native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
@@ -190,7 +190,7 @@ _loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
-    """Import modules of other packages without blocking the loop; do nothing if already imported."""
+    """Import modules of other packages without blocking the loop. Do nothing if already imported."""
     if not _loaded.issuperset(modules):
         await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
         _loaded.update(modules)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OwnClient:
-    """Base of clients that casual-llm's `Model` can use too; subclasses implement the request."""
+    """Base of clients that casual-llm's `Model` can use too. Subclasses implement the request."""
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Make a request without streaming."""
@@ -79,7 +79,7 @@ def key_of(config: ClientConfig) -> str | None:
 
 
 def headers_of(config: ClientConfig) -> dict[str, str]:
-    """Reveal the plain headers of a client."""
+    """Reveal a client's plain headers."""
     return {name: value.get_secret_value() for name, value in config.headers.items()}
 
 

@@ -119,7 +119,7 @@ _MANY = 1_000
 
 
 async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
-    """Build the request of a conversation. One of many parts and calls is built on a thread.
+    """Build a conversation's request. One of many parts and calls is built on a thread.
 
     Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
     """
@@ -158,7 +158,7 @@ def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: st
 
 @dataclass
 class _Ids:
-    """The ids of one request: unique, with results matched to their calls."""
+    """One request's ids: unique, with results matched to their calls."""
 
     rule: IdRule
     used: set[str] = field(default_factory=set)

@@ -264,7 +264,7 @@ text. This limits arguments and thinking, which the engine sees only at the end.
 
 
 class ModelRequest:
-    """A request in progress; `answer` is called once.
+    """A request in progress. `answer` is called once.
 
     `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the model refuses a form of
     request.
@@ -427,7 +427,7 @@ class ModelRequest:
         return notice is not None
 
     def _maybe_lacking(self) -> tuple[str, ...]:
-        """List the options that a small server may have failed on; none at the provider's own address."""
+        """List the options that a small server may have failed on. None at the provider's own address."""
         if is_at_home(self.model.client, spec_of(self._wire.name).homes):
             return ()
         given = self._sent.given()

@@ -1,4 +1,4 @@
-"""Options of requests: translated for each provider, and adapted to the refusals of models.
+"""Request options: translated for each provider, and adapted to the model refusals.
 
 A rule here determines from a provider's refusal what to change, and the request is repeated in that form, as is every later
 one. The wordings are those of the live APIs, as quoted in issues of other projects. Each rule applies once per model and
@@ -213,7 +213,7 @@ class Learned:
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         window: The context window that the provider stated when it refused a request, in tokens.
         left_out: The options that it refused, each with the notice for the person.
-        token_field: The field for the limit of an answer, once learnt.
+        token_field: The field for an answer's limit, once learnt.
         most_tokens: The highest limit of an answer that it accepts, if known.
         room: The tokens that the current conversation leaves for an answer, if known.
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
@@ -262,7 +262,7 @@ def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wi
 
 
 def adapted(facts: Learned, refusal: Refusal) -> str | None:
-    """Learn from a refusal; return a description of the change for later requests, or None."""
+    """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
     rules: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _images)
@@ -416,7 +416,7 @@ def sendable_options(
 
 
 def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
-    """Build the input of the request. `offer` are the tools, as its arguments."""
+    """Build the request's input. `offer` are the tools, as its arguments."""
     from casual_llm import ChatOptions
 
     if base is None and options is NO_OPTIONS:
@@ -447,7 +447,7 @@ def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestO
 
 
 def definitions_of(options: ChatOptions) -> list[dict[str, Any]]:
-    """List the tools of a request: casual-llm's own if it makes the request, and the raw definitions."""
+    """List a request's tools: casual-llm's own if it makes the request, and the raw definitions."""
     from casual_llm.tool_converters import tools_to_openai
 
     own = tools_to_openai(options.tools) if options.tools else []

@@ -1,4 +1,4 @@
-"""Read an SDK's error: status, headers, text, requested delay, URL; and the secrets that must not be in it.
+"""Read an SDK's error: status, headers, text, requested delay, URL, and the secrets that must not be in it.
 
 Watch the HTTP responses under an SDK: note their headers, and limit the size of error bodies. SDKs parse and print error
 bodies completely, which takes seconds for huge ones. Make its connections cheap where there are many.
@@ -32,7 +32,7 @@ MAX_BYTES = 65_536
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
-"""The headers of the current task's last HTTP response; SDKs do not give them with every answer and error."""
+"""The headers of the current task's last HTTP response. SDKs do not give them with every answer and error."""
 
 
 def watch_responses(client: object) -> None:
@@ -127,7 +127,7 @@ def _limited_stream(package: str) -> type[Any]:
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]
-        """The beginning of a stream."""
+        """A stream's beginning."""
 
         def __init__(self, whole: AsyncByteStream) -> None:
             self._whole = whole
@@ -229,7 +229,7 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Find the HTTP status of an error. For one within a stream, the status that its type usually has."""
+    """Find an error's HTTP status. For one within a stream, the status that its type usually has."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -253,7 +253,7 @@ def start_of_body(error: Exception) -> str:
 def text_of(error: Exception, secrets: list[str]) -> str:
     """Format the provider's message in one line, with secrets masked.
 
-    It is the sentence in the response if there is one, else the beginning of the response.
+    It is the sentence in the response if there is one, else the response's beginning.
     """
     sent = start_of_body(error)
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
@@ -329,7 +329,7 @@ def _sentence(body: object, depth: int = 0) -> str | None:
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Check whether the connection was closed while waiting; false if there was none, or on a timeout."""
+    """Check whether the connection was closed while waiting. False if there was none, or on a timeout."""
     names = {kind.__name__ for each in (error, error.__cause__) if each is not None for kind in type(each).__mro__}
     return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
 
@@ -375,7 +375,7 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 
 
 def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, str]:
-    """Filter the headers to those about limits, delays and ids, cut and with secrets masked; never keys or cookies."""
+    """Filter the headers to those about limits, delays and ids, cut and with secrets masked. Never keys or cookies."""
     named = ((str(name).lower(), str(value)) for name, value in headers.items())
     chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name)]
     mask = mask_of(secrets)

@@ -142,7 +142,7 @@ def gateways_path() -> Path:
 
 
 def _gateways() -> dict[str, tuple[bool, float]]:
-    """Read what is remembered and not too old, by a hash of address, model and API; an unreadable file counts as empty."""
+    """Read what is remembered and not too old, by a hash of address, model and API. An unreadable file counts as empty."""
     try:
         entries = json.loads(gateways_path().read_bytes())
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
@@ -204,7 +204,7 @@ class ChatModel(BoundModel):
                 that are always loaded, with the search.
             before: The id of the response before, so that the provider can explain why its cache was missed.
             on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
-                `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
+                `RetryScheduled` before another attempt's delay, `RateLimitWait` before a delay for the client's limits,
                 and `RequestAdapted` if the request is repeated in another form.
             stream: False requests the answer in one piece.
 
@@ -267,14 +267,14 @@ class ChatModel(BoundModel):
 
     @property
     def spec(self) -> ProviderSpec:
-        """The spec of its provider, even for a custom client."""
+        """Its provider's spec, even for a custom client."""
         return _spec_of_kind(type(self.client)) or spec_of(self.provider)
 
     @property
     def defers_natively(self) -> bool:
         """Whether the provider is known to load deferred tools of this model itself.
 
-        That depends on the model's name at the provider's own address; elsewhere, on `native_deferral` of the client. It is
+        That depends on the model's name at the provider's own address. Elsewhere, on `native_deferral` of the client. It is
         false once the model has refused.
         """
         if self.wire.offer_found is None or self.facts.refuses_deferral:

@@ -250,7 +250,7 @@ class ModelFactory:
         return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
 
     def embedding_model(self, config: EmbeddingConfig) -> EmbeddingModel:
-        """Make the embedding model of a config. Not on an event loop: it imports an SDK, or reads a local model.
+        """Make a config's embedding model. Not on an event loop: it imports an SDK, or reads a local model.
 
         Raises:
             UsageError: The provider has no embedding models, or the local one is not on this computer.

@@ -106,7 +106,7 @@ class _Window:
             del items[first : first + min(self._units(amount), entry.weight)]
 
     def add(self, amount: int) -> None:
-        """Record an amount already used, even if there is no room for it; at most the whole limit."""
+        """Record an amount already used, even if there is no room for it. At most the whole limit."""
         item = _entry(min(self._units(amount), self._most))
         self._bucket.items.extend([item] * item.weight)
 
@@ -192,7 +192,7 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
-    """Get the limits of a client, shared by every session of this process with the same client."""
+    """Get a client's limits, shared by every session of this process with the same client."""
     key = (name, config.provider, config.base_url, config.api_key, config.requests_per_minute, config.tokens_per_minute)
     limits = _shared.get(key)
     if limits is None:

@@ -43,7 +43,7 @@ class OnText(Protocol):
     """Receives an answer's text as it arrives."""
 
     def __call__(self, text: str, response: object = None, /) -> None:
-        """Receive the next chunk of text. An empty one means that something else arrived.
+        """Receive the text next chunk. An empty one means that something else arrived.
 
         With the response that it came in, the total size is limited too.
         """
@@ -119,11 +119,11 @@ class ProviderSpec:
         position: Its position in lists of bundled providers.
         build: Returns the client for a name and its config.
         adapter: How to make requests with its client, or None if the client makes its own requests (it has `answer`).
-        client: The class of its client, None if its SDK is missing. It identifies the provider of a custom client.
+        client: Its client's class, None if its SDK is missing. It identifies a custom client's provider.
         sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger, or None if it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
-        names: The names of its models, by which a name without a provider finds it, or None if they tell nothing.
+        names: Its models' names, by which a name without a provider finds it, or None if they tell nothing.
         reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
             given; `NAME-chat:MODEL` stays with this one.
         example_model: One of its models that calls tools, for those who have not chosen one.
@@ -133,8 +133,8 @@ class ProviderSpec:
         lacking: The options that it does not support.
         own_fields: The fields that we add to a request by ourselves, and leave out once a server has refused them.
         unsent: Further options that are not sent to a model, each with the reason.
-        notes: Notices about the options of a model.
-        highest_temperature: Its maximum temperature if lower than others', with the name of its models.
+        notes: Notices about a model's options.
+        highest_temperature: Its maximum temperature if lower than others', with its models' name.
         choose_tools: The tool choice in its format.
         offers_none: Whether no tools are offered if none may be called.
         effort: The reasoning effort in its format.
@@ -149,8 +149,8 @@ class ProviderSpec:
         overflow: The fate of a conversation that is too long.
         takes_format: Whether it has a JSON mode.
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
-        renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
-        hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
+        renames_max_tokens: Whether an answer's limit has a different name for some of its models.
+        hosted: Tools that the provider runs itself: by name, their definitions' beginning.
         diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed, or None where
             that cannot be asked.
         max_tools: How many tools a request may have at the provider's own address, or None if no limit is known.
@@ -213,7 +213,7 @@ class ProviderSpec:
         return self.models[max(starts, key=len)] if starts else None
 
     def answer_limit(self, model: str, options: RequestOptions) -> int:
-        """Choose the limit of an answer where neither the person nor the config sets one; never more than the model's own."""
+        """Choose the limit of an answer where neither the person nor the config sets one. Never more than the model's own."""
         limits, most = self.limits_of(model), THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
         return min(most, limits.answer) if limits else most
 
@@ -254,7 +254,7 @@ def _added() -> Iterator[ProviderSpec]:
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Look up the provider of that name. For an unknown client, the spec of an OpenAI-compatible server."""
+    """Look up the provider of that name. For an unknown client, an OpenAI-compatible server's spec."""
     # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
@@ -272,7 +272,7 @@ def loggers() -> list[str]:
 
 
 def client_variable(client: str) -> str:
-    """Name the environment variable for the key of one client.
+    """Name the environment variable for one client's key.
 
     It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9: `STRASSE_API_KEY` for
     `straße`.
@@ -290,7 +290,7 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
-    """List the hosts of the provider that this variable belongs to; none for any other variable."""
+    """List the hosts of the provider that this variable belongs to. None for any other variable."""
     return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
 
 
@@ -341,7 +341,7 @@ def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, st
 
 
 def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
-    """Build the notices about a model's options before a request; takes the same arguments as `not_sent`."""
+    """Build the notices about a model's options before a request. Takes the same arguments as `not_sent`."""
     return [*not_sent(provider, model, options).values(), *spec_of(provider).notes(model, options)]
 
 
@@ -381,7 +381,7 @@ LOCAL_SERVERS = (
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A model server that answered, with the names of its models. There is at least one."""
+    """A model server that answered, with its models' names. There is at least one."""
 
     server: LocalServer
     models: tuple[str, ...]
@@ -407,7 +407,7 @@ def running_servers(seconds: float | None = None, servers: Iterable[LocalServer]
 
 
 def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
-    """List the models of a server; none where nothing like it answers."""
+    """List the models of a server. None where nothing like it answers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=seconds)
     try:
         connection.request("GET", server.listing, headers={"Accept": "application/json"})

@@ -49,8 +49,8 @@ class ScriptedClient:
     """A casual-llm client that plays a list of answers.
 
     Args:
-        answers: One item per request. A string or a message is the answer; `call(...)` and `calls(...)` make tool calls; a
-            `ModelResponse` also has usage; an exception is raised; a function, plain or async, takes the messages and tools and
+        answers: One item per request. A string or a message is the answer; `call(...)` and `calls(...)` make tool calls. A
+            `ModelResponse` also has usage. An exception is raised. A function, plain or async, takes the messages and tools and
             returns one of these.
     """
 

@@ -52,7 +52,7 @@ from casual_mcp_nb.serve.turns import (
 )
 
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
-"""Limits of events. A larger number is exact in no JavaScript client, and may have thousands of digits."""
+"""Event limits. A larger number is exact in no JavaScript client, and may have thousands of digits."""
 MAX_EVENT = 200_000
 """Maximum size of an event in bytes."""
 
@@ -164,7 +164,7 @@ async def _parts(follower: Follower) -> AsyncIterator[bytes]:
 
 
 class Tokens(BaseModel):
-    """Tokens of all model calls in the turn; null if unknown."""
+    """Tokens of all model calls in the turn. Null if unknown."""
 
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -173,7 +173,7 @@ class Tokens(BaseModel):
 
 
 class ToolCallCounts(BaseModel):
-    """Tool calls of the turn. `search_tools` and its like count under the server `_synthetic`."""
+    """The turn's tool calls. `search_tools` and its like count under the server `_synthetic`."""
 
     by_tool: dict[str, int]
     by_server: dict[str, int]
@@ -181,7 +181,7 @@ class ToolCallCounts(BaseModel):
 
 
 class Discovery(BaseModel):
-    """Searches of the turn."""
+    """The turn's searches."""
 
     search_calls: int
     tools_discovered: int
@@ -229,7 +229,7 @@ class Health(BaseModel):
 
 
 class Base64Source(TypedDict):
-    """The data of an image."""
+    """An image's data."""
 
     type: Literal["base64"]
     data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
@@ -272,7 +272,7 @@ class System(SystemMessage):
 
 
 class ToolMessage(ToolResultMessage):
-    """The result of a call."""
+    """A call's result."""
 
     role: Literal["tool"]
 
@@ -339,7 +339,7 @@ class ChatRequest(ModelFields):
         return value
 
     def options(self) -> TurnOptions:
-        """Build the options of the turn."""
+        """Build the turn's options."""
         given = self.model_dump(exclude={"messages", "include_stats", "system_prompt"}, exclude_none=True)
         return TurnOptions(system=self.system_prompt, **given)
 
@@ -494,7 +494,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Format the path of a field, without the names of the alternatives that pydantic tried."""
+    """Format a field's path, without the names of the alternatives that pydantic tried."""
     return ".".join(str(part)[:80] for part in location[1:]) or "body"
 
 

@@ -31,7 +31,7 @@ MIN_TOKEN = 16
 _NEW_TOKEN = "python -c 'import secrets; print(secrets.token_urlsafe())'"
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 BODY_SECONDS = 30.0
-"""How long a client may take to send the body of a request."""
+"""How long a client may take to send a request's body."""
 OPEN_PATHS = ("/health", "/docs")
 """The paths that need no token, and what lies below them: the page of documentation asks for it."""
 
@@ -194,7 +194,7 @@ def guarded(
 ) -> ASGIApp:
     """Wrap an application in the checks of `Guard` that fit the address at which it is served.
 
-    An address of this computer only is addressed by its local names. Any other by any name, as it needs the token; with `hosts`
+    An address of this computer only is addressed by its local names. Any other by any name, as it needs the token. With `hosts`
     by these only. None where another server listens.
     """
     names = (LOCAL_HOSTS | {host, *hosts}) if host is not None and is_this_computer(host) else set(hosts) or None
@@ -228,7 +228,7 @@ def _name_of(host: str) -> str:
 
 
 HEAD_SECONDS = 20.0
-"""How long a client may take to send the head of a request."""
+"""How long a client may take to send a request's head."""
 READ_BYTES = 8 * 1024
 """How much is read at a time: a body in chunks of one byte takes 20 microseconds for each, all in one callback of the loop."""
 READ_SECONDS = 30.0
@@ -338,7 +338,7 @@ END_SECONDS = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket to an address; port 0 is any free one. A UsageError if the address does not exist, or is in use."""
+    """Bind a socket to an address. Port 0 is any free one. A UsageError if the address does not exist, or is in use."""
     # The resolver would take what is left of a larger number.
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
         raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.")
@@ -361,7 +361,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Listener(uvicorn.Server):
-    """Serves an application at a socket, which it closes in the end; keeps an owner alive meanwhile.
+    """Serves an application at a socket, which it closes in the end. Keeps an owner alive meanwhile.
 
     Its coroutines run on the engine's loop.
     """
@@ -392,7 +392,7 @@ class Listener(uvicorn.Server):
         self._ready.set()
 
     async def begin(self) -> None:
-        """Serve until `end`; returns as soon as clients can connect."""
+        """Serve until `end`. Returns as soon as clients can connect."""
         # Not in the caller's context: functions of the notebook would wait for the cell that has begun this.
         self._serving = asyncio.create_task(self.serve([self._bound]), context=contextvars.Context())
         ready = asyncio.create_task(self._ready.wait())

@@ -65,7 +65,7 @@ class Endpoint(Displayable, ABC):
     wait_async = awaited(wait)
 
     async def begin(self) -> None:
-        """Begin to serve, on the engine's loop; returns as soon as clients can connect."""
+        """Begin to serve, on the engine's loop. Returns as soon as clients can connect."""
         try:
             await self._begin()
         except BaseException:
@@ -89,7 +89,7 @@ class Endpoint(Displayable, ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Stop all work, and accept nothing more; called once."""
+        """Stop all work, and accept nothing more. Called once."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ async def open_endpoint(
 ) -> McpEndpoint:
     """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
 
-    The arguments are those of `ToolServer` and `McpEndpoint`; `begin` is called with the endpoint before the first request.
+    The arguments are those of `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint before the first request.
     """
     if approval not in get_args(HostApproval):
         raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")

@@ -86,7 +86,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves a session's tools, resources and prompts to MCP clients; belongs to the engine's loop.
+    """Serves a session's tools, resources and prompts to MCP clients. Belongs to the engine's loop.
 
     With `plain_names`, tools and prompts that only one server has keep their names. A `single` client is one, even if it makes
     requests without a connection.
@@ -155,7 +155,7 @@ class ToolServer:
         return self._chat.current_view(self._options.applied_to(self._chat.selection))
 
     def close(self) -> None:
-        """Tell clients of no more changes; harmless if called twice."""
+        """Tell clients of no more changes. Harmless if called twice."""
         while self._ends:
             self._ends.pop()()
         if self._looking is not None:
@@ -378,7 +378,7 @@ class ToolServer:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
     async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
-        """Do the work of a request. In the version without a handshake, until somebody is asked something."""
+        """Do a request's work. In the version without a handshake, until somebody is asked something."""
         await self._admit()
         modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
@@ -487,7 +487,7 @@ class ToolServer:
                     host.notify(message)
 
     def _changed(self) -> None:
-        """Note a change; called on any thread, often."""
+        """Note a change. Called on any thread, often."""
         self._engine.call_later(0, self._start_telling)
 
     def _start_telling(self) -> None:
@@ -535,7 +535,7 @@ class ToolServer:
 
 
 class _Host:
-    """A client; one without a connection listens to changes in another way.
+    """A client. One without a connection listens to changes in another way.
 
     `announced` is the list it knows from a notification or a listing.
     """
@@ -626,7 +626,7 @@ class _Server(Server[Any]):
 
 
 def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
-    """Find the question a server of the same version asks first; raise its answer, or an error if the host cannot answer."""
+    """Find the question a server of the same version asks first. Raise its answer, or an error if the host cannot answer."""
     forwarded = call.forwarded
     if forwarded is None:
         return None

@@ -41,15 +41,15 @@ HostApproval = Literal["ask", "host"]
 the host, which asks before each call as it sees fit."""
 
 MAX_SHOWN = 20_000
-"""Maximum length of arguments that somebody is asked to approve; longer ones could hide something."""
+"""Maximum length of arguments that somebody is asked to approve. Longer ones could hide something."""
 MAX_ROOTS = 100
 MAX_WAITING = 64
-"""How many requests without a connection wait for an answer at a time; beyond that the oldest is cancelled."""
+"""How many requests without a connection wait for an answer at a time. Beyond that the oldest is cancelled."""
 ANSWER_SECONDS = 600.0
 """How long such a request waits until the host makes it again with the answers."""
 ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
 _STATE = "casual-mcp-nb:"
-"""How the state of a request that waits here begins. The state of a server is passed on as it is."""
+"""How the state of a request that waits here begins. A server's state is passed on as it is."""
 
 
 def _form(*answers: str) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class _Waiting:
 
 
 class Rounds:
-    """The requests of the version without a handshake that wait for an answer of their host.
+    """The version's requests without a handshake that wait for an answer of their host.
 
     A host answers by making the request again with a state that only it was told. See
     https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
@@ -292,7 +292,7 @@ def allowed_by_host(tool: ToolSpec) -> str:
 
 
 async def approve(request: ApprovalRequest) -> Decision:
-    """Ask whoever makes the call of this task. An `Approver`."""
+    """Ask whoever makes this task's call. An `Approver`."""
     asker = ASKER.get()
     if not isinstance(asker, HostCall):
         raise NoOneToAsk
@@ -311,7 +311,7 @@ _NOWHERE = "casual-mcp-nb:resource"
 
 
 def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
-    """Convert a tool to its form in a listing, with the whole definition of its server."""
+    """Convert a tool to its form in a listing, with its server's whole definition."""
     definition = tool.definition
     hints = tool.annotations
     if hints is None and tool.server == SYNTHETIC:
@@ -328,7 +328,7 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
 
 
 def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
-    """Convert the outcome of a call: the server's answer, or the text that a model would read; `modern` as in `tool_to_mcp`."""
+    """Convert a call's outcome: the server's answer, or the text that a model would read; `modern` as in `tool_to_mcp`."""
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
         return text_result(outcome.text, failed)
@@ -397,12 +397,12 @@ def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
 
 
 def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
-    """Convert the contents of a resource."""
+    """Convert a resource's contents."""
     return mcp.ReadResourceResult(contents=[_contents(part, contents.uri) for part in contents.parts])
 
 
 def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
-    """Convert the messages of a prompt."""
+    """Convert a prompt's messages."""
     return mcp.GetPromptResult(
         description=messages.description or None,
         messages=[
@@ -453,7 +453,7 @@ def _encodable(text: str) -> str:
 logger = logging.getLogger(__name__)
 
 LIST_SECONDS = 5.0
-"""How long a listing waits for a server; what a slower one lists is announced when it has come."""
+"""How long a listing waits for a server. What a slower one lists is announced when it has come."""
 MAX_FOLLOWED = 1_000
 """How many resources hosts follow at a time."""
 
@@ -461,7 +461,7 @@ Kind = Literal["resources", "prompts"]
 
 
 class Offers:
-    """Lists and finds resources and prompts; belongs to the engine's loop.
+    """Lists and finds resources and prompts. Belongs to the engine's loop.
 
     A URI stays as its server wrote it. Where several servers list the same one, it is that of the first. A prompt is named as a
     tool is, `server__prompt`. `late` is called when a listing came after nobody waited for it any more.
@@ -505,7 +505,7 @@ class Offers:
         return fitting
 
     async def owner(self, uri: str) -> ServerResources:
-        """Find the server of a URI: the one that lists it or a template that it fits, else the only one with its scheme."""
+        """Find a URI's server: the one that lists it or a template that it fits, else the only one with its scheme."""
         # What is known is looked at first, so that a read does not wait for the listing of a slow server.
         name = self._listing_server(uri, self.listed("resources"))
         if name is None:
@@ -565,7 +565,7 @@ class Offers:
         followers.add(follower)
 
     async def unfollow(self, uri: str, follower: object) -> None:
-        """End `follow`; harmless if it was not followed."""
+        """End `follow`. Harmless if it was not followed."""
         followers = self._followers.get(uri, set())
         followers.discard(follower)
         if uri in self._followers and not followers:
@@ -626,7 +626,7 @@ class Offers:
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:
-    """Choose a unique name for each tool or prompt; if `plain`, what only one server has keeps its name."""
+    """Choose a unique name for each tool or prompt. If `plain`, what only one server has keeps its name."""
     counts = Counter(name.tool for name in names)
     wired = [wire_name(name) for name in names]
     collisions = Counter(wired)

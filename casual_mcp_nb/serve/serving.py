@@ -113,7 +113,7 @@ def served_api(
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
-    """Build the API with the checks that fit its address; the host is None where another server listens."""
+    """Build the API with the checks that fit its address. The host is None where another server listens."""
     with _installed():
         from casual_mcp_nb.serve.api import api
     from casual_mcp_nb.serve.listener import checked_token, guarded

@@ -1,4 +1,4 @@
-"""Turns of clients: each with its own history, beside the conversation of the session, within limits.
+"""Client turns: each with its own history, beside the session's conversation, within limits.
 
 Every HTTP error has one form: problem details (RFC 9457) with the `kind` of this package's errors.
 """
@@ -72,7 +72,7 @@ class Problem(BaseModel):
 
     @classmethod
     def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:
-        """Build the problem of a status, its text cut."""
+        """Build a status's problem, its text cut."""
         # A client reads it as UTF-8, which has no lone surrogates.
         text = detail.encode("utf-8", "replace").decode()
         text = f"{text[:MAX_DETAIL]}…" if len(text) > MAX_DETAIL else text

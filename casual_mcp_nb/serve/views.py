@@ -24,7 +24,7 @@ from casual_mcp_nb.display.view import (
 
 
 def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
-    """Show the address of the tools, and the entry for the config of another host."""
+    """Show the address of the tools, and the entry for another host's config."""
     mark = Status("○ ended", "quiet") if served.closed else Status("● serving", "good")
     tools = f"{count(served.offered, 'tool')} listed"
     if served.deferred:

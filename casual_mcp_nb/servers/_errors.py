@@ -37,7 +37,7 @@ MAX_SURROGATES = 300_000
 """Maximum number of escaped surrogates in a message: 150,000 emoji, if a server escapes them."""
 
 ENDLESS_FACTOR = 4
-"""An oversized message is read and dropped up to this many times the limit; beyond that, it counts as endless."""
+"""An oversized message is read and dropped up to this many times the limit. Beyond that, it counts as endless."""
 STALLED_SECONDS = 1.0
 """A message that has been incomplete for longer than this when its call times out counts as endless."""
 
@@ -109,7 +109,7 @@ def readable(message: bytes) -> bytes | None:
 
 
 class LineLimit:
-    """Forwards lines of bytes repaired by `readable`; longer ones than a limit are dropped and answered at their end.
+    """Forwards lines of bytes repaired by `readable`. Longer ones than a limit are dropped and answered at their end.
 
     Args:
         whole: Whether all bytes are one message, regardless of line breaks.
@@ -214,7 +214,7 @@ _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "for
 
 
 class Redactor:
-    """Replaces the secrets of all texts that a server sends by a mask; `types.secret` decides which of them can be."""
+    """Replaces the secrets of all texts that a server sends by a mask. `types.secret` decides which of them can be."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._mask = mask_of(secrets)
@@ -225,7 +225,7 @@ class Redactor:
         return self._mask(text)
 
     def start(self, text: str, length: int, *, cut: bool) -> str:
-        """Redact the beginning of a text. If it is cut, its end, which may be half a secret, is dropped."""
+        """Redact a text's beginning. If it is cut, its end, which may be half a secret, is dropped."""
         result = self(text)
         return result[: max(0, len(result) - self.longest) if cut else None][:length]
 
@@ -505,7 +505,7 @@ def _root(exc: BaseException) -> BaseException:
 
 
 def _message_in(body: str) -> str:
-    """Extract the message from the body of an HTTP error: plain text, or a member of a JSON object."""
+    """Extract the message from an HTTP error's body: plain text, or a member of a JSON object."""
     if body.lstrip().startswith("<"):
         return ""
     try:

@@ -167,7 +167,7 @@ class _TolerantSession(ClientSession):
         return declared.model_copy(update={"roots": roots, "sampling": sampling})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse undeclared requests: only the client of another program, as part of whose call it comes, declares this."""
+        """Refuse undeclared requests: only another program's client, as part of whose call it comes, declares this."""
         undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
         if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
@@ -344,7 +344,7 @@ class TolerantClient(Client[Any]):
     """fastmcp's client for tolerant sessions.
 
     A session answers all open requests when its stream ends, so no request needs the two tasks with which fastmcp watches it.
-    If the config sets a protocol version, it is also negotiated with the server; fastmcp just assumes it.
+    If the config sets a protocol version, it is also negotiated with the server. Fastmcp just assumes it.
     """
 
     async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)

@@ -63,7 +63,7 @@ MAX_REASON = 500
 
 
 class OutputCheck:
-    """Checks the results of one server. A check has a time limit."""
+    """Checks one server's results. A check has a time limit."""
 
     def __init__(self, worker: Worker, redact: Callable[[str], str], seconds: float) -> None:
         self._worker = worker
@@ -74,7 +74,7 @@ class OutputCheck:
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
         """Describe the mismatch between a value and the schema, and tell whether the value is invalid.
 
-        A message for a valid one says why it was not checked; without a mismatch it is empty.
+        A message for a valid one says why it was not checked. Without a mismatch it is empty.
         """
         if fits_plainly(schema, value):
             return "", False
@@ -101,7 +101,7 @@ class CallRepeatable(Exception):
 
 @dataclass
 class ServerCalls:
-    """Calls the tools of one server.
+    """Calls one server's tools.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
     """
@@ -430,7 +430,7 @@ class Connection:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools as last listed; none if the server could not be started or is closed."""
+        """The tools as last listed. None if the server could not be started or is closed."""
         lifecycle = self._lifecycle
         usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
         return self.cache.tools if usable else ()
@@ -470,7 +470,7 @@ class Connection:
             self._setting_level = asyncio.create_task(session.set_log_level(level))
 
     async def connect(self) -> None:
-        """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
+        """Start the server, do the handshake and list its tools, within `init_timeout`. Do nothing if it is ready.
 
         A listing that fails leaves it `unlisted`, and the status has the reason. It is tried again once, with a separate limit.
         A caller that is cancelled ends the start.
@@ -478,7 +478,7 @@ class Connection:
         await self._lifecycle.connect()
 
     async def ensure(self) -> None:
-        """Connect a server that was never started or has died since; wait for a start in progress; else do nothing.
+        """Connect a server that was never started or has died since. Wait for a start in progress. Otherwise, do nothing.
 
         Only `connect` and `reconnect` try again after a failure.
         """
@@ -512,7 +512,7 @@ class Connection:
             raise ToolCallError(text, server=self.name, retryable=True) from None
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """List the tools of a server if the cache is stale and it is ready; else return the last known ones."""
+        """List a server's tools if the cache is stale and it is ready. Otherwise, return the last known ones."""
         if not self._lifecycle.alive:
             return self.tools
         tools, error = self.cache.tools, self.cache.last_error

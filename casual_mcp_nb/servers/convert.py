@@ -99,7 +99,7 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
 
 
 def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
-    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name; of very many only the first."""
+    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name. Of very many only the first."""
     specs: dict[str, ToolSpec] = {}
     left_out: dict[str, str] = {}
     for tool in tools:
@@ -122,7 +122,7 @@ def warn_left_out(server: str, name: str, reason: str, kind: str = "Tool") -> No
 
 
 def result_from_mcp(result: CallToolResult) -> ToolResult:
-    """Convert the result of a call: parts in the server's order, binary data as bytes with a short note, nothing dropped.
+    """Convert a call's result: parts in the server's order, binary data as bytes with a short note, nothing dropped.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result.
     """
@@ -173,12 +173,12 @@ def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
 
 
 def contents_from_mcp(result: ReadResourceResult) -> tuple[ContentPart, ...]:
-    """Convert the contents of a resource: text, or bytes with a short note."""
+    """Convert a resource's contents: text, or bytes with a short note."""
     return tuple(map(_resource, result.contents[:MAX_CONTENTS]))
 
 
 def messages_from_mcp(result: GetPromptResult) -> tuple[PromptMessage, ...]:
-    """Convert the messages of a prompt."""
+    """Convert a prompt's messages."""
     return tuple(PromptMessage(message.role, _part(message.content)) for message in result.messages)
 
 

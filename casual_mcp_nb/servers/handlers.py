@@ -29,7 +29,7 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Time limits in seconds: for start, handshake and listing; for a call since its last progress; for a whole call."""
+    """Time limits in seconds: for start, handshake and listing. For a call since its last progress. For a whole call."""
 
     init: float = 20.0
     call: float = 60.0
@@ -51,7 +51,7 @@ class CallTimeout(Exception):
 
 
 class CallDeadline(TimeLimit):
-    """The deadline of one running call: a context manager around it, which raises CallTimeout at a limit.
+    """One running call's deadline: a context manager around it, which raises CallTimeout at a limit.
 
     The server is notified then, and when the caller is cancelled.
     """
@@ -83,7 +83,7 @@ class CallDeadline(TimeLimit):
         return "total_timeout" if self.deadline == self._end else "call_timeout"
 
     def reset(self) -> None:
-        """Restart the time of a call, within the limit of the whole call."""
+        """Restart the time of a call, within the whole call's limit."""
         if self._paused_at is None and not self.expired:
             self.move(min(self._loop.time() + self._limits.call, self._end))
 
@@ -102,7 +102,7 @@ class CallDeadline(TimeLimit):
 
 
 class CallDeadlines(set[CallDeadline]):
-    """The deadlines of the running calls of one server."""
+    """The deadlines of one server's running calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class CallDeadlines(set[CallDeadline]):
             self._until_empty.clear()
 
     def take_sample(self) -> bool:
-        """Count a server's request for an answer of the model; return whether its running calls leave room for one."""
+        """Count a server's request for an answer of the model. Return whether its running calls leave room for one."""
         # It is unknown which call it belongs to.
         call = min(self, key=lambda call: call.samples, default=None)
         if call is None or call.samples >= MAX_SAMPLES:
@@ -128,7 +128,7 @@ class CallDeadlines(set[CallDeadline]):
         return True
 
     def until_empty(self) -> asyncio.Future[None]:
-        """Create a future that is done when the last running call has ended; never done if none is running."""
+        """Create a future that is done when the last running call has ended. Never done if none is running."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self:
             self._until_empty.append(future)
@@ -235,7 +235,7 @@ ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
-    """Find the request of this task if it is sent on as it is to this server for this tool, prompt or URI; else None."""
+    """Find the request of this task if it is sent on as it is to this server for this tool, prompt or URI. Otherwise, None."""
     asker = ASKER.get()
     forwarded = asker.forwarded if asker is not None else None
     return forwarded if forwarded is not None and (forwarded.server, forwarded.name) == (server, name) else None
@@ -252,7 +252,7 @@ class RunningCalls:
         self._askers: dict[str, list[Asker | None]] = {}
 
     def begin(self, server: str) -> Asker | None:
-        """Note a call of this task at a server until `end`; return who makes it."""
+        """Note a call of this task at a server until `end`. Return who makes it."""
         asker = ASKER.get()
         self._askers.setdefault(server, []).append(asker)
         return asker
@@ -292,7 +292,7 @@ class RunningCalls:
 
 MAX_MESSAGES = 50
 MAX_CHARACTERS = 20_000
-"""Maximum length of a request: the person reads all of it."""
+"""A request's maximum length: the person reads all of it."""
 
 
 def request_of(params: Any, redact: Redactor) -> SamplingRequest:
@@ -371,9 +371,9 @@ class Handlers:
     Args:
         asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`.
         log: Called with server, level and text when a server sends a log message.
-        elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
+        elicitation: Called with server, message, response type, parameters and context. Gives the answer as fastmcp's
             elicitation handlers do.
-        sampling: Called with server and request; gives the answer, or raises `SamplingRefused`.
+        sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         changed: Called without arguments whenever a status or a list of tools changed.
         notice: Called with server and text to tell the person the outcome of a server's request.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
@@ -424,7 +424,7 @@ class Hooks:
 def client_options(
     handlers: Handlers, server: str, config: ServerConfig | None, redact: Redactor, deadlines: CallDeadlines
 ) -> dict[str, Any]:
-    """Convert the handlers to keyword arguments of fastmcp's client, bound to the server's name; unset ones are left out."""
+    """Convert the handlers to keyword arguments of fastmcp's client, bound to the server's name. Unset ones are left out."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)

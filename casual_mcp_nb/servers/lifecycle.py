@@ -1,4 +1,4 @@
-"""The lifecycle of a connection: started, ready, lost, restarted, closed; and how to connect."""
+"""The lifecycle of a connection: started, ready, lost, restarted, closed, and how to connect."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _BothFailed(Exception):
 
 
 class Lifecycle:
-    """The successive sessions of one server. A lock allows only one caller at a time to start one.
+    """One server's successive sessions. A lock allows only one caller at a time to start one.
 
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
@@ -172,14 +172,14 @@ class Lifecycle:
             await self._start()
 
     def request_legacy_mode(self) -> bool:
-        """Request the older handshake, which lets the server ask questions; return whether it will be used."""
+        """Request the older handshake, which lets the server ask questions. Return whether it will be used."""
         if self.requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
             reason = "A tool could not ask its question on the newer protocol, so the older handshake was used."
             self.requested_mode = self._legacy_mode(reason)
         return self.requested_mode is not None
 
     async def change_mode(self) -> None:
-        """Reconnect in the requested mode, if any; fall back to the previous one if the server refuses it."""
+        """Reconnect in the requested mode, if any. Fall back to the previous one if the server refuses it."""
         async with self._lock:
             previous, mode, self.requested_mode = self.mode, self.requested_mode, None
             if mode is None or self._closed:

@@ -98,7 +98,7 @@ def keep_out_of_log(secrets: Iterable[str]) -> None:
 def route_library_logs(more: Iterable[str] = ()) -> None:
     """Redirect the records of the MCP and model libraries and their HTTP clients to our logger.
 
-    Other handlers stay; fastmcp's own are removed. Of the loggers that other programs use too, only the libraries' records are
+    Other handlers stay. Fastmcp's own are removed. Of the loggers that other programs use too, only the libraries' records are
     redirected.
     """
     _routed.update(more)
@@ -155,7 +155,7 @@ class LogBuffer:
         return feed
 
     def read(self) -> ServerLog:
-        """Read the end of the log, cleaned and redacted."""
+        """Read the log's end, cleaned and redacted."""
         lines: list[LogLine] = []
         left = MAX_CHARACTERS
         with self._lock:
@@ -184,7 +184,7 @@ _INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufef
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The beginning of a string, longer than the part that is shown, and its total length."""
+    """A string's beginning, longer than the part that is shown, and its total length."""
 
     text: str
     length: int
@@ -199,7 +199,7 @@ class _Stored(NamedTuple):
 
 
 class MessageLog:
-    """Collects the messages of a server across its sessions; written on one thread, read on any."""
+    """Collects the messages of a server across its sessions. Written on one thread, read on any."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server

@@ -188,11 +188,11 @@ class McpSession:
 
     @property
     def invalid_tools(self) -> dict[str, str]:
-        """The tools of the last listing whose definition is not valid, each with the reason; neither is redacted."""
+        """The tools of the last listing whose definition is not valid, each with the reason. Neither is redacted."""
         return dict(getattr(self.client.session, "left_out", {}))
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """Look up the output schema of a tool as the server wrote it, or None where it declares none or was not listed."""
+        """Look up a tool's output schema as the server wrote it, or None where it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
@@ -281,7 +281,7 @@ class McpSession:
             self._owner.cancel()
 
     def _signal(self, terminated_at: float | None, now: float) -> float | None:
-        """Send SIGTERM, or SIGKILL if that was long ago; return the time of SIGTERM."""
+        """Send SIGTERM, or SIGKILL if that was long ago. Return the time of SIGTERM."""
         if self._pid is None:
             return None
         if terminated_at is None:

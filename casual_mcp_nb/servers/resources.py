@@ -46,7 +46,7 @@ LOST = "the server ended its reports"
 
 
 class ResourceSubscriptions:
-    """The subscriptions of one server, by URI. They end with the session; `restore` opens them in the next one."""
+    """One server's subscriptions, by URI. They end with the session; `restore` opens them in the next one."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -84,7 +84,7 @@ class ResourceSubscriptions:
             await session.client.session.send_request(request, EmptyResult)
 
     async def restore(self, session: McpSession) -> None:
-        """Subscribe again in a new session; errors are recorded on the subscriptions."""
+        """Subscribe again in a new session. Errors are recorded on the subscriptions."""
         for uri in list(self._by_uri):
             problem = ""
             try:
@@ -158,7 +158,7 @@ class _Listing(Generic[T]):
         self._invalidations = 0
 
     async def get(self) -> tuple[T, ...]:
-        """List the items; concurrent callers share one listing."""
+        """List the items. Concurrent callers share one listing."""
         async with self._lock:
             if time.monotonic() >= self._stale_at:
                 invalidations = self._invalidations
@@ -243,7 +243,7 @@ class ServerResources:
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Fetch the messages of a prompt."""
+        """Fetch a prompt's messages."""
 
         async def get(session: McpSession) -> Any:
             forwarded = forwarded_to(self._server, name) if session.modern else None
@@ -282,7 +282,7 @@ class ServerResources:
         return Completions(values, completion.total, bool(completion.has_more) or len(completion.values) > len(values))
 
     async def subscribe(self, uri: str) -> None:
-        """Have the server report when the contents of a resource change."""
+        """Have the server report when a resource change's contents."""
         real = self._real_uris.get(uri, uri)
         await self._request(f"report changes of {shown(uri)}", lambda session: self.subscriptions.add(session, real, uri))
 
@@ -293,7 +293,7 @@ class ServerResources:
         await self._request(request, lambda session: self.subscriptions.remove(session, real))
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
-        """Expand a template's URI with the values of its parameters."""
+        """Expand a template's URI with its parameters' values."""
         from mcp.shared.uri_template import UriTemplate
 
         missing = [name for name in template.parameters or () if name not in values]
@@ -399,7 +399,7 @@ class ServerResources:
 
 
 class _Exact:
-    """A URI as its server wrote it; fastmcp would normalize a str."""
+    """A URI as its server wrote it. Fastmcp would normalize a str."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri

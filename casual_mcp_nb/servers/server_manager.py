@@ -66,7 +66,7 @@ class _ToolServer(Protocol):
 
 
 class ServerManager:
-    """The connections of a session.
+    """A session's connections.
 
     Args:
         in_process: In-process servers by name. They come after those of the config.
@@ -120,7 +120,7 @@ class ServerManager:
         return {name: connection.status for name, connection in self._connections.items()}
 
     def status_of(self, name: str) -> ServerStatus:
-        """Look up the status of one server."""
+        """Look up one server's status."""
         return self._connection_to(name).status
 
     @property
@@ -144,7 +144,7 @@ class ServerManager:
 
     @property
     def waiting(self) -> list[str]:
-        """The servers that `connect` would start; none after the server manager was closed."""
+        """The servers that `connect` would start. None after the server manager was closed."""
         if self._closed:
             return []
         return [connection.name for connection in self._enabled() if not connection.settled]
@@ -162,7 +162,7 @@ class ServerManager:
         self.changed()
 
     def attach(self, server: _ToolServer) -> None:
-        """Add a server that is not reached over MCP: the functions of the notebook. A second time it does nothing."""
+        """Add a server that is not reached over MCP: the notebook's functions. A second time it does nothing."""
         self._check_open()
         if server not in (self._connections.get(server.name), self._originals.get(server.name)):
             if self._substitute is None or server.name in self._originals:
@@ -195,7 +195,7 @@ class ServerManager:
         self._connections = {**self._connections, server.name: server}
 
     async def remove(self, name: str) -> None:
-        """Stop and remove a server; calls that wait for it fail."""
+        """Stop and remove a server. Calls that wait for it fail."""
         self._check_open()
         connection = self._connection_to(name)
         # A new dict, because other threads may be iterating over the old one.
@@ -255,7 +255,7 @@ class ServerManager:
         self.disabled.difference_update(names)
 
     def current_catalog(self) -> Catalog | None:
-        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do; else None."""
+        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do. Otherwise, None."""
         self._check_open()
         for connection in self._connections.values():
             if not connection.fresh or not (connection.settled or connection.name in self.disabled):
@@ -263,7 +263,7 @@ class ServerManager:
         return self._catalog if self._catalog_version == self.version else None
 
     async def catalog(self) -> Catalog:
-        """List every tool of every server, in config order; stale lists are refreshed concurrently.
+        """List every tool of every server, in config order. Stale lists are refreshed concurrently.
 
         A server that died keeps its last known tools, since using them starts it again. One that could not be started has
         none. The same object is returned until a server's tools change.
@@ -284,7 +284,7 @@ class ServerManager:
         return self._catalog
 
     def known_catalog(self) -> Catalog:
-        """List every tool of every server from the last listing; asks no server."""
+        """List every tool of every server from the last listing. Asks no server."""
         lists = self._lists()
         if not self._has_all(lists):
             self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
@@ -343,11 +343,11 @@ class ServerManager:
         return {name: each for name, each in readers.items() if each is not None}
 
     async def list_resources(self) -> Resources:
-        """List the resources of all connected servers. If one server fails, the others are still listed."""
+        """List all connected servers' resources. If one server fails, the others are still listed."""
         return Resources(*await self._listed(lambda server: server.resources()))
 
     async def list_prompts(self) -> Prompts:
-        """List the prompts of all connected servers. If one server fails, the others are still listed."""
+        """List all connected servers' prompts. If one server fails, the others are still listed."""
         return Prompts(*await self._listed(lambda server: server.prompts()))
 
     async def _listed(

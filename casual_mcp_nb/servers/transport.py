@@ -3,7 +3,7 @@
 HTTP between the SDK and a server: failures are recorded with their status, bodies are limited. See
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http.
 
-Processes of servers are started, found again, forked where that is quicker, and ended as groups; their stderr is read.
+Processes of servers are started, found again, forked where that is quicker, and ended as groups. Their stderr is read.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _POSIX = os.name == "posix"
 
 
 def command_of(config: ServerConfig) -> list[str]:
-    """Build the command line of a stdio server: the config's own, or that of a bundled server."""
+    """Build a stdio server's command line: the config's own, or that of a bundled server."""
     if config.bundled:
         from casual_mcp_nb.bundled import command
 
@@ -71,7 +71,7 @@ def command_of(config: ServerConfig) -> list[str]:
 
 
 def launched(command: Sequence[str]) -> list[str]:
-    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours; unchanged on Windows."""
+    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours. Unchanged on Windows."""
     if not _POSIX:
         return list(command)
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
@@ -136,7 +136,7 @@ def _process_exists(pid: int) -> bool:
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Send a signal to a process group; return False if it has no members left."""
+    """Send a signal to a process group. Return False if it has no members left."""
     if not _POSIX:
         return False
     try:
@@ -299,7 +299,7 @@ class ResponseMonitor:
             self.broken(None)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
-        """Describe the last HTTP error since `start`, if it is more informative than `reason`; else return `reason`."""
+        """Describe the last HTTP error since `start`, if it is more informative than `reason`. Otherwise, return `reason`."""
         status = self.status_since(start)
         if status is None:
             return reason
@@ -394,7 +394,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def _start_of_body(response: httpx2.Response) -> bytes:
-    """Read as much of the body of an HTTP error as arrives in time, and leave only that for later readers."""
+    """Read as much of an HTTP error's body as arrives in time, and leave only that for later readers."""
     body = b""
     stream = response.stream
     assert isinstance(stream, _Bounded)
@@ -427,7 +427,7 @@ def _origin(url: str) -> str:
 
 
 def _request_id(request: httpx2.Request) -> int | None:
-    """Parse the id of the JSON-RPC request that is the content of an HTTP request."""
+    """Parse the id of the JSON-RPC request that is an HTTP request's content."""
     return id_of(request.content[:200].decode("utf-8", "replace"), "") if request.method == "POST" else None
 
 
@@ -460,7 +460,7 @@ codecs.register(_search)
 
 
 class StdioTransport(ClientTransport):
-    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8; here it becomes U+FFFD."""
+    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8. Here it becomes U+FFFD."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit

@@ -1,4 +1,4 @@
-"""Views of servers, tools, records, resources and prompts."""
+"""Server views, tools, records, resources and prompts."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
 
 
 def tool_of(record: AuditRecord) -> str:
-    """Format the tool of a call as people write it."""
+    """Format a call's tool as people write it."""
     return record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)
 
 
@@ -446,7 +446,7 @@ _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change"
 
 
 def resources_view(resources: Resources, limits: DisplayLimits) -> View:
-    """Show the resources of each server; templates are marked, with their parameters."""
+    """Show the resources of each server. Templates are marked, with their parameters."""
     templates = sum(resource.is_template for resource in resources)
     counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
     sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
@@ -503,7 +503,7 @@ def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
 
 
 def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
-    """Show the contents of a resource by their type: text, JSON, a picture; of other bytes only type and size."""
+    """Show the contents of a resource by their type: text, JSON, a picture. Of other bytes only type and size."""
     images = ImageBudget(limits.images)
     blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
     size = words.tokens(contents.tokens, "estimated") if contents.text else ""
@@ -512,7 +512,7 @@ def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
 
 
 def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
-    """Show the messages of a prompt, each with its role."""
+    """Show a prompt's messages, each with its role."""
     images = ImageBudget(limits.images)
     sections = tuple(
         Section(message.role, tuple(_part_blocks(message.content, messages.server, limits, images)))

@@ -131,14 +131,14 @@ _MAX_ALERT = 300
 Rows = dict[str, list[list[Any]]]
 
 LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF, BY_CONFIG = "ldotcsx"
-"""The status of a tool: sent with every request, found by search; excluded by hand, by the toolset, because it changed, with
+"""A tool's status: sent with every request, found by search. Excluded by hand, by the toolset, because it changed, with
 its server, by the config."""
 RESTRICTED = {"app only": "a", "task only": "k"}
 """The same for tools that no model is offered."""
 
 
 def rows_of(catalog: Catalog) -> Rows:
-    """List the tools of each server as `[name, wire name, tokens, badges, summary]`, without empty values at the end."""
+    """List each server's tools as `[name, wire name, tokens, badges, summary]`, without empty values at the end."""
     return {server: [_row(tool) for tool in tools] for server, tools in catalog.by_server.items()}
 
 
@@ -151,7 +151,7 @@ def _row(tool: ToolSpec) -> list[Any]:
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
-    """Build a letter for each tool of each server, in the order of the rows."""
+    """Build a letter for each tool of each server, in the row order."""
     loaded, deferred = view.loaded_by_name, view.deferred_by_name
 
     def status(tool: ToolSpec) -> str:
@@ -174,7 +174,7 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
 
 
 def server_row(status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]) -> dict[str, Any]:
-    """Convert a server to JSON; `mode` is the chosen mode, `effective` the one that results.
+    """Convert a server to JSON. `mode` is the chosen mode, `effective` the one that results.
 
     Args:
         status: The server's state.
@@ -201,7 +201,7 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 
 
 def not_connected(status: ServerStatus) -> ConnectError:
-    """Shorten the error of a server: its whole reason is shown with the server."""
+    """Shorten a server's error: its whole reason is shown with the server."""
     reason = (status.stderr_tail.strip() or status.error or "no reason was given").splitlines()[-1]
     text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _MAX_ALERT)}"
     return ConnectError(text, server=status.name)
@@ -234,7 +234,7 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
 
 
 def call_row(direct_call: DirectCall) -> dict[str, Any]:
-    """Convert a call that the person made, without its result; `arguments` is JSON as text."""
+    """Convert a call that the person made, without its result. `arguments` is JSON as text."""
     call = direct_call.call
     return {
         "id": direct_call.id,
@@ -269,7 +269,7 @@ def _text(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def budget_of(view: ToolView) -> dict[str, Any]:
-    """Count the estimated tokens of the first request, by part.
+    """Count the first request's estimated tokens, by part.
 
     Returns:
         `total`; `servers`: the loaded tools of each; `finder`: the search tool, or those for browsing; `manifest`.
@@ -295,7 +295,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> dict[str, int]:
 
 
 class ToolsState(State):
-    """Follows the selection and the servers of a session.
+    """Follows the selection and a session's servers.
 
     Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
     """

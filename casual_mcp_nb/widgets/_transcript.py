@@ -44,8 +44,8 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
     Args:
         prompt: The text.
-        options: The options of the turn.
-        images: How many images went with it; their files have to be named by hand.
+        options: The turn's options.
+        images: How many images went with it. Their files have to be named by hand.
     """
     files = {"images": [f"image-{number}.png" for number in range(1, images + 1)]} if images else {}
     return python_call("session.chat", [prompt], {**files, **options})

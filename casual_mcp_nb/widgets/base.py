@@ -153,7 +153,7 @@ _SECONDS_BETWEEN_PICTURES = 1.0
 _NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) { display: none; }"
 
 _FRAME = "border:1px solid rgba(128,128,128,0.45);border-radius:8px"
-"""The frame of a picture, inline so that it shows in a notebook that is not trusted."""
+"""A picture's frame, inline so that it shows in a notebook that is not trusted."""
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class _Display:
 
 @dataclass(frozen=True)
 class _CellRun:
-    """A run of a cell: the cell's id if the front end tells it, and the id of the run."""
+    """A run of a cell: the cell's id if the front end tells it, and the run's id."""
 
     cell: str | None = None
     run: str | None = None
@@ -222,11 +222,11 @@ class SessionWidget(anywidget.AnyWidget):
         states: Its states, by name. The front end calls their commands as `name.command`.
 
     Attributes:
-        bundle: The name of the front end of a subclass, see `bundle_of`.
+        bundle: The name of a subclass's front end, see `bundle_of`.
         more_css: Goes before their style sheet.
         footer: A line below its static picture, such as the panel's box for a question, or empty for none.
-        shown: The values sent to the front end, by the name of the state.
-        picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
+        shown: The values sent to the front end, by the state's name.
+        picture_key: The key by which the front end finds this widget's picture, to hide it while the widget lives.
     """
 
     bundle: ClassVar[str]

@@ -60,7 +60,7 @@ class ConversationsState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect whether and where conversations are saved, the tools this one has loaded, and the state of the cassette."""
+        """Collect whether and where conversations are saved, the tools this one has loaded, and the cassette's state."""
         if self._loaded is None:
             # The whole conversation is read for that, and a running turn is drawn many times.
             self._loaded = self._turns.runner.discovered
@@ -191,7 +191,7 @@ class ConversationState(State):
             self._redraw()
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect the whole state of the panel."""
+        """Collect the panel's whole state."""
         parts, turns = self.parts, self._turns.runner.turns
         rows = self._transcript.rows(turns)
         tool_set, fixed = parts.chat.selection.tool_set, self._options.get("model")
@@ -220,7 +220,7 @@ class ConversationState(State):
 
     @command
     def seen(self) -> None:
-        """Note that a person sees the panel and can answer there; connects the servers that are not connected yet."""
+        """Note that a person sees the panel and can answer there. Connects the servers that are not connected yet."""
         if not self._seen:
             self._seen = True
             self.follow(self.parts.questions.panel_opened())
@@ -244,7 +244,7 @@ class ConversationState(State):
 
     @command
     async def send(self, prompt: str, images: list[Attached] | None = None) -> None:
-        """Send a message; returns when the turn has started.
+        """Send a message. Returns when the turn has started.
 
         Args:
             prompt: The text.
@@ -277,11 +277,11 @@ class ConversationState(State):
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
-        """Run a turn again, which removes those after it; returns when the new turn has started.
+        """Run a turn again, which removes those after it. Returns when the new turn has started.
 
         Args:
             turn: Its key in the transcript.
-            prompt: Another text; None sends the same.
+            prompt: Another text. None sends the same.
 
         Raises:
             UsageError: The turn is no longer there, or one is running.
@@ -357,7 +357,7 @@ class ConversationState(State):
 
     @command
     def audit(self) -> list[dict[str, Any]]:
-        """List the last calls of the session, the newest first; `session.consent.audit` has them all."""
+        """List the last calls of the session, the newest first. `session.consent.audit` has them all."""
         return audit_rows(self.parts.consent.audit)
 
     @command
@@ -435,7 +435,7 @@ class ConversationState(State):
         return keys.index(turn)
 
     async def _begin(self, start: Callable[[], Future[Turn]], prompt: str) -> None:
-        """Start a turn and wait until it has started; raise the error that keeps it from starting."""
+        """Start a turn and wait until it has started. Raise the error that keeps it from starting."""
         loop = asyncio.get_running_loop()
         started = asyncio.Event()
 

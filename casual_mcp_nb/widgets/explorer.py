@@ -41,7 +41,7 @@ class SearchState(ToolsState):
         return index.find(query, cut)
 
     def snapshot(self) -> dict[str, Any]:
-        """Count the tools that can be searched, deferred ones and all that are included, with the limit of a search."""
+        """Count the tools that can be searched, deferred ones and all that are included, with a search's limit."""
         view = self.view
         return {
             "deferred": len(view.deferred),
@@ -149,7 +149,7 @@ class Explorer(SessionWidget):
     """Tools, resources and prompts of servers with their cost: the manifest, the budget, the toolsets, the search.
 
     Args:
-        session: The session; servers that are not connected yet are connected in the background.
+        session: The session. Servers that are not connected yet are connected in the background.
     """
 
     bundle = "explorer"
@@ -223,7 +223,7 @@ class SearchBox(SessionWidget):
         super().__init__(session, search=self.search)
 
     def static(self) -> SearchResults:
-        """Get the results of the last query."""
+        """Get the last query's results."""
         return self.search.results
 
 
@@ -233,7 +233,7 @@ _PAUSE = 20
 
 
 class RunsState(State):
-    """Runs of cases, as a row for each case and arm. In Python: `session.experiments.results`.
+    """Case runs, as a row for each case and arm. In Python: `session.experiments.results`.
 
     Args:
         session: The session.
@@ -311,11 +311,11 @@ class RunsState(State):
         """Show a run with its transcript.
 
         Args:
-            row: The key of a row.
+            row: A row's key.
             repeat: Which of its runs, from 0, or None for the first wrong one, or the first.
 
         Returns:
-            The `row`; `repeat`; `repeats`, which runs there are, each with its `repeat` and `mark`; the facts of the run; and
+            The `row`; `repeat`; `repeats`, which runs there are, each with its `repeat` and `mark`. The facts of the run, and
             `turns`, each with its `prompt` and `html`, as it is displayed.
 
         Raises:

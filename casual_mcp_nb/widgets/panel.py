@@ -79,7 +79,7 @@ class Panel(SessionWidget):
     `store`, `unload`.
 
     Args:
-        session: The session; turns of cells and of other panels show here too.
+        session: The session. Turns of cells and of other panels show here too.
         options: For the turns that are started here, as of `Session.chat`.
     """
 

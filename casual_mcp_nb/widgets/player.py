@@ -249,7 +249,7 @@ def _mark(status: Status) -> list[str]:
 MAX_BYTES = 950_000
 """How large a page becomes."""
 MAX_DATA_BYTES = 600_000
-"""From this size of its data on, the texts of the page are cut shorter."""
+"""From this size of its data on, the page's texts are cut shorter."""
 MAX_INDEX_BYTES = 400_000
 
 _PAGE = """<!DOCTYPE html>
@@ -285,7 +285,7 @@ def player_page(
 
     Args:
         conversation: The conversation, without the values that stay in the kernel.
-        title: The title of the page if the conversation has no turns.
+        title: The page's title if the conversation has no turns.
         view: The tools of the session, which the page can search.
         cassette: The cassette that replays the conversation.
         secrets: Values to mask, wherever they occur.
@@ -305,7 +305,7 @@ def player_page(
 
 
 def _search(view: ToolView | None) -> dict[str, Any]:
-    """Embed the search of a session: the index that its model searches, or the reason why the page has none."""
+    """Embed a session's search: the index that its model searches, or the reason why the page has none."""
     index = None if view is None else view.index if view.deferred else view.whole_index
     if view is None or index is None or not len(index):
         return {"tools": [], "cut": 0, "deferred": False, "note": "No tools were connected when this page was made."}

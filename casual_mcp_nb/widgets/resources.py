@@ -23,7 +23,7 @@ Kind = Literal["resource", "prompt"]
 
 
 class ResourcesState(State):
-    """The listings of servers once somebody looks, their contents, and the attachments for the next message of a panel."""
+    """The listings of servers once somebody looks, their contents, and the attachments for a panel's next message."""
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
@@ -36,7 +36,7 @@ class ResourcesState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Count the resources and prompts, with those that are followed and the attachments of the next message."""
+        """Count the resources and prompts, with those that are followed and the next message's attachments."""
         return {
             "version": self._version,
             "resources": len(self._resources),
@@ -76,8 +76,8 @@ class ResourcesState(State):
         Args:
             kind: Its kind.
             server: Its server.
-            name: The URI of a resource, the name of a prompt.
-            values: The values of its parameters or arguments; empty ones are not sent for a prompt.
+            name: The URI of a resource, a prompt's name.
+            values: The values of its parameters or arguments. Empty ones are not sent for a prompt.
         """
         contents = await self._contents(kind, server, name, values)
         html: str = (await asyncio.to_thread(mimebundle, contents))["text/html"]
@@ -123,7 +123,7 @@ class ResourcesState(State):
             self.parts.engine.submit(self._update())
 
     async def _update(self) -> None:
-        """Update the lists that have changed; servers that are not connected are not waited for."""
+        """Update the lists that have changed. Servers that are not connected are not waited for."""
         self._update_again = self._updating
         if self._updating:
             return

@@ -64,7 +64,7 @@ def toolset_from_selection(
 ) -> ToolSetConfig:
     """Combine the toolset, the servers and the single tools of a selection into one toolset.
 
-    A toolset's rule stays as it is where nothing was ticked or unticked; that a server is off is not part of a toolset.
+    A toolset's rule stays as it is where nothing was ticked or unticked. That a server is off is not part of a toolset.
     """
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
     rules: dict[str, Rule] = dict(tool_set.servers) if tool_set else {}
@@ -98,7 +98,7 @@ class SelectionState(ToolsState):
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect all of it as JSON; prices are estimated tokens."""
+        """Collect all of it as JSON. Prices are estimated tokens."""
         selection = self._chat.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
@@ -137,7 +137,7 @@ class SelectionState(ToolsState):
 
     @command
     def set_tool(self, name: str, on: bool) -> None:
-        """Include or exclude one tool; including one that the toolset lacks makes it a custom toolset.
+        """Include or exclude one tool. Including one that the toolset lacks makes it a custom toolset.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -221,7 +221,7 @@ class SelectionState(ToolsState):
         """Write a toolset into the config file, and use it. See `edit_tool_set` for what it includes.
 
         Returns:
-            `saved`: the file's name; or `question`, if there is another toolset of that name and `overwrite` is not set.
+            `saved`: the file's name, or `question`, if there is another toolset of that name and `overwrite` is not set.
 
         Raises:
             UsageError: The config has no file. See `session.tools.save_set` for other errors.
@@ -280,7 +280,7 @@ class SelectionState(ToolsState):
 
     @command
     async def try_tool(self, name: str, filled: dict[str, str]) -> dict[str, str]:
-        """Call a tool with the values of a form.
+        """Call a tool with a form's values.
 
         Returns:
             `html`: the call as it is displayed; `status`: how it ended; `id`: its id in `calls`.
@@ -335,7 +335,7 @@ class SelectionState(ToolsState):
         """Add a server, and wait until it is ready or has failed. The state shows it before.
 
         Args:
-            text: A command line, which is run, an address, or the name of a bundled server.
+            text: A command line, which is run, an address, or a bundled server's name.
             name: Its name, or None for one made from the text.
 
         Returns:

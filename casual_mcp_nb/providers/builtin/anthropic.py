@@ -160,7 +160,7 @@ def _is_deferred(tool: Mapping[str, Any]) -> bool:
 
 
 def _references(message: ToolResultMessage, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Convert the result of a search: references, which must be alone in it, and its text after all results of the message."""
+    """Convert a search's result: references, which must be alone in it, and its text after all results of the message."""
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": references}
     return [result, _text(without_cards(message.content, names))]
@@ -171,7 +171,7 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
 
 
 def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
-    """Convert the result of a call. A failed one has only text: "content cannot be empty if `is_error` is true"."""
+    """Convert a call's result. A failed one has only text: "content cannot be empty if `is_error` is true"."""
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
@@ -312,7 +312,7 @@ def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> Token
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
-"""The streamed field of each block type."""
+"""Each block type's streamed field."""
 
 
 @dataclass
@@ -325,7 +325,7 @@ class _MessageStream:
     start: Message | None = None
 
     def add(self, event: RawMessageStreamEvent) -> str:
-        """Add an event; return the text in it."""
+        """Add an event. Return the text in it."""
         match event.type:
             case "message_start":
                 self.start = event.message

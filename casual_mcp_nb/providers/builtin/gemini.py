@@ -325,7 +325,7 @@ class _Answer:
     why: str | None = None
 
     def add(self, response: types.GenerateContentResponse) -> str:
-        """Add a chunk; return the text in it."""
+        """Add a chunk. Return the text in it."""
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
             raise ContentFiltered(feedback.block_reason_message or feedback.block_reason.value)

@@ -159,7 +159,7 @@ def _reasoning(message: object) -> dict[str, Any]:
 
 
 def _signature(call: object) -> dict[str, Any]:
-    """Find Gemini's signature of a call; LiteLLM's other provider fields are read-only."""
+    """Find Gemini's signature of a call. LiteLLM's other provider fields are read-only."""
     own = getattr(call, "provider_specific_fields", None)
     signed = isinstance(own, dict) and own.get("thought_signature")
     return {"provider_specific_fields": {"thought_signature": signed}} if signed else {}

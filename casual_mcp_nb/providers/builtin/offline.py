@@ -28,7 +28,7 @@ class OfflineClient:
     """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Plan the next step of a conversation: tool calls or a reply, without usage."""
+        """Plan a conversation's next step: tool calls or a reply, without usage."""
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
         # On another thread, because long messages are slow.

@@ -122,7 +122,7 @@ class StreamedFields:
         return name in self._pieces
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """Add the fields of one more chunk."""
+        """Add one more chunk's fields."""
         for name, value in fields.items():
             self._pieces.setdefault(name, []).append(value)
 
@@ -268,7 +268,7 @@ _STANDARD_FIELDS: Mapping[str, frozenset[str]] = {
 
 
 class Chunks:
-    """The chunks of an answer, read until the server ends it.
+    """An answer's chunks, read until the server ends it.
 
     The SDK leaves its stream at the end mark, in the middle of four generators, each of which a task of the loop then closes.
     """
@@ -328,7 +328,7 @@ def request_for(
 
 
 def unknown_fields(part: object) -> dict[str, Any]:
-    """Collect the fields of a message, call or chunk that OpenAI does not have: thinking, signatures."""
+    """Collect a message's fields, call or chunk that OpenAI does not have: thinking, signatures."""
     extra: Mapping[str, object] = getattr(part, "model_extra", None) or {}
     # The index is only for merging a stream.
     return {name: value for name, value in extra.items() if value is not None and name != "index"}
@@ -408,7 +408,7 @@ class Parts:
     _by_index: dict[int | None, _Call] = field(default_factory=dict)
 
     def add(self, chunk: ChatCompletionChunk | Piece) -> str:
-        """Add a chunk; return the text in it."""
+        """Add a chunk. Return the text in it."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
         text = ""
         # Some servers send chunks without the field.
@@ -465,7 +465,7 @@ def _client() -> type[Any] | None:
 
 # https://platform.openai.com/docs/models
 MAX_TOOLS = 128
-"""How many tools a request may have; https://github.com/openai/openai-openapi/pull/76."""
+"""How many tools a request may have. Https://github.com/openai/openai-openapi/pull/76."""
 MODELS = {
     "gpt-5.6": ModelLimits(1_050_000, 128_000),
     "gpt-5.5": ModelLimits(1_050_000, 128_000),

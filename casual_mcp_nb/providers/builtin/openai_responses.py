@@ -358,7 +358,7 @@ class _Deferred:
         return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
 
     def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
-        """Yield the items of a conversation; calls of tools that are in `plain` have no namespace."""
+        """Yield the items of a conversation. Calls of tools that are in `plain` have no namespace."""
         waiting: list[dict[str, Any]] = []
         for message, names in zip(messages, self.added, strict=True):
             if waiting and message.role != "tool":
@@ -452,7 +452,7 @@ def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
 
 
 def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
-    """Parse the response in a completed event; `items` is its output if it was streamed."""
+    """Parse the response in a completed event. `items` is its output if it was streamed."""
     output: list[ResponseOutputItem] | None = items or getattr(response, "output", None)
     status = getattr(response, "status", None)
     if status == "failed":
@@ -471,7 +471,7 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
 
 
 def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
-    """Collect the calls of the provider's own tools. The results of a web search are the pages that the answer cites."""
+    """Collect the calls of the provider's own tools. A web search's results are the pages that the answer cites."""
     ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
     searches = [item for item in ran if item["type"] == "web_search_call"]
     for item in ran:
@@ -568,7 +568,7 @@ class _ResponseStream:
     anything: bool = False
 
     def add(self, event: ResponseStreamEvent) -> str:
-        """Add an event; return the text in it."""
+        """Add an event. Return the text in it."""
         self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
