@@ -83,14 +83,9 @@ def evaluate(expression: str) -> Number:
     if len(expression) > MAX_CHARACTERS:
         raise ToolError(f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are accepted.")
     try:
-        result = _value(ast.parse(expression.strip(), mode="eval").body)
-        return checked(result)
+        return _calculated(lambda: _value(ast.parse(expression.strip(), mode="eval").body))
     except SyntaxError as error:
         raise ToolError(f"Not a valid expression: {error.msg}.") from error
-    except ZeroDivisionError as error:
-        raise ToolError("Division by zero.") from error
-    except OverflowError as error:
-        raise ToolError("The result is too large.") from error
     except (RecursionError, MemoryError) as error:
         raise ToolError("The expression is nested too deeply.") from error
     except (TypeError, ValueError) as error:

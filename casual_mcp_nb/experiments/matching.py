@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
-from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.cases import (
     MAX_TEXT,
@@ -115,7 +114,7 @@ def judge_turns(
         _Call(call.tool, call.arguments, call.status == "ok", number)
         for number, turn in enumerate(turns, 1)
         for call in turn.tool_calls
-        if _counts(call)
+        if call.tool.server != SYNTHETIC
     ]
     options = [_match(case, expected, calls) for expected in case.acceptable]
     best = min(options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra)))
@@ -145,10 +144,6 @@ def judge_turns(
         if not answer_fits(check, turns[-1]):
             return wrong("wrong answer", "The calls are right, and the answer fails its check.")
     return Judgement(True, **figures)
-
-
-def _counts(call: ToolCall) -> bool:
-    return call.tool.server != SYNTHETIC
 
 
 def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[_Call]) -> _Matched:

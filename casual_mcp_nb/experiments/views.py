@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
-from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.views import model_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -339,7 +338,7 @@ def _misses(score: StrategyScore, limit: int) -> Section:
 
 def _miss_row(miss: Miss) -> tuple[Cell, ...]:
     wanted = "; ".join(" or ".join(map(str, sorted(need))) for need in miss.unmet)
-    return (miss.case.query, wanted, _names(miss.found) or "nothing", miss.reason)
+    return (miss.case.query, wanted, ", ".join(map(str, miss.found)) or "nothing", miss.reason)
 
 
 def lint_view(lint: Lint, limits: DisplayLimits) -> View:
@@ -658,7 +657,3 @@ def _svg(arms: Sequence[tuple[str, Interval]]) -> str:
         parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="#1f77b4" stroke-width="2"/>')
         parts.append(f'<circle cx="{middle:.1f}" cy="{y}" r="5" fill="#1f77b4"/>')
     return "\n".join([*parts, "</svg>"])
-
-
-def _names(names: Iterable[ToolName]) -> str:
-    return ", ".join(map(str, names))

@@ -118,34 +118,25 @@ def process_ended(pid: int) -> bool:
     """Check whether a child process has ended, even if it has not been waited for."""
     if not hasattr(os, "waitid"):
         # macOS before Python 3.13; a process that ended counts as running until asyncio has waited for it.
-        return not _process_exists(pid)
+        return not _reached(os.kill, pid, 0)
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
 
 
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def signal_group(pid: int, number: int) -> bool:
     """Send a signal to a process group. Return False if it has no members left."""
-    if not _POSIX:
-        return False
+    return _POSIX and _reached(os.killpg, pid, number)
+
+
+def _reached(send: Callable[[int, int], None], pid: int, number: int) -> bool:
     try:
-        os.killpg(pid, number)
+        send(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # A zombie on macOS, or a process of another user, which we cannot end.
-        return True
+        pass  # A zombie on macOS, or a process of another user, which we cannot end.
     return True
 
 

@@ -118,16 +118,22 @@ def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
 
-async def accept(parts: SessionParts) -> None:
-    """Accept it as it was shown, and start the servers in the background.
+class AcceptsConfig:
+    """A state whose person can accept the config."""
 
-    Raises:
-        UsageError: It cannot be remembered.
-    """
-    report = parts.consent.unaccepted
-    if report is not None:
-        await asyncio.to_thread(report.accept)
-        parts.engine.submit(parts.starter.start())
+    parts: SessionParts
+
+    @command
+    async def accept_config(self) -> None:
+        """Accept the config as it is shown, and start its servers in the background.
+
+        Raises:
+            UsageError: It cannot be remembered.
+        """
+        report = self.parts.consent.unaccepted
+        if report is not None:
+            await asyncio.to_thread(report.accept)
+            self.parts.engine.submit(self.parts.starter.start())
 
 
 STATIC = Path(__file__).parent / "static"

@@ -40,7 +40,7 @@ from casual_mcp_nb.widgets._transcript import (
     row_of,
     with_attached,
 )
-from casual_mcp_nb.widgets.base import HasParts, State, accept, command, unaccepted
+from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, State, command, unaccepted
 
 MAX_SHOWN = 50
 """How many conversations the list has. A search finds the others."""
@@ -158,7 +158,7 @@ def _row(stored: StoredConversation) -> dict[str, Any]:
 PLANNER = "Offline demo planner (not an LLM)"
 
 
-class ConversationState(State):
+class ConversationState(AcceptsConfig, State):
     """The transcript, the running turn, the questions, and the choice of model and toolset.
 
     Once a front end has shown it, turns of awaited cells ask there, if clicks arrive while such a cell runs.
@@ -359,15 +359,6 @@ class ConversationState(State):
     def audit(self) -> list[dict[str, Any]]:
         """List the last calls of the session, the newest first. `session.consent.audit` has them all."""
         return audit_rows(self.parts.consent.audit)
-
-    @command
-    async def accept_config(self) -> None:
-        """Accept the config as it is shown, and start its servers.
-
-        Raises:
-            UsageError: It cannot be remembered.
-        """
-        await accept(self.parts)
 
     @command
     def stop(self) -> None:

@@ -34,7 +34,7 @@ from casual_mcp_nb.widgets._rows import (
     tool_statuses,
     undeferred_budget_of,
 )
-from casual_mcp_nb.widgets.base import HasParts, accept, command, unaccepted
+from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, command, unaccepted
 
 Rule = bool | tuple[str, ...] | ExcludeSpec
 
@@ -79,7 +79,7 @@ def toolset_from_selection(
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 
 
-class SelectionState(ToolsState):
+class SelectionState(AcceptsConfig, ToolsState):
     """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
 
     Its commands change `session.selection`. A change from elsewhere shows in the same way.
@@ -233,15 +233,6 @@ class SelectionState(ToolsState):
         saved = await asyncio.to_thread(self.parts.tools.save_set, name, tool_set, overwrite=overwrite)
         self._use(name)
         return {"saved": saved.name}
-
-    @command
-    async def accept_config(self) -> None:
-        """Accept the config as it is shown, and start its servers.
-
-        Raises:
-            UsageError: It cannot be remembered.
-        """
-        await accept(self.parts)
 
     @command
     async def reconnect(self, server: str) -> None:
