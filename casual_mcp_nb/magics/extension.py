@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -428,15 +429,51 @@ def _matcher(magics: McpMagics) -> Any:
     def matcher(context: CompletionContext) -> Any:
         text = context.text_until_cursor.lstrip()
         ours = text.startswith(("%mcp ", "%%mcp "))
-        names = complete(text, Names.of(magics.session(), magics.variables(), text)) if ours else []
+        if ours:
+            names, fragment = complete(text, Names.of(magics.session(), magics.variables(), text)), last_word(text)
+        else:
+            names, fragment = functions_at(text, getattr(magics.shell, "user_ns", {}))
         return {
-            "completions": [SimpleCompletion(name, type="mcp") for name in names],
-            "matched_fragment": last_word(text),
+            "completions": [SimpleCompletion(name, type="mcp" if ours else "function") for name in names],
+            "matched_fragment": fragment,
             "suppress": bool(names),
             "ordered": True,
         }
 
     return matcher
+
+
+def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Complete a tool of a session, as in `session.tools.time.con`, which IPython does not: it evaluates no property.
+
+    Args:
+        text: The text before the cursor.
+        variables: The notebook's variables.
+
+    Returns:
+        The names, and the fragment that they replace.
+    """
+    dotted = re.findall(r"[\w.]*$", text)[0]
+    name, *path, fragment = dotted.split(".") if "." in dotted else ("", "")
+    if "casual_mcp_nb.session" not in sys.modules:
+        return [], fragment
+    from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
+    from casual_mcp_nb.notebook.tools import SessionTools
+    from casual_mcp_nb.session import Session
+
+    value = variables.get(name)
+    match value, path:
+        case Session(), ["tools", *path]:
+            value = value.tools
+        case SessionTools() | ToolFunctions() | ServerFunctions(), _:
+            pass
+        case _:
+            return [], fragment
+    for part in path:
+        if isinstance(value, ServerFunctions) or part not in dir(value):
+            return [], fragment
+        value = getattr(value, part)
+    return [each for each in dir(value) if each.startswith(fragment) and not each.startswith("_")], fragment
 
 
 def help_of(command: str = "") -> Help:

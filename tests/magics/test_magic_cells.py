@@ -202,6 +202,25 @@ def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: 
     assert code[content["cursor_start"] :] == code.split("\n")[-1].rpartition(" ")[2]
 
 
+@pytest.mark.parametrize(
+    ("code", "matches"),
+    [
+        ("mine.tools.ti", {"time"}),
+        ("x = mine.tools.time.conv", {"convert_time", "convert_time_async"}),
+        ("print(t.conv", {"convert_time", "convert_time_async"}),
+        ("mine.tools.functions.ti", {"time"}),
+        ("mine.tools.nowhere.conv", set()),
+        ("mine.tools.time.convert_time.x", set()),
+    ],
+)
+def test_the_tab_key_completes_tools_as_functions(kernel: Kernel, code: str, matches: set[str]) -> None:
+    opened = "mine = Session.from_config({'servers': {'time': {'bundled': 'time', 'transport': 'in-process'}}}); mine.connect()"
+    kernel.run(f"from casual_mcp_nb import Session\nif 'mine' not in globals():\n    {opened}\nt = mine.tools.time")
+    content = completions(kernel, code)
+    assert set(content["matches"]) == matches  # type: ignore[call-overload]
+    assert not matches or code[content["cursor_start"] :] == code.rpartition(".")[2]
+
+
 def completions(kernel: Kernel, code: str) -> dict[str, object]:
     message_id = kernel.client.complete(code, len(code))
     while True:
