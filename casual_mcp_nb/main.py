@@ -77,7 +77,7 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the servers of the config on this event loop, and yield the application that answers. End them in the end."""
+    """Start the config's servers on this event loop, and yield the application that answers. End them in the end."""
     from casual_mcp_nb.config.environment import Settings, read_environment
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat

@@ -78,7 +78,7 @@ class Session(Checked, Displayable):
         name: Distinguishes sessions of the same config.
         system: The system prompt where neither the turn nor the model's template gives one. None for the default template.
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
-        approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
+        approval: When the person is asked before a call, by server, also for this process's servers: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
             change, and only your own answer accepts a config file. The config's `strict` does the same.

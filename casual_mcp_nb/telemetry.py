@@ -75,7 +75,7 @@ class Content:
         return _fitting([part for message in messages if message.role == "system" for part in self._texts(message.content)])
 
     def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
-        """Format the definitions of tools as JSON."""
+        """Format the tool definitions as JSON."""
         described = ({**definition, "description": self.text(definition["description"])} for definition in definitions)
         return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
 

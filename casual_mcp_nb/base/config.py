@@ -191,7 +191,7 @@ class ServerConfig(RemoteConfig):
             limit, None for that one.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
         roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
-        sampling: Whether it may ask for answers of the model, each of which the person allows. Deprecated in the same way.
+        sampling: Whether it may ask for the model's answers, each of which the person allows. Deprecated in the same way.
     """
 
     command: str | None = None
@@ -406,12 +406,12 @@ class ToolSetConfig(BaseConfig):
 class EmbeddingConfig(BaseConfig):
     """The embedding model by which search compares meanings: `client` and `model`, or `local`.
 
-    It gets the names and descriptions of tools, and search queries.
+    It gets the names and tool descriptions, and search queries.
 
     Args:
         client: Name of a client in the config.
         model: The provider's name of the embedding model.
-        local: A folder with a model, relative to the folder of the config, or the name of a model on this computer.
+        local: A folder with a model, relative to the folder of the config, or a model's name on this computer.
         download: Whether a `local` model that is not on this computer is downloaded from Hugging Face.
         timeout: How long a search waits for the model, in seconds. Then it ranks by words.
     """
@@ -476,7 +476,7 @@ class Config(BaseConfig):
         tool_results: Limits on tool results.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
             accepted, and this file itself must be accepted before anything starts.
-        store: The file in which conversations are saved, in the folder of the config. False for none.
+        store: The file in which conversations are saved, in the config's folder. False for none.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)

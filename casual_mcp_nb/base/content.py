@@ -183,7 +183,7 @@ def _picture(part: Any) -> Picture:
 
 
 HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
-"""How the model reads the handle of a large result, which depends on its call's id."""
+"""How the model reads a large result's handle, which depends on its call's id."""
 
 
 class KeptText:

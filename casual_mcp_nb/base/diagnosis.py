@@ -70,7 +70,7 @@ class ToolDiagnosis(Displayable):
     """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
 
     The server need not list it: then it has no wire name and no tokens. `rank` is that in a search for the query. `calls` are
-    those of the conversation, by how they ended.
+    the conversation's, by how they ended.
     """
 
     tool: ToolName

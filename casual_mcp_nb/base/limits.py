@@ -138,7 +138,7 @@ ANSWER_SECONDS = 600.0
 class AnswerLimits:
     """Limits of questions to the person, shared by everything in a session that asks.
 
-    `seconds` is how long an approval or a request of a server waits for an answer. None waits forever. The others are maximum
+    `seconds` is how long an approval or a server's request waits for an answer. None waits forever. The others are maximum
     numbers of open requests from one server, and from all.
     """
 
@@ -173,8 +173,8 @@ class TimeLimit:
     """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
 
     asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
-    bodies end in a thousandth of their time. A call of a tool has two around it. Deadlines are on the clock of the running
-    loop. None is never.
+    bodies end in a thousandth of their time. A call of a tool has two around it. Deadlines are on the running loop's
+    clock. None is never.
     """
 
     def __init__(self, deadline: float | None) -> None:

@@ -77,7 +77,7 @@ O = TypeVar("O", "Resource", "ServerPrompt")  # noqa: E741 (what is offered)
 
 
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
-    """The resources or prompts of servers, in the config's order.
+    """The resources or server prompts, in the config's order.
 
     `problems` has why a server could not list its own. If it is not `listed`, the servers were not asked.
     """

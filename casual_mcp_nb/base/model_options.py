@@ -12,7 +12,7 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 Delivery = Literal["definitions", "native", "bridge"]
 """How a step received search results.
 
-- `definitions`: their definitions are added to those of the request.
+- `definitions`: their definitions are added to the request's.
 - `native`: the provider adds them to the conversation, behind the search that found them.
 - `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
 """

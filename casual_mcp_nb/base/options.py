@@ -69,7 +69,7 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """Collect the options of one call. None means not given. A UsageError lists the valid names or values."""
+        """Collect one call's options. None means not given. A UsageError lists the valid names or values."""
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return NO_OPTIONS

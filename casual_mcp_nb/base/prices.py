@@ -60,7 +60,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
-        """Compute the cost of a call, or None if its tokens are unknown. `hosted` names each call that the provider ran."""
+        """Compute a call's cost, or None if its tokens are unknown. `hosted` names each call that the provider ran."""
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)

@@ -342,7 +342,7 @@ class Failure:
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
-    """Read the fields of an error, or None for one that is not of this package."""
+    """Read an error's fields, or None for one that is not of this package."""
     if not isinstance(error, CasualMcpError):
         return None
     names = [name for name in Failure.__slots__ if hasattr(error, name)]

@@ -63,7 +63,7 @@ class SelectionNames(Protocol):
 
 
 class ServerModes(MutableMapping[str, Mode]):
-    """The mode of each server. Refuses unknown names and modes, and notifies its owner of each change."""
+    """Each server's mode. Refuses unknown names and modes, and notifies its owner of each change."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Callable[[], object] = _nothing

@@ -40,7 +40,7 @@ class ServerStatus(Displayable):
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
         extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
         notes: Remarks on the connection, such as that it needed the older handshake.
-        app_only: Tools meant only for the user interface of its app. Never offered to a model.
+        app_only: Tools meant only for its app's user interface. Never offered to a model.
         task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
         left_out: Tools of its list that cannot be used, each with the reason. Of one that is listed twice, the first counts.
     """
@@ -219,7 +219,7 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class Models(DisplayableList[ModelRow], items="rows"):
-    """The models of a session. Whether a key is set, never the key."""
+    """A session's models. Whether a key is set, never the key."""
 
     rows: tuple[ModelRow, ...] = ()
 
@@ -238,7 +238,7 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Clients(DisplayableList[ClientRow], items="rows"):
-    """The clients of a session. Whether a key is set, never the key."""
+    """A session's clients. Whether a key is set, never the key."""
 
     rows: tuple[ClientRow, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Estimate and count tokens, with the origin of each number, and estimate the cost of turns."""
+"""Estimate and count tokens, with each number's origin, and estimate the cost of turns."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class Definitions:
         self._keys: dict[str, str] = {}
 
     def key(self, definition: Mapping[str, Plain]) -> str:
-        """Compute the key of a definition. Add it if it is new."""
+        """Compute a definition's key. Add it if it is new."""
         text = json.dumps(definition, sort_keys=True, default=str)
         if text not in self._keys:
             name, number = str(definition["name"]), 1
@@ -387,7 +387,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
 
 
 def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
-    """Predict how the next request usually begins: the messages of a request, and its answer as requests have it."""
+    """Predict how the next request usually begins: a request's messages, and its answer as requests have it."""
     if not response:
         return messages
     answer = {name: value for name, value in _without_ids(response["message"]).items() if value != ""}

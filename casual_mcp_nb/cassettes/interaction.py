@@ -122,7 +122,7 @@ def model_request(
 
 
 def model_response(response: ModelResponse) -> dict[str, Plain]:
-    """Convert the answer of a model to plain values, without the parts that only its provider can read."""
+    """Convert a model's answer to plain values, without the parts that only its provider can read."""
     plain: dict[str, Plain] = {"message": plain_message(response.message)}
     if response.message.content == "":
         plain["message"]["content"] = ""
@@ -184,7 +184,7 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 
 def plain_result(result: ToolResult) -> dict[str, Plain]:
-    """Convert the result of a call to plain values. A payload stays in the kernel."""
+    """Convert a call's result to plain values. A payload stays in the kernel."""
     return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned"))}
 
 
@@ -321,5 +321,5 @@ def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
 
 
 def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:
-    """Convert the tools of a server to plain values."""
+    """Convert a server's tools to plain values."""
     return [plain_tool(tool) for tool in tools]

@@ -424,7 +424,7 @@ def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequenc
 
 
 def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> Interaction:
-    """Find the recorded request whose arguments are most like those of a request."""
+    """Find the recorded request whose arguments are most like a request's."""
     arguments = _text(request["arguments"])[:500]
     return max(
         recorded[:MAX_COMPARED],

@@ -66,7 +66,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of this process, and return an exit code of `casual_mcp_nb.cli`."""
+    """Run a command line, by default this process's, and return an exit code of `casual_mcp_nb.cli`."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     code = _run(words)
     if arguments is None and words[:1] == ["serve"]:

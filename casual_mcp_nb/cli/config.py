@@ -211,7 +211,7 @@ def _text_of(path: Path) -> str:
 
 
 def _without_secrets(path: Path, text: str) -> str:
-    """Remove the secrets from the text of a config. Anything that is not a config becomes empty."""
+    """Remove the secrets from a config's text. Anything that is not a config becomes empty."""
     from casual_mcp_nb.base.secret import redacted
     from casual_mcp_nb.config.hosts import migrated
 

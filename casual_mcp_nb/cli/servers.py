@@ -37,7 +37,7 @@ def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 
 def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the clients of the config, and whether the key of each is set."""
+    """List the config's clients, and whether the key of each is set."""
     from casual_mcp_nb.notebook.models import clients_of
 
     rows = clients_of(source.load())

@@ -234,7 +234,7 @@ _READABLE = 20
 
 
 def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: int) -> list[int]:
-    """Share the columns of a terminal among those of a table, so that no word breaks. Nothing if they do not suffice."""
+    """Share the columns of a terminal among a table's, so that no word breaks. Nothing if they do not suffice."""
     wanted = [max(line.cell_len for line in column) for column in columns]
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
@@ -333,7 +333,7 @@ def demo_config_of(model: str | None) -> Config:
 
 
 def connect(session: Session) -> None:
-    """Start the servers of a session, and show that on a terminal."""
+    """Start a session's servers, and show that on a terminal."""
     from casual_mcp_nb.notebook.starting import announcement_of
 
     with waiting(announcement_of(session.servers)):

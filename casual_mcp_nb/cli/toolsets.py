@@ -23,7 +23,7 @@ _RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
 
 
 def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-    """Change the rules of a toolset. A UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
+    """Change a toolset's rules. A UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
     for server in remove:
         if server not in rules:
             raise UnknownNameError("server of this toolset", server, rules)

@@ -74,7 +74,7 @@ class McpClient:
             await self.server_manager.disconnect()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """List the tools of all servers. Connect those that are not connected yet."""
+        """List all server tools. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return list(await self.server_manager.catalog())
 
@@ -107,12 +107,12 @@ class McpClient:
         return result
 
     async def list_resources(self) -> Resources:
-        """List the resources of all servers. Connect those that are not connected yet."""
+        """List all server resources. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_resources()
 
     async def list_prompts(self) -> Prompts:
-        """List the prompts of all servers. Connect those that are not connected yet."""
+        """List all server prompts. Connect those that are not connected yet."""
         await self.server_manager.connect()
         return await self.server_manager.list_prompts()
 
@@ -135,7 +135,7 @@ def _settings(folder: Path | None) -> Settings:
 
 
 def _entry_of(transport: Any) -> dict[str, Any] | None:
-    """Convert a FastMCP transport to the config of its server, or None if a config cannot express it."""
+    """Convert a FastMCP transport to its server's config, or None if a config cannot express it."""
     if getattr(transport, "command", None):
         given = {"args": list(transport.args), "env": transport.env, "cwd": transport.cwd and str(transport.cwd)}
         return {"command": transport.command} | {key: value for key, value in given.items() if value}
@@ -264,7 +264,7 @@ class McpToolChat(engine.McpToolChat):
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
         system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
-        tool_cache: A `ToolCache` of the same client, which has set how long lists of tools are fresh.
+        tool_cache: A `ToolCache` of the same client, which has set how long tool lists are fresh.
         server_names: The server's name for a FastMCP client for one server of this process. Other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.

@@ -54,7 +54,7 @@ class _Kind(type(ServerConfig)):  # type: ignore[misc]
 
 
 class StdioServerConfig(ServerConfig, metaclass=_Kind):
-    """A server that is a command, as `ServerConfig`. `isinstance` recognizes those of a loaded config as well."""
+    """A server that is a command, as `ServerConfig`. `isinstance` recognizes a loaded config's as well."""
 
     way: ClassVar[str] = "command"
     command: str
@@ -62,7 +62,7 @@ class StdioServerConfig(ServerConfig, metaclass=_Kind):
 
 
 class RemoteServerConfig(ServerConfig, metaclass=_Kind):
-    """A server at a URL, as `ServerConfig`. `isinstance` recognizes those of a loaded config as well."""
+    """A server at a URL, as `ServerConfig`. `isinstance` recognizes a loaded config's as well."""
 
     way: ClassVar[str] = "url"
     url: str
@@ -278,7 +278,7 @@ class PairedHit(SearchHit):
 
 
 class ToolSearchIndex(search_index.ToolSearchIndex):
-    """Ranks tools by the words of a query, with casual-mcp's methods in addition to `explain` and the others of the index.
+    """Ranks tools by a query's words, with casual-mcp's methods in addition to `explain` and the others of the index.
 
     Args:
         tools: The tools.

@@ -282,7 +282,7 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
 
 
 def _decoded(content: bytes) -> tuple[str, Position | None]:
-    """Decode the text of a file, or return the position of the first byte that is not UTF-8."""
+    """Decode a file's text, or return the position of the first byte that is not UTF-8."""
     try:
         return content.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:

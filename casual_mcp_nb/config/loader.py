@@ -368,7 +368,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Colle
     """Write a toolset to the config file, which is read again first so that changes by others are kept.
 
     The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions. It is changed
-    completely or not at all. The toolset may name `servers`: those of the file, those that the process adds, and `notebook`. A
+    completely or not at all. The toolset may name `servers`: the file's, those that the process adds, and `notebook`. A
     ConfigError if the file cannot be read or written, has changed meanwhile, or would become invalid.
     """
     if not name.strip():

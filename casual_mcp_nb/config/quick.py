@@ -149,7 +149,7 @@ def _name_in_address(address: str) -> str:
 
 
 def _name_in_command(words: list[str]) -> str:
-    """Find the name of the package or script in a command line, without the parts that every server's name has."""
+    """Find the package's name or script in a command line, without the parts that every server's name has."""
     names = [word for word in words if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)]
     telling = [name for name in names if re.search("mcp|server", name, re.IGNORECASE)]
     last = re.split(r"[/\\]", (telling or names or words[:1])[0])[-1]

@@ -55,7 +55,7 @@ class TemplateLibrary:
         return sorted(names)
 
     def path(self, name: str) -> Path:
-        """Find the path of a template, with or without `.j2`. A TemplateError if there is none in its folder."""
+        """Find a template's path, with or without `.j2`. A TemplateError if there is none in its folder."""
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")

@@ -197,7 +197,7 @@ PrefixCause = Literal[
 """A change in a part of the request that repeats the previous one.
 
 - `found`: a search added tools; `unloaded`: found tools were removed again.
-- `definition`: servers changed the definitions of tools; `tools`: other tools are offered.
+- `definition`: servers changed the tool definitions; `tools`: other tools are offered.
 - `large_result`: the tool that reads on in a large result is offered from now on.
 - `selection`: the person chose other tools; `delivery`: found tools are delivered in another way.
 - `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier message differs.

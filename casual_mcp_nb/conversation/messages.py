@@ -17,7 +17,7 @@ class ProviderState(BaseModel):
     Args:
         parts: The parts of the answer, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call
             (with the provider's `fields`, and its `id` if not every provider would accept it), `{"type":
-            "fields", "fields": ...}` for fields of the whole answer, and the provider's own.
+            "fields", "fields": ...}` for the whole answer's fields, and the provider's own.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)

@@ -50,7 +50,7 @@ class PlannedCall(Displayable):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems of its arguments as they are now, by the schema of the tool, or empty if there are none."""
+        """The problems of its arguments as they are now, by the tool's schema, or empty if there are none."""
         if self.tool is None:
             return ("There is no such tool.",)
         if isinstance(self.arguments, str):
@@ -128,7 +128,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             return await self._run_async(calls)
 
     def resume(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
-        """Continue the conversation: the model reads the results of the calls, and answers or calls more tools.
+        """Continue the conversation: the model reads the calls' results, and answers or calls more tools.
 
         The planned turn becomes one of the conversation, with the arguments as they were run, and the model reads that a call
         that you skipped was left out. It has the options that `Session.plan` was given.

@@ -411,7 +411,7 @@ def messages_of(
     edited: Mapping[str, str],
     sent: Mapping[str, ChatMessage] = _NONE,
 ) -> list[ChatMessage]:
-    """Convert an answer and its calls' results to messages of the conversation.
+    """Convert an answer and its calls' results to the conversation's messages.
 
     `ended` is how its calls ended, `edited` the texts that the person has put in place of results, both by call id, and `sent`
     the messages with results that were made already.

@@ -247,7 +247,7 @@ class SavedTurns:
         )
 
     def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> bool:
-        """Write the new events of a turn. Return whether its sums were written too, as they are at its beginning and end."""
+        """Write a turn's new events. Return whether its sums were written too, as they are at its beginning and end."""
         events: list[tuple[str | None, int, int, str]] = []
         parts: list[tuple[str | None, str, int, str]] = []
         ended = False

@@ -52,7 +52,7 @@ class Trace:
 
     Attributes:
         unread: Unknown parts of the file that it was loaded from.
-        results: The messages with results that the turn has sent, by the id of the call. None in a trace that was loaded.
+        results: The messages with results that the turn has sent, by the call's id. None in a trace that was loaded.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:

@@ -97,7 +97,7 @@ def payload_sections(title: str, previews: Sequence[PayloadPreview], spend: Call
 
 
 def payload_words(previews: Sequence[PayloadPreview]) -> str:
-    """Describe the payloads of a call, and that they are in no file."""
+    """Describe a call's payloads, and that they are in no file."""
     return f"Payload kept in the kernel: {'; '.join(preview.what for preview in previews)}"
 
 
@@ -369,7 +369,7 @@ def _progress(progress: ToolProgress) -> Bar:
 
 
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
-    """Show the images of a message, or descriptions of those that do not fit."""
+    """Show a message's images, or descriptions of those that do not fit."""
     return tuple(
         TextBlock(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address
@@ -427,7 +427,7 @@ def stack(parts: TokenParts, most: int, text: str) -> StackedBar:
 
 
 def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
-    """Build a table with the breakdown of each request and the tokens of its answer. Of many steps the last ones."""
+    """Build a table with the breakdown of each request and its answer's tokens. Of many steps the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False

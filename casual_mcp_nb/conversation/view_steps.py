@@ -87,7 +87,7 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much of a turn is shown.
 
-    Of requests, what is `new` in each since the one before. With `whole`, the first one with the definitions of its tools, or
+    Of requests, what is `new` in each since the one before. With `whole`, the first one with its tools' definitions, or
     nothing. `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, where
     the reader has seen it.
     """
@@ -117,7 +117,7 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Show a line for each step, below the headings of their figures. Of many steps the first ones and the last ones."""
+    """Show a line for each step, below their figures' headings. Of many steps the first ones and the last ones."""
     if not steps:
         return []
     visible = steps

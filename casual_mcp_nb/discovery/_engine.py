@@ -425,7 +425,7 @@ def _clause_words(clause: Clause) -> str:
 
 
 class Engine:
-    """Ranks the tools of an index and explains their scores. Tools are documents, in order of wire name."""
+    """Ranks an index's tools and explains their scores. Tools are documents, in order of wire name."""
 
     def __init__(self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))

@@ -58,7 +58,7 @@ class Postings:
         return self.documents[entries], self.values[entries]
 
     def value(self, term: int, document: int) -> float:
-        """Look up the value of a term in one document, 0 where it does not occur."""
+        """Look up a term's value in one document, 0 where it does not occur."""
         documents, values = self.of(term)
         at = int(np.searchsorted(documents, document))
         return float(values[at]) if at < len(documents) and documents[at] == document else 0.0
@@ -190,7 +190,7 @@ _NO_NUMBERS, _NO_VALUES = np.zeros(0, np.intp), np.zeros(0)
 
 
 def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
-    """Add up the weighted values of each number, in one pass: a long query has many entries."""
+    """Add up each number's weighted values, in one pass: a long query has many entries."""
     entries = list(weighted)
     numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
     values = np.concatenate([_NO_VALUES, *(values if weight == 1 else weight * values for (_, values), weight in entries)])

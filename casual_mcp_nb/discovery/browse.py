@@ -290,7 +290,7 @@ def browse_tools(
 ) -> dict[str, SyntheticTool]:
     """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
 
-    `categories` is a line as from `list_servers`, and `index` returns the index of the deferred tools. Both are made when
+    `categories` is a line as from `list_servers`, and `index` returns the deferred tools' index. Both are made when
     needed if not given. For the others see `ActiveTools`.
     """
     shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented)

@@ -103,7 +103,7 @@ class ToolSearchIndex:
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
 
-        Tools have at most half of its words then, and its script or its common words are those of another language.
+        Tools have at most half of its words then, and its script or its common words are another language's.
         """
         return self._engine is not None and self._engine.known_share(query) <= _MAX_SHARE and is_foreign(query, self.languages)
 

@@ -1,7 +1,7 @@
 """Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in the background.
 
 A vector is computed once for each text and model. One file in the user's cache folder has those of all sessions, by hashes of
-the texts. The texts are names and descriptions of tools, and queries of searches. Never arguments or results of calls.
+the texts. The texts are names and tool descriptions, and queries of searches. Never arguments or call results.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LOAD_SECONDS = 5.0
 """How long the first search waits for the model to be loaded and the file to be read, besides the config's `timeout`."""
 _MAX_QUERIES = 500
 _SAME = 0.98
-"""The cosine of a text's vectors from which they count as those of the same model."""
+"""The cosine of a text's vectors from which they count as the same model's."""
 MAX_FILE_BYTES = 256_000_000
 _DAY_MS = 86_400_000
 _BUSY_SECONDS = 2.0
@@ -234,7 +234,7 @@ def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
 
 
 def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | None:
-    """Find the folder of a local model, or None if it is to be downloaded.
+    """Find a local model's folder, or None if it is to be downloaded.
 
     Raises:
         UsageError: It is not on this computer, and may not be downloaded.
@@ -625,7 +625,7 @@ class TextVectors:
         self._places: NDArray[np.intp] | None = None
 
     def number(self) -> None:
-        """Compute the keys of the texts, which takes a moment for many."""
+        """Compute the texts' keys, which takes a moment for many."""
         self._order = [_digest(text) for text in self._texts]
         self.keys = dict(zip(self._order, self._texts, strict=True))
 

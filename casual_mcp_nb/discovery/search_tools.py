@@ -394,7 +394,7 @@ _PROPERTIES: Mapping[str, Mapping[str, Any]] = {
 
 
 def manifest_in(description: str) -> str | None:
-    """Extract the manifest from the description of a search tool, or None if it is not one."""
+    """Extract the manifest from a search tool's description, or None if it is not one."""
     manifest = _MANIFEST.search(description)
     return manifest[1] if manifest else None
 

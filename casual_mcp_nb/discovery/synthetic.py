@@ -115,7 +115,7 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
 def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
     """Find where a conversation first presents each tool that it has loaded, even if it unloaded it since.
 
-    By wire name the index of the message, and whether it is the result of one of this package's tools rather than the person's
+    By wire name the message's index, and whether it is the result of one of this package's tools rather than the person's
     `own`.
     """
     places: dict[str, tuple[int, bool]] = {}

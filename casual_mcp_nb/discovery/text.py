@@ -385,7 +385,7 @@ def is_foreign(text: str, expected: Iterable[str]) -> bool:
 
 
 def _clear(text: str) -> str:
-    """Identify the language of a text, or empty if several fit equally well."""
+    """Identify a text's language, or empty if several fit equally well."""
     best = Counter(evidence(text)).most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else ""
 

@@ -219,7 +219,7 @@ def _heading(part: View | Section) -> list[str]:
 
 
 def to_text(view: View) -> str:
-    """Convert a view to lines of text. Blocks of text have a bar before each line, so that they cannot imitate the display."""
+    """Convert a view to lines of text. Text blocks have a bar before each line, so that they cannot imitate the display."""
     lines, titles = _blocks(view.blocks), " · ".join(heading(view))
     return "\n".join([titles, *_indented(lines)] if titles else lines)
 

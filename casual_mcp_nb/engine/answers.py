@@ -160,7 +160,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class TextPieces:
-    """Joins the text of a response, which arrives token by token, into pieces. The first one is passed on immediately."""
+    """Joins a response's text, which arrives token by token, into pieces. The first one is passed on immediately."""
 
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit

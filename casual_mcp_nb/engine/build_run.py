@@ -197,7 +197,7 @@ class ConversationState:
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:
-        """Create that of another conversation, see `McpToolChat.apart`."""
+        """Create another conversation's, see `McpToolChat.apart`."""
         selection = self._shared_snapshot() if private else self.selection.snapshot()
         other = ConversationState(selection, consent or self.consent.apart(), self.large_results)
         if private:
@@ -398,7 +398,7 @@ async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: Tool
 def prompt_source(
     system: str | None, template: str | None, model_template: str | None, default: str | None
 ) -> tuple[str | None, str]:
-    """Choose the text of a system prompt, or None and the name of the template that generates it."""
+    """Choose a system prompt's text, or None and the name of the template that generates it."""
     if system is None and template is None and not model_template:
         system = default
     return system, model_template or DEFAULT_TEMPLATE if template is None else template

@@ -80,7 +80,7 @@ class McpToolChat:
         system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
         approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
             are denied. Those that only the default policy asks about run, with a notice.
-        approval: Policies by server that replace those of the config.
+        approval: Policies by server that replace the config's.
         can_ask: Returns whether somebody could answer the approver now; None: always.
         how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
@@ -185,7 +185,7 @@ class McpToolChat:
             in_process: This process's FastMCP servers, by name.
             approver: Asks the person before calls, see `McpToolChat`.
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
-                bundled and in-process servers. They replace those of the config.
+                bundled and in-process servers. They replace the config's.
             can_ask: Returns whether somebody could answer the approver now; None: always.
             how_to_allow: See `Consent`.
             answer_limits: How long approvals and the questions of servers wait for the person.
@@ -626,7 +626,7 @@ class McpToolChat:
                 await task
 
     def get_stats(self) -> ChatStats | None:
-        """Get the statistics of the last turn, or None before the first one."""
+        """Get the last turn's statistics, or None before the first one."""
         return self.state.last_turn.stats if self.state.last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:

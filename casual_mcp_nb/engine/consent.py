@@ -109,7 +109,7 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collecti
 
 
 def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
-    """Resolve the policy of a tool. With `strict` it is `always` unless somebody set it to `never`."""
+    """Resolve a tool's policy. With `strict` it is `always` unless somebody set it to `never`."""
     bundled = BUNDLED.get(config.bundled or "") if config else None
     if bundled is not None and tool.name in bundled.asks_each_time:
         return "always"

@@ -481,7 +481,7 @@ def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[
 
 
 def reserve_of(model: ChatModel, window: int) -> int:
-    """Compute how much of a window is reserved for an answer of a model."""
+    """Compute how much of a window is reserved for a model's answer."""
     return min(model.wanted.max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2)
 
 

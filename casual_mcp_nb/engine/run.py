@@ -98,7 +98,7 @@ class Run:
         recorded: The steps that the turn begins with. `messages` has theirs.
         ahead: Awaited before each call of the model, after its event, or None for nothing.
         plan_only: Whether the first response with calls ends it, none of which is run. Searches for tools do not count.
-        results: The messages with results that were made, by the id of the call. Grows.
+        results: The messages with results that were made, by the call's id. Grows.
     """
 
     model: ChatModel
@@ -300,7 +300,7 @@ class Run:
         return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
     def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:
-        """Add the results of calls to the conversation, in the order of the calls, and load the tools that a search found."""
+        """Add the results of calls to the conversation, in the calls' order, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
 
         for call, outcome in zip(calls, outcomes, strict=True):

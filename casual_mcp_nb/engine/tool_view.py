@@ -459,7 +459,7 @@ class ViewCache:
     ) -> ToolView:
         """Compile the view for these, or reuse it if they have not changed. For any thread.
 
-        The instructions of servers are those of the catalog: another text needs another catalog.
+        The server instructions are the catalog's: another text needs another catalog.
         """
         with self._lock:
             if catalog is not self.catalog or blocked != self._blocked or own is not self._own:

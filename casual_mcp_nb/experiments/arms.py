@@ -44,7 +44,7 @@ Check = str | re.Pattern[str] | Callable[[Turn], Any]
 """A turn's check: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
 
 Descriptions = Mapping[str, Described]
-"""Other descriptions of tools, by tool: a text, or a mapping with `description` and `parameters`."""
+"""Other tool descriptions, by tool: a text, or a mapping with `description` and `parameters`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Ways:
-    """The options that differ between runs: each field has the values of one option. Empty leaves the session's.
+    """The options that differ between runs: each field has one option's values. Empty leaves the session's.
 
     Args:
         discovery: Whether deferred tools are hidden. `auto` decides it by their size.
@@ -84,7 +84,7 @@ class Ways:
 
 
 def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way, TurnOptions]:
-    """Build the options of a turn for each variant: all combinations, in order.
+    """Build a turn's options for each variant: all combinations, in order.
 
     Without discovery nothing is found, so that strategies and deliveries make one way there.
 
@@ -145,7 +145,7 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 
 def arms_of(options: Mapping[Way, TurnOptions], descriptions: Mapping[str, Descriptions], without: Sequence[str]) -> list[Arm]:
-    """Combine the ways of a comparison with other descriptions of tools, and with what an arm does without.
+    """Combine the ways of a comparison with other tool descriptions, and with what an arm does without.
 
     Args:
         options: The options of each way.
@@ -172,7 +172,7 @@ class Budget:
 
     Args:
         tokens: Input and output tokens, or None for no limit.
-        cost: The amount of money, in the currency of the prices, or None for no limit.
+        cost: The amount of money, in the prices' currency, or None for no limit.
     """
 
     def __init__(self, tokens: float | None = None, cost: float | None = None) -> None:

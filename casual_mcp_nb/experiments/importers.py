@@ -494,7 +494,7 @@ def _sample(record: Any) -> dict[str, Any]:
 
 
 def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
-    """Convert the messages of a turn to inspect-ai's form."""
+    """Convert a turn's messages to inspect-ai's form."""
     messages: list[dict[str, Any]] = []
     for message in turn.messages:
         text = text_of(getattr(message, "content", ""))

@@ -93,7 +93,7 @@ class _Call:
 
 @dataclass
 class _Matched:
-    """The calls of one acceptable list that were made: the index of the call for each expected one."""
+    """The calls of one acceptable list that were made: the call's index for each expected one."""
 
     expected: Sequence[ExpectedCall]
     pairs: dict[int, int] = field(default_factory=dict)

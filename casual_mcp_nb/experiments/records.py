@@ -76,7 +76,7 @@ class RunRecord(Displayable):
         deferred: Those tools of `needed`, `found` and `called` that were deferred at the start.
         found: The tools that searches returned.
         called: The tools that were called.
-        transcript: The turns as JSON, without the definitions of tools, which the file has once.
+        transcript: The turns as JSON, without the tool definitions, which the file has once.
     """
 
     key: str

@@ -226,7 +226,7 @@ class Way:
         discovery: Whether deferred tools are hidden.
         strategy: How the model finds them.
         delivery: How it receives search results.
-        descriptions: The name of the descriptions of tools that it reads, if they are not those of the servers.
+        descriptions: The name of the descriptions of tools that it reads, if they are not the servers'.
         without: The server or tool that it does without.
     """
 
@@ -672,7 +672,7 @@ class Experiments(Displayable):
 
     Args:
         comparison: The last comparison, or None before the first one.
-        results: The last results of cases, if they are later than it.
+        results: The last case results, if they are later than it.
     """
 
     comparison: Comparison | None = None

@@ -1,6 +1,6 @@
 """Make runs of cases: arms, keys, a budget, and the processes that they are spread over.
 
-An arm is one way to answer: a model, a delivery, a toolset, descriptions of tools. Each run is a separate conversation with the
+An arm is one way to answer: a model, a delivery, a toolset, tool descriptions. Each run is a separate conversation with the
 session's servers. What a file of results has already is not run again.
 """
 

@@ -216,7 +216,7 @@ class SessionExperiments(Namespace):
             tool_sets: Names of toolsets, or None in the list is the session's own choice.
             discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
             strategies: `search`, `browse`, or both.
-            descriptions: Other descriptions of tools by name: `{"shorter": {"mail:send": "Send an email."}}`. Each of them is
+            descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each of them is
                 compared with the servers' own.
             without: Servers or tools: for each of them, an arm does without it.
             repeats: How often each case is run in each arm.
@@ -374,7 +374,7 @@ class SessionExperiments(Namespace):
         executor: Executor | None = None,
         recipe: Recipe | None = None,
     ) -> RunResults:
-        """Make the runs of a plan, and show them meanwhile."""
+        """Make a plan's runs, and show them meanwhile."""
         self._turns.check_open()
         evaluating = Evaluating(
             self._chat,

@@ -1,4 +1,4 @@
-"""Edit the texts of one tool, and see what they cost, where searches rank it, and whether a model calls it rightly.
+"""Edit one tool's texts, and see what they cost, where searches rank it, and whether a model calls it rightly.
 
 The cases are divided in two halves by cluster. One is for working: its failures are shown, and proposals are made from them.
 The other one is for the verdict, and each look at it is counted.

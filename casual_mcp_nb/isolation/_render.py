@@ -38,7 +38,7 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
             characters that the text can have.
 
     Returns:
-        `text`; or `needed`, the name of a template to be sent as well; or `error`, with `path` and `line` of the innermost
+        `text`; or `needed`, a template's name to be sent as well; or `error`, with `path` and `line` of the innermost
         template.
     """
     environment = ImmutableSandboxedEnvironment(

@@ -1,6 +1,6 @@
 """Run one SQL statement on an SQLite file. Runs in the worker process, without the package.
 
-The limits of memory are those of the whole process, which the worker has to itself. What is kept in temporary files otherwise
+The limits of memory are the whole process's, which the worker has to itself. What is kept in temporary files otherwise
 is kept in memory here, so nothing is written beside the database and its journal.
 """
 

@@ -33,7 +33,7 @@ class Command:
 
     `example` is what comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
     `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools. `run`
-    returns the output of the cell. It is None for a command that opens or closes the session.
+    returns the cell's output. It is None for a command that opens or closes the session.
     """
 
     group: str
@@ -94,7 +94,7 @@ def _model(session: Session, line: str) -> Any:
 
 
 def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
-    """Create the command that sets the mode of servers. Deferring turns discovery on, without which nothing is deferred."""
+    """Create the command that sets the server mode. Deferring turns discovery on, without which nothing is deferred."""
 
     def run(session: Session, line: str) -> Any:
         words = words_of(line)

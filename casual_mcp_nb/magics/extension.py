@@ -178,7 +178,7 @@ class McpMagics(Magics):
         return self._start(f"Starting the servers of {path.name} …", make)
 
     def _audit(self, line: str) -> Any:
-        """Show every call of the session, save the list to a file, or measure the cost of a config, which needs no session."""
+        """Show every call of the session, save the list to a file, or measure a config's cost, which needs no session."""
         words = words_of(line)
         paths = [word for word in words if word not in ("--overwrite", "--trust")]
         if not words:
@@ -392,7 +392,7 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Close the session of the magics, if there is one, and remove them."""
+    """Close the magics' session, if there is one, and remove them."""
     for magics in _registered(shell):
         session = magics.session()
         if session is not None:

@@ -111,10 +111,10 @@ class RecordedTurn:
     """A turn of a cassette.
 
     Args:
-        options: The options of the turn that are not those of the session.
+        options: The options of the turn that are not the session's.
         history: The conversation before it, or None if that is not known, and it continues the one so far.
         selection: The selection for it, as far as it differs from the session's, or None if that is not known.
-        servers: The servers that there were, or None for those of the session.
+        servers: The servers that there were, or None for the session's.
     """
 
     messages: Sequence[ChatMessage]
@@ -212,7 +212,7 @@ class SessionCassettes(Namespace):
     ) -> CassetteInUse:
         """Record the answers of models and servers in a file, or let the file answer in their place.
 
-        Recorded are answers of models, results of calls, contents of resources and prompts, progress and log messages,
+        Recorded are model answers, call results, contents of resources and prompts, progress and log messages,
         and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
         environments of servers are never in the file.
 

@@ -157,7 +157,7 @@ class SessionConsent(Namespace):
         without the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
 
         Returns:
-            Each server with its complete command, folder, address and the names of its variables and headers. Each client with
+            Each server with its complete command, folder, address and its variables' names and headers. Each client with
             its address and the name of the variable that its key comes from. With new and changed parts marked. Never a
             value of a secret.
         """

@@ -145,7 +145,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def replace(self, turns: Iterable[Turn]) -> None:
-        """Continue with these turns, which are those of another conversation."""
+        """Continue with these turns, which are another conversation's."""
         self.check_free()
         self.turns = list(turns)
         self._observers.changes.notify()

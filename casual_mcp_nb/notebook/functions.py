@@ -40,12 +40,12 @@ from typing import Any, Literal, NotRequired, TypedDict'''
 
 
 class CallableTools(Protocol):
-    """The tools of a session, as the functions need them."""
+    """A session's tools, as the functions need them."""
 
     recorded: RecordedCalls
 
     def of_server(self, name: str) -> Tools:
-        """Select the tools of one server."""
+        """Select one server's tools."""
 
     def call(self, name: str, /, **arguments: Any) -> ToolCall:
         """Call a tool."""
@@ -129,7 +129,7 @@ class ToolFunctions:
         return "\n".join(map(repr, self._servers.values())) or "No servers."
 
     def stub(self) -> str:
-        """Write the text of a stub file, see `stub_of`."""
+        """Write a stub file's text, see `stub_of`."""
         learned = {each.server: each.learned for each in self._servers.values()}
         tools = {name: each.tools for name, each in self._servers.items()}
         return stub_of(tools, lambda tool: learned[tool.server](tool))
@@ -177,7 +177,7 @@ class TypeWriter:
     dicts: dict[str, str] = field(default_factory=dict)
     """Their definitions, by name."""
     names: dict[tuple[object, int], tuple[str, object]] = field(default_factory=dict)
-    """Their names by the schema or reference, and the root of the whole schema."""
+    """Their names by the schema or reference, and the whole schema's root."""
 
     def write(self, reader: SchemaReader, name: str, depth: int = 0) -> str:
         """Write the type of the values that a schema allows; `name` begins the names of the TypedDicts in it."""
@@ -326,7 +326,7 @@ def _in_quotes(text: str) -> str:
 
 
 def docstring_of(tool: ToolSpec) -> str:
-    """Write the docstring of a tool's function: the server's description, and those of the parameters."""
+    """Write the docstring of a tool's function: the server's description, and the parameters'."""
     lines = [tool.description.strip() or f"Call {tool.name}."]
     described = {name: " ".join(part.without_null().description.split()) for name, (_, part, _) in parameters_of(tool).items()}
     if any(described.values()):
@@ -335,7 +335,7 @@ def docstring_of(tool: ToolSpec) -> str:
 
 
 def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
-    """The value of a call as its function returns it: what the result's type says, else JSON or text."""
+    """A call's value as its function returns it: what the result's type says, else JSON or text."""
     if call.returned:
         return call.returned[0]
     if call.structured is not None:
@@ -438,7 +438,7 @@ def stub_of(servers: Mapping[str, Sequence[ToolSpec]], learned: Callable[[ToolSp
     """Write a stub file: a class for each server, and `Tools`, which has them as attributes.
 
     Args:
-        servers: The tools of each server, by an identifier.
+        servers: Each server's tools, by an identifier.
         learned: A schema of a tool's result that was learned, if any.
     """
     types = TypeWriter(taken={"Any", "Literal", "NotRequired", "TypedDict", "Tools"})

@@ -84,7 +84,7 @@ class NotebookRunner:
         self.home: asyncio.AbstractEventLoop | None = None
 
     def note_home(self) -> None:
-        """Remember this thread's loop, if one runs: that of the kernel, when a cell calls this."""
+        """Remember this thread's loop, if one runs: the kernel's, when a cell calls this."""
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:

@@ -18,7 +18,7 @@ from casual_mcp_nb.providers.registry import spec_of
 
 
 def models_of(config: Config, default: str | None) -> Models:
-    """List the models of a config, and whether the key of each is set."""
+    """List a config's models, and whether the key of each is set."""
     return Models(
         tuple(
             ModelRow(

@@ -1,4 +1,4 @@
-"""Step mode from code: a loop over the pauses of a turn, in which each request can be read and changed before it is sent.
+"""Step mode from code: a loop over a turn's pauses, in which each request can be read and changed before it is sent.
 
 The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the turn, and nothing that
 runs holds the iterator: when the loop ends early, the iterator is collected, which stops the turn.

@@ -66,7 +66,7 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Parse the fields of a form. Fields that MCP does not allow in its schema become text fields."""
+    """Parse a form's fields. Fields that MCP does not allow in its schema become text fields."""
     whole = SchemaReader(schema)
     return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
 

@@ -155,7 +155,7 @@ class ResourceService:
         return await self.chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
 
     async def follow(self, what: Readable, server: str | None, *, on: bool) -> Subscriptions:
-        """Have a server report the changes of a resource, or no longer, see `SessionResources.subscribe`."""
+        """Have a server report a resource's changes, or no longer, see `SessionResources.subscribe`."""
         name, uri = await self._locate(what, server, {})
         reader = self.chat.server_manager.resources_of(name)
         await (reader.subscribe(uri) if on else reader.unsubscribe(uri))
@@ -368,7 +368,7 @@ class SessionPrompts(_Offered[ServerPrompt]):
 
     @blocking
     async def list(self) -> Prompts:
-        """List the prompts of all servers. Connect those that are not connected yet.
+        """List all server prompts. Connect those that are not connected yet.
 
         Returns:
             All of them. A server that could not list its own is in `problems`.

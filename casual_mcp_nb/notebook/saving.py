@@ -73,7 +73,7 @@ DEFAULT = "default"
 _OFF = ("off", "none", "no", "false", "0")
 
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
-"""Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
+"""Where conversations are saved: a store, its file's path, or None for nowhere. `default` is as the environment and the
 config say. Otherwise, the user's data folder in a notebook, and nowhere in a script."""
 
 

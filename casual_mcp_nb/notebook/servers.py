@@ -70,7 +70,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
         Args:
             name: Its name, or None for one made from the text.
-            spec: A command line (`npx -y …`), which is run. An address (`https://…`). The name of a bundled server. An entry as
+            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as
                 of a config's `servers`, or a FastMCP server of this process.
 
         Returns:

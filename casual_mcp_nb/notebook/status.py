@@ -59,7 +59,7 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:
-    """Find the reason why a turn would refuse the toolset of a view, or empty if it would not."""
+    """Find the reason why a turn would refuse a view's toolset, or empty if it would not."""
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:

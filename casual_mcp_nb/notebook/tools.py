@@ -395,7 +395,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """The embedding model by which searches compare meanings too, or None to search by words only.
 
         Assign what `tool_discovery.embedding` of a config has, such as `{"local": "folder"}`, or a function that takes a list
-        of texts and returns an array with one row for each. It gets the names and descriptions of tools, and search queries.
+        of texts and returns an array with one row for each. It gets the names and tool descriptions, and search queries.
         """
         return self._chat.tools.embedding
 

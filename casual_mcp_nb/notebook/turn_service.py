@@ -367,7 +367,7 @@ class TurnService:
 
     @contextmanager
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
-        """Show how servers start, in the display of the turn. Yields the function that takes the turn's events."""
+        """Show how servers start, in the turn's display. Yields the function that takes the turn's events."""
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
         with self._starter.shown(quiet=quiet, handle=live.handle if live else None) as display:
             if live is None or display is None:

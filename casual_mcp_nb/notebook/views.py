@@ -114,7 +114,7 @@ def _definition_words(now: int, undeferred: int) -> str:
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
     """Show the cost of requests and turns, folded, with the saving by deferring, or nothing where no tool is deferred.
 
-    The saving is that of a whole turn: in one request it would be larger than any that a person gets, since a search is one
+    The saving is a whole turn's: in one request it would be larger than any that a person gets, since a search is one
     more request.
     """
     if budget is None or budget.saved is None:
@@ -279,7 +279,7 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show the commands of each group. Of several groups the first is open."""
+    """Show each group's commands. Of several groups the first is open."""
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
@@ -414,7 +414,7 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
-    """Show the cost of each server and each tool, and the saving by deferring."""
+    """Show each server's cost and each tool, and the saving by deferring."""
     tools = sum(len(server.tools) for server in audit)
     blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
     if tools:

@@ -351,7 +351,7 @@ class Word(NamedTuple):
 
 
 def content_words(text: str) -> list[Word]:
-    """Extract the meaningful words of a text, in order."""
+    """Extract a text's meaningful words, in order."""
     words = [Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end()) for match in _WORD.finditer(text)]
     return [word for word in words if word.terms and word.text not in _EMPTY.split()]
 

@@ -272,7 +272,7 @@ class PastCall(NamedTuple):
 
 
 def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
-    """Choose the calls of the next step, which can be made at the same time, or if there are none, the reply."""
+    """Choose the next step's calls, which can be made at the same time, or if there are none, the reply."""
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):

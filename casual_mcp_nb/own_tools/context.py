@@ -183,7 +183,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RunHere:
-    """Runs an async function on the loop of the call, and another one on a worker thread. A `FunctionRunner`."""
+    """Runs an async function on the call's loop, and another one on a worker thread. A `FunctionRunner`."""
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
         """Run a function."""

@@ -73,7 +73,7 @@ def _table_preview(table: Any) -> PayloadPreview:
 
 
 def _index(head: Any) -> tuple[str, list[Any] | None]:
-    """Read the name and the values of an index, or None where it only numbers the rows."""
+    """Read the name and an index's values, or None where it only numbers the rows."""
     index = getattr(head, "index", None)
     if index is None or callable(index) or type(index).__name__ == "RangeIndex":
         return "", None
@@ -198,7 +198,7 @@ def _check_count(items: list[Any]) -> None:
 
 
 def result_of(value: Any) -> ToolResult:
-    """Convert a function's return value to the result of a tool, with previews of its payload for displays."""
+    """Convert a function's return value to a tool's result, with previews of its payload for displays."""
     if isinstance(value, Generator | map | filter | zip):
         items = list(islice(value, MAX_YIELDED + 1))
         _check_count(items)

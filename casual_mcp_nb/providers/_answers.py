@@ -68,7 +68,7 @@ def gpt_defers(model: str) -> bool:
 
 
 def gpt_version(model: str) -> tuple[int, int]:
-    """Parse the version in the name of a GPT model. (0, 0) for any other name."""
+    """Parse the version in a GPT model's name. (0, 0) for any other name."""
     match = _GPT.match(model)
     return (int(match[1]), int(match[2] or 0)) if match is not None else (0, 0)
 

@@ -92,7 +92,7 @@ class BoundModel:
         repair_calls: Whether calls that it writes as text are run.
 
     Attributes:
-        own_options: The options without those of a turn.
+        own_options: The options without a turn's.
         tape: Records its answers, or answers in its place, or None for neither.
     """
 

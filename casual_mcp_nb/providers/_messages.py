@@ -213,7 +213,7 @@ def sendable_name(name: str) -> str:
 
 
 def sendable_arguments(text: str) -> str:
-    """Replace the arguments of a call by `{}` if they are not a JSON object.
+    """Replace a call's arguments by `{}` if they are not a JSON object.
 
     Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
     call's result explains the mistake.

@@ -56,7 +56,7 @@ class ProviderAdapter:
     Args:
         offer: Tool definitions to extra arguments of the request.
         ask: One request: client, model, messages and options to an answer.
-        stream: The same, with the text told as it arrives, or None where that cannot be had with calls of tools.
+        stream: The same, with the text told as it arrives, or None where that cannot be had with tool calls.
         name: The format, as what is kept for a provider has it, or empty where a client makes its own requests.
         offer_found: Definitions that are always loaded, and those that searches have found, to extra arguments of a request
             whose rendered beginning stays the same when more are found, or None where the provider cannot do that.
@@ -315,7 +315,7 @@ def raw_address_of(client: object) -> str:
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up the context window of a model: that of the config, else that of its provider's table, or None if unknown."""
+    """Look up the context window of a model: the config's, else that of its provider's table, or None if unknown."""
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
@@ -407,7 +407,7 @@ def running_servers(seconds: float | None = None, servers: Iterable[LocalServer]
 
 
 def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
-    """List the models of a server. None where nothing like it answers."""
+    """List a server's models. None where nothing like it answers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=seconds)
     try:
         connection.request("GET", server.listing, headers={"Accept": "application/json"})

@@ -601,7 +601,7 @@ class _Outbox:
 
 
 class _Reports(_Outbox):
-    """Sends the progress and the log messages of a call, in order."""
+    """Sends the progress and a call's log messages, in order."""
 
     def __init__(self, call: HostCall) -> None:
         super().__init__(lambda send: send())

@@ -127,7 +127,7 @@ class HostCall:
         return await self._elicit(passed)
 
     async def sample(self, server: str, params: Any) -> mcp.CreateMessageResult | mcp.ErrorData:
-        """Pass on a request for an answer of a model, or refuse it where the host has none for servers."""
+        """Pass on a request for a model's answer, or refuse it where the host has none for servers."""
         declared = self.context.session.client_capabilities
         if declared is None or declared.sampling is None:
             return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool offers no sampling")
@@ -363,7 +363,7 @@ def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
 
 
 def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
-    """Select a schema of results if clients can check them: before the modern version, if it is that of an object."""
+    """Select a schema of results if clients can check them: before the modern version, if it is an object's."""
     return dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
 
 

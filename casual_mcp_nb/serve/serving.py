@@ -243,7 +243,7 @@ class SessionServe(Namespace):
             all_tools: List every tool of the selection, for hosts that read the list only once.
             bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
             plain_names: Leave the names of tools and prompts as their servers have them, where only one server has it.
-            approval: The action for a call whose policy asks a person: `ask` asks that of the client, where its host can,
+            approval: The action for a call whose policy asks a person: `ask` asks the client's, where its host can,
                 and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
                 always left to the host.
             token: The token that clients send as `Authorization: Bearer`, or None for `MCP_SERVE_TOKEN` of the environment, if

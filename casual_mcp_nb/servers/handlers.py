@@ -171,7 +171,7 @@ class Asker(Protocol):
         """Pass on a server's question during the call, and return the answer, an `ElicitResult`."""
 
     async def sample(self, server: str, params: Any) -> Any:
-        """Pass on a request for an answer of a model, and return it, a `CreateMessageResult` or `ErrorData`."""
+        """Pass on a request for a model's answer, and return it, a `CreateMessageResult` or `ErrorData`."""
 
     async def roots(self) -> list[Any]:
         """List the client's roots, or empty if it has none."""
@@ -231,7 +231,7 @@ def asked_by(server: str, message: str) -> str:
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
-"""Who makes the calls of this task, or None for the session."""
+"""Who makes this task's calls, or None for the session."""
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:

@@ -69,7 +69,7 @@ class ServerManager:
     """A session's connections.
 
     Args:
-        in_process: In-process servers by name. They come after those of the config.
+        in_process: In-process servers by name. They come after the config's.
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
@@ -130,7 +130,7 @@ class ServerManager:
 
     @property
     def fresh(self) -> bool:
-        """Whether all lists of tools are fresh."""
+        """Whether all tool lists are fresh."""
         self._check_open()
         return all(connection.fresh for connection in self._connections.values())
 
@@ -150,7 +150,7 @@ class ServerManager:
         return [connection.name for connection in self._enabled() if not connection.settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
-        """Look up the config of a server, or None if it has none or does not exist."""
+        """Look up a server's config, or None if it has none or does not exist."""
         connection = self._connections.get(name)
         return connection.config if connection else None
 
@@ -232,7 +232,7 @@ class ServerManager:
                     group.create_task(_connect(connection))
 
     def set_cache_ttl(self, seconds: float | None) -> None:
-        """Set how long lists of tools are fresh, from the next listing on. None is forever."""
+        """Set how long tool lists are fresh, from the next listing on. None is forever."""
         self._cache_ttl = seconds
         for connection in self._connections.values():
             if isinstance(connection, Connection):

@@ -62,7 +62,7 @@ _POSIX = os.name == "posix"
 
 
 def command_of(config: ServerConfig) -> list[str]:
-    """Build a stdio server's command line: the config's own, or that of a bundled server."""
+    """Build a stdio server's command line: the config's own, or a bundled server's."""
     if config.bundled:
         from casual_mcp_nb.bundled import command
 

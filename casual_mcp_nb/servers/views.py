@@ -446,7 +446,7 @@ _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change"
 
 
 def resources_view(resources: Resources, limits: DisplayLimits) -> View:
-    """Show the resources of each server. Templates are marked, with their parameters."""
+    """Show each server's resources. Templates are marked, with their parameters."""
     templates = sum(resource.is_template for resource in resources)
     counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
     sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
@@ -454,7 +454,7 @@ def resources_view(resources: Resources, limits: DisplayLimits) -> View:
 
 
 def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
-    """Show the prompts of each server, with their arguments."""
+    """Show each server's prompts, with their arguments."""
 
     def table(group: Sequence[ServerPrompt], rows: int) -> Table:
         cells = tuple(

@@ -59,7 +59,7 @@ class SlideLimits:
 
     Args:
         text: Characters of a text.
-        definition: Characters of the definition of a tool, or 0 for none.
+        definition: Characters of a tool's definition, or 0 for none.
         images: Bytes of all images together.
     """
 

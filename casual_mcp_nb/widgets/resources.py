@@ -106,7 +106,7 @@ class ResourcesState(State):
 
     @command
     async def set_followed(self, server: str, uri: str, on: bool) -> None:
-        """Have the server report the changes of a resource, or not. In Python: `resources.subscribe` and `unsubscribe`."""
+        """Have the server report a resource's changes, or not. In Python: `resources.subscribe` and `unsubscribe`."""
         await self._service.follow(uri, server, on=on)
 
     async def _contents(

@@ -235,7 +235,7 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
 def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
     """Yield the parts of an answer with this model's signatures.
 
-    Gemini 3 signs the first call of a step, and refuses it without its signature.
+    Gemini 3 signs a step's first call, and refuses it without its signature.
     """
     of_calls = iter(kept_fields(message, WIRE, model).calls)
     stand_in: str | None = _ANY_SIGNATURE

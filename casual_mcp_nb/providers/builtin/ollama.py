@@ -90,7 +90,7 @@ class _Streamed:
 def _request(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Build the body of a request, and its additional headers."""
+    """Build a request's body, and its additional headers."""
     # casual-llm would fetch it, from whatever URL it is.
     refuse_addresses(messages, "Ollama does not accept image URLs")
     sent = conversation(client, model, messages, WIRE)

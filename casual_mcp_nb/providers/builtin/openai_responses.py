@@ -358,7 +358,7 @@ class _Deferred:
         return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
 
     def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
-        """Yield the items of a conversation. Calls of tools that are in `plain` have no namespace."""
+        """Yield a conversation's items. Calls of tools that are in `plain` have no namespace."""
         waiting: list[dict[str, Any]] = []
         for message, names in zip(messages, self.added, strict=True):
             if waiting and message.role != "tool":
