@@ -348,10 +348,10 @@ def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery
 
 
 def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery) -> str:
-    if already_loaded:
-        return f"{_marker(tool)}\nAlready loaded."
     if delivery == "native":
         return _marker(tool)
+    if already_loaded:
+        return f"{_marker(tool)}\nAlready loaded."
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
     server = one_line(tool.server, 200)
     # With its schema, a card has all that a call needs, and the name tells the server already.
