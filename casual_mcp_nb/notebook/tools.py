@@ -109,7 +109,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
 
         def __getattr__(self, name: str) -> ServerFunctions:
-            if name.startswith("_") or name not in (servers := dir(self.functions)):
+            servers = [] if name.startswith("_") else dir(self.functions)
+            if name not in servers:
                 names = [] if name.startswith("_") else [*object.__dir__(self), *servers]
                 hint = did_you_mean(closest(name, names), servers)
                 raise AttributeError(

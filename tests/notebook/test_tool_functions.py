@@ -135,6 +135,8 @@ def test_completion_knows_servers_and_tools_and_a_wrong_name_finds_the_right_one
     for wrong, right in (("pots", "post"), ("cal", "call")):
         with pytest.raises(AttributeError, match=right):
             getattr(session.tools, wrong)
+    # IPython looks for private names before it shows anything.
+    assert not any(hasattr(part, "_repr_of_nobody_") for part in (session.tools, session.tools.functions))
     with pytest.raises(AttributeError, match="count_stamps"):
         _ = session.tools.post.count_stamp
     # A method of `session.tools` keeps its name; the server of that name is here.
