@@ -175,7 +175,7 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: The provider or a server is not known, or a cassette was given with something that it replaces.
             CassetteError: The cassette does not exist, or is not one.
-            ProviderError: The provider's key or its SDK is missing. The message says which.
+            ProviderError: The provider's key or its SDK is missing. The message names it.
             ConfigError: An entry of a server is wrong.
         """
         from casual_mcp_nb.config.quick import quick_config
@@ -216,7 +216,7 @@ class Session(Checked, Displayable):
             quiet: Show nothing.
 
         Returns:
-            The state of each. A server that failed does not raise unless `strict`. Its status says why.
+            The state of each. A server that failed does not raise unless `strict`. Its status has the reason.
 
         Raises:
             ConnectError: With `strict`, a server failed. The message has the reason of each.

@@ -1,6 +1,6 @@
 """The one table of views: value → view → text, Markdown and HTML.
 
-A display never fails, never runs anything, and is the same each time for the same value. Whatever a server or a model says is
+A display never fails, never runs anything, and is the same each time for the same value. All text from a server or a model is
 shown as text.
 """
 
@@ -185,7 +185,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     serve_views.served_tools_view,
     serve_views.served_addresses_view,
 )
-"""The views by room, each of the values that its first parameter says."""
+"""The views by package, each of the values that its first parameter says."""
 
 for _view in _VIEWS:
     view_of.register(_view)

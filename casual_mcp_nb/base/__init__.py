@@ -1,1 +1,1 @@
-"""Values and helpers that all rooms share. Nothing here opens a connection or a display."""
+"""Values and helpers that all packages share. Nothing here opens a connection or a display."""

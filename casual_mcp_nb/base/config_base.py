@@ -98,7 +98,7 @@ class BaseConfig(BaseModel):
         return _complete(super().model_dump, options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """Dump the fields as JSON that `load_config` reads. A UsageError says which secret would be lost."""
+        """Dump the fields as JSON that `load_config` reads. A UsageError names which secret would be lost."""
         return _complete(super().model_dump_json, options)
 
     @model_serializer(mode="wrap")

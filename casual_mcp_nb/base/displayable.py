@@ -85,7 +85,7 @@ class Displayable:
 
 
 class DisplayableList(Sequence[T], Displayable):
-    """A displayable sequence. A subclass says in which of its attributes the parts are: `items="hits"`."""
+    """A displayable sequence. A subclass defines in which of its attributes the parts are: `items="hits"`."""
 
     __slots__ = ()
     _attribute: ClassVar[str]

@@ -220,7 +220,7 @@ class PromptMessages(Displayable):
 
 @dataclass(frozen=True)
 class Completions(DisplayableList[str], items="values"):
-    """A server's suggestions for an argument, best first. It may have more, and may say how many in total."""
+    """A server's suggestions for an argument, best first. It may have more, and may give how many in total."""
 
     values: tuple[str, ...] = ()
     total: int | None = None

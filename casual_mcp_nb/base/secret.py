@@ -73,7 +73,7 @@ class Secrets(Set[str]):
 
 
 class Mask:
-    """Replaces secrets in text, also where they are encoded. Text without secrets is returned unchanged.
+    """Replaces secrets in text, even where they are encoded. Text without secrets is returned unchanged.
 
     A form can only be in a text that has the character it needs (`%` for percent-encoding, for example), so ordinary text is
     searched for the secrets themselves and no more: one scan in C for each. Each form is searched separately, so the time is
@@ -135,7 +135,7 @@ def holds_mask(text: str) -> bool:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replace each of the secrets in `text` by `MASK`, also where it is encoded, except those too short or too common."""
+    """Replace each of the secrets in `text` by `MASK`, even where it is encoded, except those too short or too common."""
     return mask_of(secrets)(text)
 
 
@@ -300,7 +300,7 @@ def _is_key(option: str, value: str) -> bool:
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
-    """Yield the value of a `NAME=value` or header argument whose name says that it is secret."""
+    """Yield the value of a `NAME=value` or header argument whose name means that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
     match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):

@@ -28,7 +28,7 @@ class Listeners(Generic[P]):
         return len(self._functions)
 
     def add(self, listener: Callable[P, object]) -> Callable[[], None]:
-        """Add a listener, called on the notifying thread, and return a function that removes it, also if called twice."""
+        """Add a listener, called on the notifying thread, and return a function that removes it, even if called twice."""
         self._functions.append(listener)
         return lambda: self._functions.remove(listener) if listener in self._functions else None
 

@@ -1,6 +1,6 @@
 """The command `casual-mcp-nb`: the magics' features in a shell.
 
-Modules of this room import only light modules at their top, so that `--help` and `--version` are quick. A command imports
+This package's modules import only light modules at their top, so that `--help` and `--version` are quick. A command imports
 what it needs when it runs.
 """
 

@@ -53,7 +53,7 @@ class TrustEntry(Displayable):
 class Trust(DisplayableList[TrustEntry], items="entries"):
     """The programs that a config would start and the hosts its keys would go to. The settings of the config come first.
 
-    If it is not `required` that the person accepts it before anything starts, `why` says why not. `on_accept` remembers that
+    If it is not `required` that the person accepts it before anything starts, `why` is the reason. `on_accept` remembers that
     they have.
     """
 

@@ -320,5 +320,5 @@ duration: how long
 """
 """What people say, as patterns in ASCII and lower case, and the words that tools have for it.
 
-`enumerate` is a weak hint: few tools say so, but all that list something match it as a synonym.
+`enumerate` is a weak hint: few tools declare it, but all that list something match it as a synonym.
 """

@@ -45,7 +45,7 @@ def result_text(result: ToolResult) -> str:
 
     Structured content that only repeats the text is left out, as servers should send it in both forms. See
     https://modelcontextprotocol.io/specification/2025-11-25/server/tools#structured-content. A failed result begins with
-    `Error:`. An empty one says that it is.
+    `Error:`. An empty one is marked as empty.
     """
     text = "\n".join(filter(None, map(_part_text, result.content)))
     if result.structured is not None and not _repeats(text, result.structured):

@@ -592,7 +592,7 @@ _LEAST_SHARE = 0.5
 async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
     """Find the deferred tool that clearly fits a message, or None if there is none, or too many tools to look for it now.
 
-    A tool fits if it has at least two of the words that say something, and half of them all. That overlooks tools that have
+    A tool fits if it has at least two of the meaningful words, and half of them all. That overlooks tools that have
     other words for the same, but says nothing of messages that are only talk.
     """
     if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():

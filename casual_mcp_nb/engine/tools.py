@@ -470,7 +470,7 @@ class ChatTools:
             await self._meaning.close()
 
     def abandon(self) -> None:
-        """Forget the views, also in a forked child: the lock of the cache may have been held at the fork."""
+        """Forget the views, even in a forked child: the lock of the cache may have been held at the fork."""
         self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:

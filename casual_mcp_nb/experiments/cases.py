@@ -70,7 +70,7 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Equal(Matcher):
-    """Equal to a value, also where that looks like a matcher."""
+    """Equal to a value, even where that looks like a matcher."""
 
     key = "$equal"
     value: Any
@@ -258,7 +258,7 @@ class ToolUseCase:
     """A message, or several, and the calls that should follow.
 
     Args:
-        message: What the person says, or their messages in order, each of them a turn.
+        message: The person's words, or their messages in order, each of them a turn.
         calls: The expected calls. Each is an `ExpectedCall`, the name of a tool, or a name with arguments.
         alternatives: Other lists of calls that are right as well.
         order: Their order.

@@ -480,7 +480,7 @@ class DiscoveryEffect:
 
 
 class Exportable(Displayable, ABC):
-    """A displayable value with rows that can be written to a file. A subclass says what it is: `_kind`."""
+    """A displayable value with rows that can be written to a file. A subclass defines what it is: `_kind`."""
 
     _kind: ClassVar[str] = "A comparison"
 

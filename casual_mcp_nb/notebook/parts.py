@@ -192,7 +192,7 @@ class SessionParts:
                 await asyncio.to_thread(store.close)
 
     def close_replaced(self, why: str) -> Future[None]:
-        """Close in the background, from any thread. Later use is an error that says why."""
+        """Close in the background, from any thread. Later use is an error that gives the reason."""
         self.runner.end(why)
         return _close_in_background(self.engine, self.close)
 

@@ -170,7 +170,7 @@ def read_parameters(
     """Read the parameters of a function that is to be a tool.
 
     `inject` has values by a parameter's name, or by the key of its `Inject`. A parameter that is named in `context`, the
-    conversation's context, may have any type. A UsageError says what no model could fill, and what is injected twice or
+    conversation's context, may have any type. A UsageError names what no model could fill, and what is injected twice or
     nowhere.
     """
     signature = inspect.signature(function)

@@ -124,7 +124,7 @@ def _is_made_first(kind: type) -> bool:
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """Check the input schema of a person's own tool: a UsageError says why it cannot be sent to a model."""
+    """Check the input schema of a person's own tool: a UsageError explains why it cannot be sent to a model."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         problem: str | None = "its input schema is not an object schema"
     else:

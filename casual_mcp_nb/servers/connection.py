@@ -74,7 +74,7 @@ class OutputCheck:
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
         """Describe the mismatch between a value and the schema, and tell whether the value is invalid.
 
-        A message for a valid one says why it was not checked. Without a mismatch it is empty.
+        A message for a valid one explains why it was not checked. Without a mismatch it is empty.
         """
         if fits_plainly(schema, value):
             return "", False

@@ -437,7 +437,7 @@ class RunsExplorer(SessionWidget):
             self.comm._reply_subshell_for = lambda _data, default: default
 
     def static(self) -> RunResults:
-        """Get the results as they are now, also if they were shown in the running cell."""
+        """Get the results as they are now, even if they were shown in the running cell."""
         return self.runs.results
 
     def draw(self) -> None:

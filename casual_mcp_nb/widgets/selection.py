@@ -330,7 +330,7 @@ class SelectionState(AcceptsConfig, ToolsState):
             name: Its name, or None for one made from the text.
 
         Returns:
-            `server`: its name; `state`: `ready`, or `failed`, and then its row says why.
+            `server`: its name; `state`: `ready`, or `failed`, and then its row has the reason.
 
         Raises:
             UsageError: The text is not valid, or there is a server of that name.
