@@ -173,6 +173,7 @@ MAX_MESSAGES = 200
 MAX_MESSAGE_LENGTH = 20_000
 _PLAIN = 2
 """The version of marshal that looks for no values that are the same."""
+_MAX_COPIED = 200
 _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
 _BASE64_KEYS = frozenset({"data", "blob"})
@@ -215,8 +216,12 @@ class MessageLog:
         method, tool = self._subject(direction, fields)
         # Most messages are short, and nobody reads most of them: a copy in C takes a tenth of what a shortened one takes.
         body: Any = None
-        with suppress(ValueError):
-            body = marshal.dumps(fields, _PLAIN)
+        result = fields.get("result")
+        parts = result.values() if isinstance(result, dict) else ()
+        # A whole listing would be copied only to be shortened.
+        if not any(isinstance(part, list) and len(part) > _MAX_COPIED for part in parts):
+            with suppress(ValueError):
+                body = marshal.dumps(fields, _PLAIN)
         if body is None or len(body) > MAX_MESSAGE_LENGTH:
             body = self._shortened(fields)
         self._stored.append(_Stored(time.time(), direction, method, tool, body))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -217,3 +218,19 @@ async def test_a_call_that_waits_for_a_removed_server_fails(
     with pytest.raises(ToolCallError, match="removed"):
         await waiting
     assert processes() == []
+
+
+@pytest.mark.parametrize("tools", [3, 3_000])
+def test_only_the_beginning_of_a_long_listing_is_copied(tools: int) -> None:
+    log = MessageLog("many")
+    listing = {"tools": [{"name": f"tool_{number}", "description": "d" * 50} for number in range(tools)]}
+    copied: list[str] = []
+    sys.setprofile(lambda frame, event, called: copied.append(called.__name__) if event == "c_call" else None)
+    try:
+        log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result=listing))
+    finally:
+        sys.setprofile(None)
+    assert ("dumps" in copied) == (tools == 3)
+    text = log.read()[0].text
+    assert "tool_2" in text
+    assert (len(text) > MAX_LENGTH // 2) == (tools == 3_000)
