@@ -63,16 +63,12 @@ class ServerFunctions:
 
     def __init__(self, tools: CallableTools, server: str, turns: Callable[[], Sequence[Turn]]) -> None:
         self._tools = tools
-        self.server = server
+        self._server = server
         self._turns = turns
 
-    @property
-    def tools(self) -> Tools:
-        """The tools that are known now."""
-        return self._tools.of_server(self.server)
-
+    # Every other name is one that a tool can have.
     def _by_name(self) -> dict[str, ToolSpec]:
-        return named({tool.name: tool for tool in self.tools})
+        return named({tool.name: tool for tool in self._tools.of_server(self._server)})
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -82,26 +78,28 @@ class ServerFunctions:
         twin = name not in by_name and name.endswith("_async")
         plain = name.removesuffix("_async") if twin else name
         if plain not in by_name:
-            listed = f"Server {shown(self.server)} has no tool {shown(name)}."
+            listed = f"Server {shown(self._server)} has no tool {shown(name)}."
             hint = did_you_mean(closest(plain, by_name), by_name) if by_name else "session.connect() lists its tools."
             raise AttributeError(f"{listed} {hint}", name=name, obj=self)
-        return _function(self._tools, by_name[plain], name, self.learned(by_name[plain]), awaited=twin)
+        return _function(self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin)
 
-    def learned(self, tool: ToolSpec) -> SchemaReader | None:
+    def _learned(self, tool: ToolSpec) -> SchemaReader | None:
         """Infer a schema of a tool's result from the last calls of it, the person's and the model's."""
         if tool.output_schema is not None:
             return None
-        calls = [each.call for each in self._tools.recorded.list(tool.tool_name)]
-        calls += [each for turn in self._turns() for each in turn.tool_calls if each.tool == tool.tool_name and not each.large]
-        return learned_schema(value_of_call(tool, call) for call in calls[-MAX_SAMPLES:] if call.status == "ok")
+        calls = [each.call for each in self._tools.recorded.list(tool.tool_name)][:MAX_SAMPLES]
+        in_turns = [
+            each for turn in self._turns() for each in turn.tool_calls if each.tool == tool.tool_name and not each.large
+        ]
+        return learned_schema(value_of_call(tool, call) for call in (*calls, *in_turns[-MAX_SAMPLES:]) if call.status == "ok")
 
     def __dir__(self) -> Iterable[str]:
         return [name for plain in self._by_name() for name in (plain, f"{plain}_async")]
 
     def __repr__(self) -> str:
-        functions = [f"  {name}{signature_of(tool, self.learned(tool))}" for name, tool in self._by_name().items()]
+        functions = [f"  {name}{signature_of(tool, self._learned(tool))}" for name, tool in self._by_name().items()]
         return "\n".join(
-            (f"Functions of server {shown(self.server)}:", *(functions or ("  none; session.connect() lists them",)))
+            (f"Functions of server {shown(self._server)}:", *(functions or ("  none; session.connect() lists them",)))
         )
 
 
@@ -128,10 +126,9 @@ class ToolFunctions:
     def __repr__(self) -> str:
         return "\n".join(map(repr, self._servers.values())) or "No servers."
 
-    def stub(self) -> str:
-        """Write a stub file's text, see `stub_of`."""
-        learned = {each.server: each.learned for each in self._servers.values()}
-        tools = {name: each.tools for name, each in self._servers.items()}
+    def _stub(self) -> str:
+        learned = {each._server: each._learned for each in self._servers.values()}
+        tools = {name: tuple(each._by_name().values()) for name, each in self._servers.items()}
         return stub_of(tools, lambda tool: learned[tool.server](tool))
 
 
@@ -344,7 +341,9 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
     from casual_mcp_nb.isolation._query import parse
 
     texts = [part.text for part in call.content if part.kind == "text"]
-    return parse("\n".join(texts))[1] if texts else call.result
+    text = "\n".join(texts) if texts else call.result
+    # Sentences with commas can look like a table.
+    return parse(text)[1] if text.lstrip()[:1] in ("{", "[") else text
 
 
 def _function(

@@ -148,7 +148,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             tools: "Tools" = session.tools.functions
         """
         path = Path(path)
-        write_text(path, self.functions.stub(), overwrite=overwrite, hint="Give overwrite=True to replace it.")
+        write_text(path, self.functions._stub(), overwrite=overwrite, hint="Give overwrite=True to replace it.")
         return path
 
     @blocking

@@ -56,6 +56,11 @@ def post_office() -> FastMCP:
     def look_up(number: int) -> Any:
         return {"number": number, "note": None} if number else {"number": 0, "lost": True}
 
+    @office.tool(output_schema=None)
+    def tools(words: str = "a, b\nc, d") -> str:
+        """Say something."""
+        return words
+
     @office.tool
     def burn(letter: str) -> str:
         raise ToolError(f"No fire for {letter}")
@@ -123,6 +128,15 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
     assert len(session.tools.calls) == 0
 
 
+def test_a_text_stays_one_and_no_name_of_a_tool_or_server_is_taken() -> None:
+    servers = {name: post_office() for name in ("stub", "server", "tools", "functions")}
+    with Session.from_config({"servers": {}}, in_process=servers) as session:
+        session.connect()
+        assert session.tools.functions.stub.tools() == "a, b\nc, d"
+        assert session.tools.functions.functions.count_stamps() == 3
+        assert [name for name in dir(session.tools.functions) if name in servers] == sorted(servers)
+
+
 def test_an_error_of_the_tool_is_raised_with_its_words(session: Session) -> None:
     with pytest.raises(ToolCallError, match="No fire for Ada") as raised:
         session.tools.post.burn(letter="Ada")
@@ -151,7 +165,7 @@ def test_the_type_of_a_result_without_schema_is_learned_from_calls(session: Sess
     session.tools.post.look_up(number=0)
     assert "-> LookUpResult" in str(inspect.signature(session.tools.post.look_up))
     assert "class LookUpResult(TypedDict):\n    number: int\n    lost: NotRequired[bool]\n    note: NotRequired[None]" in (
-        session.tools.functions.stub()
+        session.tools.functions._stub()
     )
 
 
