@@ -88,10 +88,10 @@ class ServerFunctions:
         if tool.output_schema is not None:
             return None
         calls = [each.call for each in self._tools.recorded.list(tool.tool_name)][:MAX_SAMPLES]
-        in_turns = [
+        of_turns = [
             each for turn in self._turns() for each in turn.tool_calls if each.tool == tool.tool_name and not each.large
         ]
-        return learned_schema(value_of_call(tool, call) for call in (*calls, *in_turns[-MAX_SAMPLES:]) if call.status == "ok")
+        return learned_schema(value_of_call(tool, call) for call in (*calls, *of_turns[-MAX_SAMPLES:]) if call.status == "ok")
 
     def __dir__(self) -> Iterable[str]:
         return [name for plain in self._by_name() for name in (plain, f"{plain}_async")]
