@@ -181,6 +181,16 @@ def test_a_saved_notebook_shows_every_display_and_runs_nothing(saved: Any, lab: 
     assert violations(saved, axe) == []
 
 
+def shows(page: Any, text: str, timeout: int = 60_000) -> None:
+    """Wait until a display shows a text; a failure names everything that the notebook shows instead."""
+    try:
+        page.wait_for_function("text => document.querySelector('.cmn')?.innerText.includes(text)", arg=text, timeout=timeout)
+    except sync_api.TimeoutError:
+        shown = page.locator(".jp-Notebook").inner_text()
+        raise AssertionError(f"No display shows {text!r}; the notebook shows: {shown[-2_000:]}") from None
+
+
+@pytest.mark.timeout(300)
 def test_a_running_turn_moves_in_its_cell_and_ends_as_a_still_picture(page: Any, lab: Lab) -> None:
     slow = """
 import asyncio, pathlib
@@ -209,10 +219,11 @@ session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
     run_all(page)
-    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('at it')")
-    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('90 of 100 (90%)')")
+    # The kernel imports everything first, which takes a minute and more on a busy machine.
+    shows(page, "at it", 180_000)
+    shows(page, "90 of 100 (90%)")
     pictured(page, "live")
     (lab.folder / "end").write_text("now")
-    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('All done.')")
+    shows(page, "All done.")
     sync_api.expect(page.locator(".cmn")).to_have_count(1)
     sync_api.expect(page.locator(".cmn")).not_to_contain_text("running")
