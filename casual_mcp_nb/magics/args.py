@@ -107,7 +107,8 @@ def parse_cell_line(line: str) -> CellArgs:
     parser.add_argument("-o", dest="output")
     parsed, unknown = parser.parse_known_args(words_of(line))
     if unknown:
-        raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS)
+        hint = "" if unknown[0].startswith("-") else "The question goes in the lines below %%mcp."
+        raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS, hint=hint)
     options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(parsed, option)) is not None}
     args = CellArgs(options, parsed.echo, tuple(map(variable_name, parsed.variables)), parsed.output, parsed.plan)
     if args.echo is not None and args.echo not in ECHO:

@@ -66,6 +66,13 @@ def test_a_question_in_place_of_a_command_gets_advice_on_how_to_ask() -> None:
     assert "Available" not in str(error.value)
 
 
+def test_a_word_behind_the_cell_magic_is_told_where_the_question_goes() -> None:
+    with pytest.raises(UnknownNameError, match="below %%mcp"):
+        parse_cell_line("chat")
+    with pytest.raises(UnknownNameError, match="'--max-steps'"):
+        parse_cell_line("--max-step 3")
+
+
 def test_the_options_of_a_cell_become_typed_values() -> None:
     assert parse_cell_line("--model gpt --toolset 'my tools' --no-discovery --max-steps 3") == CellArgs(
         {"model": "gpt", "tool_set": "my tools", "discovery": False, "max_steps": 3}
