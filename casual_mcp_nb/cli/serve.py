@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.serve.mcp_endpoint import Endpoint
     from casual_mcp_nb.session import Session
 
-ConfigFile = Annotated[Path | None, Parameter(help="The config file.")]
+ConfigFile = Annotated[Path | None, Parameter(help="The config file, as with --config.")]
 Host = Annotated[str, Parameter(help="The address to listen at.")]
 Port = Annotated[int, Parameter(help="The port, or 0 for a free one.")]
 AllowHost = Annotated[
