@@ -140,6 +140,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.subscription_view,
     servers_views.subscriptions_view,
     notebook_views.session_view,
+    notebook_views.written_cell_view,
     notebook_views.models_view,
     notebook_views.exploration_view,
     notebook_views.calls_view,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from casual_mcp_nb.base.config import ClientConfig, Config
 from casual_mcp_nb.base.displayable import NamespaceList
+from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.status import ClientRow, Clients, ModelRow, Models, SystemPrompt
 from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
 from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.registry import spec_of
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+
+    from casual_mcp_nb.notebook.write import WrittenCell
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 def models_of(config: Config, default: str | None) -> Models:
@@ -56,13 +64,20 @@ class SessionModels(NamespaceList[ModelRow]):
     """The models of a session, and their system prompts: `session.models`. `session.model` is the one in use."""
 
     def __init__(
-        self, chat: McpToolChat, config: Config, engine: EngineThread, starter: ServerStarter, turns: TurnService
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        starter: ServerStarter,
+        turns: TurnService,
+        tools: SessionTools,
     ) -> None:
         self._engine = engine
         self._chat = chat
         self._config = config
         self._starter = starter
         self._turns = turns
+        self._tools = tools
         self._complete = True
 
     @property
@@ -93,6 +108,47 @@ class SessionModels(NamespaceList[ModelRow]):
         return await self._starter.run_shown(self._preview(template, variables))
 
     preview_async = awaited(preview)
+
+    @blocking
+    async def write(
+        self,
+        task: str,
+        *,
+        variables: Sequence[str] = (),
+        model: str | Model | ChatModel | None = None,
+        variable: str = "session",
+        **options: Unpack[ModelOptions],
+    ) -> WrittenCell:
+        """Have a model write a notebook cell that calls tools as functions. Nothing in it runs before you run it.
+
+        The model reads the task, the signatures of functions that a search finds, and what you permit of your variables. Data
+        stays in the notebook: the program handles it, and the conversation stays as it is.
+
+        Args:
+            task: What the cell should do.
+            variables: Names of variables whose type, shape and first values the model may read.
+            model: Name of a model in the config, a model object, or None for the session's.
+            variable: The variable that holds this session.
+            options: Options for the model, such as `temperature`.
+
+        Returns:
+            The cell, to `insert` as an ordinary one, or to `run` with approval call by call, and to `repair`.
+
+        Raises:
+            UsageError: The task is empty, there is no such variable, or the model is the offline planner.
+            ExtractionError: The model wrote no valid program, or was stopped.
+            ProviderError: The provider failed.
+
+        Examples:
+            cell = session.models.write("What time is it in Tokyo and in Lima at 9:00 in Oslo?")
+            cell.run()
+        """
+        from casual_mcp_nb.notebook.write import write
+
+        services = self._tools, self._turns, self._starter, self._engine, self._chat.consent, self._config.secrets
+        return await write(*services, task, variables, model, variable, options)
+
+    write_async = awaited(write)
 
     async def _preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
         view = await self._starter.view()

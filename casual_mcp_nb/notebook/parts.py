@@ -118,7 +118,7 @@ class SessionParts:
         self.turn_service = turns = TurnService(
             chat, self.config, engine, runner, starter, self.tools, resources, questions, observers
         )
-        self.models = SessionModels(chat, self.config, engine, starter, turns)
+        self.models = SessionModels(chat, self.config, engine, starter, turns, self.tools)
         self.conversations = SessionConversations(engine, observers, runner, turns)
         self.cassettes = SessionCassettes(chat, self.config, engine, observers, turns)
         self.servers = SessionServers(chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
 from casual_mcp_nb.errors import (
     ServerError,
+    ToolCallError,
     ToolTimeoutError,
     UnknownNameError,
     UsageError,
@@ -61,6 +63,10 @@ from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+
+ASKING: ContextVar[bool] = ContextVar("casual_mcp_nb_asking", default=False)
+"""Whether calls are those of a program that a model wrote, and need the person's approval as its own calls do."""
 
 
 @dataclass(eq=False, repr=False)
@@ -166,26 +172,33 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (await self._starter.run_shown(self.call_recorded(name, arguments))).call
+        return (await self._starter.run_shown(self.call_recorded(name, arguments, asking=ASKING.get()))).call
 
     call_async = awaited(call)
 
-    async def call_recorded(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
-        """Call a tool, see `call`, and record it. A coroutine of the engine's loop."""
+    async def call_recorded(self, name: str, arguments: Mapping[str, Any], *, asking: bool = False) -> DirectCall:
+        """Call a tool, see `call`, and record it. A coroutine of the engine's loop. `asking` applies consent and selection."""
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
-            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run)).call
+            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run, asking)).call
 
-        return await self._call(catalog.resolve(name), arguments, 0, run)
+        return await self._call(catalog.resolve(name), arguments, 0, run, asking)
 
     async def _call(
-        self, tool: ToolSpec, arguments: Mapping[str, Any], depth: int, run: Callable[[NestedCall], Awaitable[ToolCall]]
+        self,
+        tool: ToolSpec,
+        arguments: Mapping[str, Any],
+        depth: int,
+        run: Callable[[NestedCall], Awaitable[ToolCall]],
+        asking: bool,
     ) -> DirectCall:
         at, start = time.time(), time.monotonic()
         call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
+                if asking:
+                    await self._ask_about(tool, arguments)
                 result = await self._chat.server_manager.call(tool, arguments)
             call = replace(
                 call,
@@ -204,6 +217,16 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             recorded = self.recorded.add(at, replace(call, seconds=time.monotonic() - start))
             self._chat.audit.add(_audited(recorded, tool, "tool" if depth else "person"))
         return recorded
+
+    async def _ask_about(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        """Raise ToolCallError unless the model may call a tool, and the person approves where the policy requires it."""
+        view = self._chat.current_view()
+        if tool.wire_name not in view.loaded_by_name and tool.wire_name not in view.deferred_by_name:
+            raise ToolCallError("This tool is off.", hint="The selection excludes it.", server=tool.server, tool=tool.wire_name)
+        permission = await self._chat.consent.permission(tool, dict(arguments), lambda _: None, lambda _: None)
+        if not permission.allowed:
+            reason = f"This call was not approved. {permission.reason}".strip()
+            raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
 
     @property
     def calls(self) -> DirectCalls:

@@ -50,6 +50,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.notebook.write import WrittenCell
 from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
 
 _STRATEGIES: dict[Strategy, str] = {
@@ -553,3 +554,25 @@ def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
         rows.append(("Not made yet", f"{state.unplayed:,}"))
     problem = (TextBlock(state.problem),) if state.problem else ()
     return View("cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy"))
+
+
+def written_cell_view(cell: WrittenCell, limits: DisplayLimits) -> View:
+    """Show a program with the tools that it calls, and what a repair changed."""
+    rows = tuple(
+        (Name(str(call.tool.tool_name)), str(call.line), Status(_asks(call.reason), "busy" if call.reason else "quiet"))
+        for call in cell.calls
+    )
+    asking = sum(bool(call.reason) for call in cell.calls)
+    blocks: list[Block] = [TextBlock(cell.code, code=True, limit=limits.document)]
+    if rows:
+        note = f"{asking} will ask" if asking else "none will ask"
+        calls = (Table(columns("Tool", "Line #", "Approval"), rows),)
+        blocks.append(Section(words.count(len(rows), "tool call"), calls, note=note, fold="open"))
+    if cell.difference:
+        blocks.append(Section("Changed by the repair", (TextBlock(cell.difference, code=True),), fold="open"))
+    blocks.append(Line(None, ("Nothing has run. insert() puts it into a cell of its own, run() runs it.",)))
+    return View("written", "Written cell", tuple(blocks), note=cell.task)
+
+
+def _asks(reason: str) -> str:
+    return f"asks first: {reason}" if reason else "runs without asking"

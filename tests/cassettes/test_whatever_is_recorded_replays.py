@@ -460,6 +460,8 @@ NOT_RECORDED = {
     "from_config": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
+    "models.write": "a cell is an answer of a model alone: tests/notebook/test_write.py",
+    "models.write_async": "a cell is an answer of a model alone: tests/notebook/test_write.py",
     "close": "it ends the recording",
     "close_async": "it ends the recording",
     "cassettes.close": "it ends the recording",
