@@ -128,7 +128,12 @@ class McpMagics(Magics):
     @no_var_expand
     @cell_magic("mcp")  # type: ignore[arg-type]
     def cell(self, line: str, cell: str) -> Any:
-        """Send the text below `%%mcp [options]` to the model; `%mcp help` lists the options."""
+        """Send the text below `%%mcp [options]` to the model; `%mcp help` lists the options.
+
+        Below `%%mcp write`, it is the task of a cell that the model writes.
+        """
+        if line.split()[:1] == ["write"]:
+            return self._write(line.split(None, 1)[1:], cell.strip())
         args = parse_cell_line(line)
         prompt = fill_in(cell.strip(), args.variables, self._namespace)
         if not prompt:
@@ -145,6 +150,17 @@ class McpMagics(Magics):
             self._namespace[args.output] = turn
         turn.raise_for_status()
         return None if echo == "none" else turn
+
+    def _write(self, line: Sequence[str], task: str) -> Any:
+        """Have the model write a cell. It may read the variables that `--var` names."""
+        args = parse_cell_line(" ".join(line))
+        others = [name for name in args.options if name != "model"]
+        if others or args.plan or args.echo:
+            raise UsageError("%%mcp write takes only --model, --var and -o.", hint="For example: %%mcp write --var orders")
+        written = self._session().models.write(task, variables=args.variables, model=args.options.get("model"))
+        if args.output:
+            self._namespace[args.output] = written
+        return written
 
     @no_var_expand
     @cell_magic("mcp_config")  # type: ignore[arg-type]
@@ -492,6 +508,7 @@ def help_of(command: str = "") -> Help:
     options = tuple(HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items())
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
+        HelpRow("%%mcp write [--model MODEL] [--var NAME]", "have the model write a cell for the task below", "%%mcp write"),
         HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, save it and connect", "%%mcp_config"),
         HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
     )

@@ -22,7 +22,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
 from casual_mcp_nb.notebook.functions import identifier, named, signature_of
-from casual_mcp_nb.notebook.loop import EngineThread, run, shell
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import ASKING, SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
@@ -92,6 +92,9 @@ class WrittenCell(Displayable):
     difference: str = ""
     error: Exception | None = field(default=None, init=False)
 
+    def __post_init__(self) -> None:
+        self._engine = self._writer.engine
+
     def insert(self) -> None:
         """Put the program into a new cell below this one, or at the next prompt of IPython, to be edited and run.
 
@@ -139,7 +142,8 @@ class WrittenCell(Displayable):
         finally:
             ASKING.reset(token)
 
-    def repair(self, problem: str = "") -> WrittenCell:
+    @blocking
+    async def repair(self, problem: str = "") -> WrittenCell:
         """Have the model correct the program. It reads the error of the last run, not your data.
 
         Args:
@@ -151,13 +155,6 @@ class WrittenCell(Displayable):
         Raises:
             UsageError: There is neither an error nor a problem.
         """
-        return run(self._writer.engine, self._repaired(problem))
-
-    async def repair_async(self, problem: str = "") -> WrittenCell:
-        """Have the model correct the program, and await it, see `repair`."""
-        return await self._writer.shown(self._repaired(problem))
-
-    async def _repaired(self, problem: str) -> WrittenCell:
         if not problem and self.error is None:
             raise UsageError("There is nothing to repair: the last run did not fail.", hint='Say what is wrong: repair("…").')
         problem = problem or error_text(self.error, self.code)
@@ -166,6 +163,8 @@ class WrittenCell(Displayable):
         before, after = self.code.splitlines(), cell.code.splitlines()
         cell.difference = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
         return cell
+
+    repair_async = awaited(repair)
 
 
 @dataclass(eq=False, repr=False)
@@ -216,7 +215,7 @@ class CellWriter:
             problem = problem_of(code)
             if code is not None and not problem:
                 # On a thread: a program can be long.
-                calls = await asyncio.to_thread(lambda: tuple(self._calls(code)))
+                calls = await asyncio.to_thread(self._calls, code)
                 return WrittenCell(task, code, calls, self, history)
             if repairs == REPAIRS:
                 raise ExtractionError(
@@ -246,12 +245,13 @@ class CellWriter:
             for function, tool in named({tool.name: tool for tool in self.tools.of_server(name)}).items():
                 yield f"{server}.{function}", tool
 
-    def _calls(self, code: str) -> Iterator[WrittenCall]:
+    def _calls(self, code: str) -> tuple[WrittenCall, ...]:
         by_path = dict(self._functions())
-        for path, line in called_paths(code, self.variable):
-            tool = by_path.get(path) or by_path.get(path.removesuffix("_async"))
-            if tool is not None:
-                yield WrittenCall(tool, line, self.consent.foreseen(tool) or "")
+        called = [
+            (by_path.get(path) or by_path.get(path.removesuffix("_async")), line)
+            for path, line in called_paths(code, self.variable)
+        ]
+        return tuple(WrittenCall(tool, line, self.consent.foreseen(tool) or "") for tool, line in called if tool is not None)
 
 
 async def write(
@@ -316,11 +316,12 @@ def called_paths(code: str, variable: str) -> Iterator[tuple[str, int]]:
             path = _path(node.value, short)
             if path[:1] == [variable] and len(path) > 1:
                 short[node.targets[0].id] = path
-    calls = [(node.lineno, _path(node.func, short)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for line, path in sorted(calls):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
+        path = _path(call.func, short)
         path = [part for number, part in enumerate(path) if (number, part) != (2, "functions")]
         if path[:2] == [variable, "tools"] and len(path) == 4:
-            yield ".".join(path[2:]), line
+            yield ".".join(path[2:]), call.lineno
 
 
 def _path(node: ast.AST, short: Mapping[str, list[str]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from IPython.core.interactiveshell import InteractiveShell
 from mcp_types import ToolAnnotations
 
 from casual_mcp_nb import Session
@@ -15,6 +16,7 @@ from casual_mcp_nb.notebook.write import called_paths, code_in, head_of, problem
 from casual_mcp_nb.providers.scripted import scripted_model
 
 BURNT: list[str] = []
+CONFIG = {"clients": {"planner": {"provider": "offline"}}, "models": {"planner": {"client": "planner", "model": "planner"}}}
 
 
 def shop() -> FastMCP:
@@ -147,3 +149,25 @@ def test_programs_are_found_and_checked_without_running_them() -> None:
     assert problem_of("await x") != ""
     assert problem_of("(" * 10_000) != ""
     assert list(called_paths("s.tools.functions.a.b(x=s.tools.c.d())", "s")) == [("a.b", 1), ("c.d", 1)]
+
+
+def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
+    shell = InteractiveShell.instance()
+    inserted: list[tuple[str, bool]] = []
+    shell.set_next_input = lambda text, replace=False: inserted.append((text, replace))  # type: ignore[method-assign]
+    try:
+        shell.run_line_magic("load_ext", "casual_mcp_nb")
+        with Session(CONFIG, in_process={"shop": shop()}) as session:
+            shell.user_ns.update(session=session, pears=["a", "b"])
+            with pytest.raises(UsageError, match="only --model"):
+                shell.run_cell_magic("mcp", "write --plan", "Count.")
+            with pytest.raises(UsageError, match="planner"):
+                shell.run_cell_magic("mcp", "write --var pears -o cell", "Count.")
+            model = scripted_model(fenced("len(pears)"))
+            cell = session.models.write("Count.", variables=["pears"], model=model)
+            assert "pears: list of 2: ['a', 'b']" in model.client.requests[0].messages[-1].content
+            cell.insert()
+            assert inserted == [("len(pears)\n", False)]
+            assert cell.run() == 2
+    finally:
+        InteractiveShell.clear_instance()
