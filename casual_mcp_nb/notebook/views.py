@@ -570,7 +570,7 @@ def written_cell_view(cell: WrittenCell, limits: DisplayLimits) -> View:
         blocks.append(Section(words.count(len(rows), "tool call"), calls, note=note, fold="open"))
     if cell.difference:
         blocks.append(Section("Changed by the repair", (TextBlock(cell.difference, code=True),), fold="open"))
-    blocks.append(Line(None, ("Nothing has run. insert() puts it into a cell of its own, run() runs it.",)))
+    blocks.append(Line(None, ("Nothing has run. insert() puts it into a new cell, run() runs it.",)))
     return View("written", "Written cell", tuple(blocks), note=cell.task)
 
 

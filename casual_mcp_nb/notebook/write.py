@@ -23,7 +23,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
 from casual_mcp_nb.notebook.functions import identifier, named, signature_of
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
-from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.tools import ASKING, SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
@@ -194,8 +194,8 @@ class CellWriter:
 
     async def write(self, task: str, heads: str) -> WrittenCell:
         """Have the model write the first version."""
-        found = await self._signatures(task)
-        parts = [task, f"Functions that match:\n{found}", *([f"Variables of the notebook:\n{heads}"] if heads else [])]
+        matches = await self._signatures(task)
+        parts = [task, f"Functions that match:\n{matches}", *([f"Variables of the notebook:\n{heads}"] if heads else [])]
         return await self.ask(task, self.masked("\n\n".join(parts)), [])
 
     async def ask(self, task: str, prompt: str, history: list[ChatMessage]) -> WrittenCell:
@@ -278,7 +278,9 @@ async def write(
         chat_model = await turns.ready_model(model)
         if isinstance(chat_model.client, OfflineClient):
             raise UsageError("The offline planner is not a language model and cannot write.", hint="Choose a model: model=…")
+        warm_up()
         await starter.view()
+        await warmed_up()
         servers = ", ".join(dict.fromkeys(identifier(tool.server) for tool in tools.now)) or "none"
         system = _SYSTEM.format(variable=variable, servers=servers)
         given = TurnOptions(model=chat_model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
@@ -363,12 +365,12 @@ def head_of(value: Any) -> str:
 def error_text(error: BaseException | None, code: str) -> str:
     """Describe a program's error for the model: its kind, its text, and the program's own line."""
     lines, trace = code.splitlines(), error.__traceback__ if error else None
-    place = ""
+    line = ""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.startswith("<written cell") and trace.tb_lineno <= len(lines):
-            place = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()}"
+            line = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()}"
         trace = trace.tb_next
-    return f"{type(error).__name__}: {str(error)[:MAX_ERROR]}{place}"
+    return f"{type(error).__name__}: {str(error)[:MAX_ERROR]}{line}"
 
 
 def _variables() -> dict[str, Any]:
