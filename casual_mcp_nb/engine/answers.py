@@ -1,9 +1,8 @@
-"""Receive a model response: join its text, enforce its limits, clean its calls, and read those written as text.
+"""Receive a model response: join its text, enforce its limits, clean its calls, and parse calls written as text.
 
-Calls that a model wrote as text, in the forms that small models use: read, never evaluated. It reads the tags of Hermes and
-Qwen (`<tool_call>{…}</tool_call>`), of Llama 3 (`<function=name>{…}</function>`, `<|python_tag|>`) and of Mistral
-(`[TOOL_CALLS]`), fenced code, and a call at the beginning of a line: as JSON, as Python literals, or as Llama's list
-`[name(a=1)]`.
+Some small models write calls as text, which is parsed and never evaluated: in the tags of Hermes and Qwen
+(`<tool_call>{…}</tool_call>`), Llama 3 (`<function=name>{…}</function>`, `<|python_tag|>`) and Mistral (`[TOOL_CALLS]`), in
+fenced code, or at the beginning of a line. The call can be JSON, Python literals, or Llama's list `[name(a=1)]`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MAX_TEXT = 20_000
-"""A longer text is not read."""
+"""Maximum characters in a text to parse."""
 MAX_CALLS = 16
 _MAX_NAME = 128
 _OPENING = re.compile(
@@ -40,14 +39,14 @@ _DECODER = json.JSONDecoder()
 
 
 class WrittenCall(NamedTuple):
-    """A call that was written as text."""
+    """A call that the model wrote as text."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[WrittenCall], str]:
-    """Parse the calls of offered tools that a text consists of or contains, and the text before the first one."""
+    """Parse the calls to offered tools in a text, and the text before the first one."""
     calls: list[WrittenCall] = []
     before = ""
     # An object or a call of Python is in each of them.
@@ -62,7 +61,7 @@ def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[Wr
 
 
 def _parts(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the parts of a text that can be calls: where each begins, the name of the tool in its tag, and its content."""
+    """Yield the parts of a text that can be calls: where each begins, the tool's name in its tag, and its content."""
     end = 0
     tagged = False
     for opening in _OPENING.finditer(text):
@@ -103,7 +102,7 @@ def _value(part: str) -> Any:
 
 
 def _python(node: ast.expr) -> Any:
-    """Convert literals, and calls with literal arguments by name, to objects. Nothing is called."""
+    """Convert literals, and calls with literal arguments by name, to objects. Calls nothing."""
     if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
         return [_python(each) for each in node.elts[:MAX_CALLS]]
     if not isinstance(node, ast.Call):
@@ -114,7 +113,7 @@ def _python(node: ast.expr) -> Any:
 
 
 def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
-    """Yield the calls in a value. Where the tag of a call names the tool, the value has the arguments."""
+    """Yield the calls in a value. Where a call's tag names the tool, the value has the arguments."""
     if isinstance(value, list | tuple) and depth < 3:
         for each in value[:MAX_CALLS]:
             yield from _calls_in(each, name, depth + 1)
@@ -149,10 +148,10 @@ T = TypeVar("T")
 
 MAX_NAME = 64
 CALL_CHARACTERS = 100
-"""What a call counts beside its arguments: its id, its name, and that it stays in the conversation."""
+"""Characters to count for a call besides its arguments: for its id, its name, and its stay in the conversation."""
 PIECE_SECONDS = 0.04
 PIECES_AT_FULL_RATE = 250
-"""After this many pieces they are emitted half as often: the first ten seconds are shown as the model writes them."""
+"""After this many pieces, the interval doubles: the first ten seconds appear as the model writes them."""
 MAX_PIECE = 4_000
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -160,7 +159,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class TextPieces:
-    """Joins a response's text, which arrives token by token, into pieces. The first one is passed on immediately."""
+    """Joins a response's text, which arrives token by token, into pieces. The first one goes out immediately."""
 
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit
@@ -194,7 +193,7 @@ def _piece_interval(pieces: int) -> float:
 
 
 async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
-    """Wait for a response of the model, as long as the limits allow."""
+    """Wait for a model response, as long as the limits allow."""
     limit = TimeLimit(asyncio.get_running_loop().time() + limits.answer_seconds)
     try:
         with limit:
@@ -209,7 +208,7 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
 
 
 def too_long(limit: int) -> AnswerLimitError:
-    """Build the error for a response with more characters than the limit."""
+    """Build the error for a response beyond the character limit."""
     return AnswerLimitError(
         f"The model's answer went on for more than {limit:,} characters.",
         hint="Give the model a smaller max_tokens, or ask for less at a time.",
@@ -217,14 +216,14 @@ def too_long(limit: int) -> AnswerLimitError:
 
 
 class CallNames:
-    """Gives tool calls names and ids that every provider accepts when they are sent back."""
+    """Gives tool calls names and ids that every provider accepts in later requests."""
 
     def __init__(self, used: Iterable[str], wire_name: Callable[[str], str | None]) -> None:
         self._used = set(used)
         self._wire_name = wire_name
 
     def clean(self, message: AssistantMessage) -> AssistantMessage:
-        """Clean the ids and names of a message's calls. An already clean message is returned as it is."""
+        """Clean the ids and names in a message's calls. Returns an already clean message as it is."""
         calls = [self._call(call) for call in message.tool_calls or ()] or None
         return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 
@@ -242,5 +241,5 @@ class CallNames:
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
-    """Convert a name to one that every provider accepts: itself, the name of the tool it means, or its allowed characters."""
+    """Convert a name to one that every provider accepts: itself, the tool name it means, or its allowed characters."""
     return name if _NAME.fullmatch(name) else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"

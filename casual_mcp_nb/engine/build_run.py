@@ -1,4 +1,4 @@
-"""Prepare a turn: check it, then build its model, its tools, the conversation so far and the system prompt."""
+"""Prepare a turn: check it, then build its model, its tools, its conversation and the system prompt."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def put_in_place(
     log: Callable[[str, str, str], None],
     notify: Callable[[str, str], None],
 ) -> Callable[[str], None]:
-    """Have a cassette record the servers and approvals of a chat, or answer in their place.
+    """Have a cassette record a chat's servers and approvals, or answer in their place.
 
     Returns:
-        A function that adds a server of the cassette by its name. While a cassette records, it does nothing.
+        A function that adds a server from the cassette by its name. While a cassette records, it does nothing.
     """
     if isinstance(tape, Recorder):
         server_manager.substitute(lambda server: cast("Any", _recording(server, tape)))
@@ -180,7 +180,7 @@ DEFAULT_TEMPLATE = "default"
 
 @dataclass(eq=False)
 class ConversationState:
-    """One conversation's state. Everything else is shared by the conversations with its servers.
+    """One conversation's state. The conversations with its servers share everything else.
 
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
@@ -207,7 +207,7 @@ class ConversationState:
         return other
 
     def _shared_snapshot(self) -> Selection:
-        """Copy the selection once for all clients of a service: each of their turns has its own where its options differ."""
+        """Copy the selection once for all clients of a service: each turn has its own where its options differ."""
         key = self.selection.key()
         if self._shared is None or self._shared[0] is not key:
             self._shared = key, self.selection.snapshot()
@@ -235,7 +235,7 @@ class Chat(Protocol):
     tape: Recorder | Replayer | None
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
-        """Get a model that is ready to be called."""
+        """Get a model that is ready for calls."""
 
 
 async def build_run(
@@ -373,7 +373,7 @@ def build_dispatcher(
 
 
 def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
-    """Apply the options of a turn to a model, with the tool in `tool_choice` by its wire name."""
+    """Apply a turn's options to a model, with the tool in `tool_choice` by its wire name."""
     model = model.with_options(options)
     choice = model.wanted.tool_choice
     if choice in (None, *TOOL_CHOICES) or choice in dispatcher.synthetic:
@@ -405,7 +405,7 @@ def prompt_source(
 
 
 def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
-    """Build a notice if the model's template is used although the chat has a system prompt."""
+    """Build a notice if the model's template replaces the chat's system prompt."""
     if not (chat.system and model.template) or any(options.given.get(name) is not None for name in ("system", "template")):
         return ()
     return (

@@ -1,4 +1,4 @@
-"""Run the tool calls of one model response concurrently, within limits, nested ones and repeated ones included."""
+"""Run one model response's tool calls concurrently, within limits, including nested and repeated ones."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 
 WARN_AFTER = 3
-"""After how many identical calls with the same result or failure the model is told."""
+"""After this many identical calls with the same result or failure, the model gets a warning."""
 END_AFTER = 5
-"""After how many identical failures the turn ends. Successes do not end it: a model may ask often whether a job is done."""
+"""After this many identical failures, the turn ends. Successes do not end it: a model may ask often whether a job is done."""
 
 _MAX_REASON = 200
 _MAX_RESULT = 300
@@ -64,10 +64,10 @@ def _written(arguments: dict[str, Any] | str) -> str:
 
 
 class Repeats:
-    """The calls of one turn that were made again.
+    """One turn's repeated calls.
 
-    Calls are the same if tool, arguments and result or error are. Within a step they count once: the model has read nothing in
-    between.
+    Two calls are the same if their tool, arguments and result or error are. Within a step they count once: the model has read
+    nothing in between.
     """
 
     def __init__(self) -> None:
@@ -84,10 +84,10 @@ class Repeats:
         return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
 
     def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
-        """Count a call that succeeded.
+        """Count a successful call.
 
         Returns:
-            What to add to the result for the model, and the first time a notice for the person. Otherwise, empty.
+            A note to add to the result for the model, and the first time a notice for the person. Otherwise, empty.
         """
         if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
@@ -105,7 +105,7 @@ class Repeats:
         )
 
     def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
-        """Count in how many steps a call was made, and identify the call."""
+        """Count the steps in which a call occurred, and identify the call."""
         at, first = self._first.setdefault((name, text), (step, arguments))
         if at == step and first is arguments:
             # Most results come once, and writing the arguments takes as long as all else here.
@@ -143,7 +143,7 @@ class Repeats:
 
 
 MAX_DEPTH = 5
-"""How many calls can be nested in one another."""
+"""Maximum nesting depth for calls."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class NestedCall:
 
 
 def ended_call(nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0) -> ToolCall:
-    """Build the value of a nested call that has ended."""
+    """Build the value for a nested call that has ended."""
     result = outcome.result or ToolResult()
     return ToolCall(
         nested.id,
@@ -196,10 +196,10 @@ class Nesting:
         self._ended = False
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Make a nested call, in a separate task.
+        """Run a nested call in a separate task.
 
         Raises:
-            ToolCallError: It failed or was not approved, it is nested too deep, or the call around it has ended.
+            ToolCallError: It failed or nobody approved it, it is nested too deep, or the call around it has ended.
             UsageError: There is no such tool, or the arguments have no JSON form.
         """
         if self._ended:
@@ -239,7 +239,7 @@ class Calls:
     """Runs one turn's tool calls.
 
     Attributes:
-        servers: The server of each call that is running now.
+        servers: The server of each running call.
     """
 
     dispatcher: Dispatcher
@@ -252,7 +252,7 @@ class Calls:
     _slots: asyncio.Semaphore | None = None
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
-        """Run the calls of a step concurrently. Those beyond the limit are refused."""
+        """Run a step's calls concurrently. Refuses those beyond the limit."""
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
             call, named = calls[0], self.dispatcher.read(calls[0])
@@ -267,7 +267,7 @@ class Calls:
         return [self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id] for call in calls]
 
     async def _run_all(self, step: int, calls: Sequence[AssistantToolCall]) -> dict[str, CallOutcome]:
-        """Run calls concurrently, those of unknown tools after the others, which may add the tools."""
+        """Run calls concurrently, those to unknown tools after the others, which may add the tools."""
         unknown = await self.dispatcher.unknown(calls)
         if len(unknown) == len(calls):
             unknown = set()
@@ -291,7 +291,7 @@ class Calls:
     def _call(
         self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False
     ) -> Coroutine[Any, Any, tuple[CallOutcome, CallOutcome]]:
-        """Prepare a call of the model that has started, see `_observed`."""
+        """Prepare a call by the model that has started, see `_observed`."""
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:

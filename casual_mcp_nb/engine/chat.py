@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class McpToolChat:
-    """Chats with a model that can call the tools of MCP servers.
+    """Chats with a model that can call MCP servers' tools.
 
     It belongs to one event loop. Use it as an async context manager, or call `close` at the end.
 
@@ -78,24 +78,24 @@ class McpToolChat:
         templates: Where system prompts come from.
         limits: A turn's limits.
         system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
-        approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
-            are denied. Those that only the default policy asks about run, with a notice.
+        approver: Asks the person where a tool's policy requires it. Without one, a policy in the config denies the calls that
+            it would ask about. Those that only the default policy asks about run, with a notice.
         approval: Policies by server that replace the config's.
         can_ask: Returns whether somebody could answer the approver now; None: always.
         how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in a turn's error.
-        run_function: Runs the calls of functions that `add_tool` made tools.
-        strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked.
+        run_function: Runs the calls to functions that `add_tool` made tools.
+        strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
         state: This conversation's state.
-        server_logs: Called with server, level and text of each line that a server logs.
-        tape: Records the answers of models and servers, or answers in their place, see `use_tape`.
+        server_logs: Called for each line that a server logs, with the server, the level and the text.
+        tape: Records model and server answers, or answers in their place, see `use_tape`.
 
     Raises:
-        UsageError: The selection names something that does not exist.
+        UsageError: Something that the selection names does not exist.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class McpToolChat:
         run_function: FunctionRunner = run_here,
         strict: bool = False,
     ) -> Self:
-        """Create a chat from a config file or value. Nothing is started before the first use.
+        """Create a chat from a config file or value. Nothing starts before the first use.
 
         Args:
             config: A path, a dict, or a loaded config.
@@ -184,19 +184,20 @@ class McpToolChat:
             settings: The environment's settings. None reads it now, with the `.env` beside the config file.
             in_process: This process's FastMCP servers, by name.
             approver: Asks the person before calls, see `McpToolChat`.
-            approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
+            approval: Policies by server (`never`, `destructive`, `always`, or a mapping from tool names to these), including
                 bundled and in-process servers. They replace the config's.
             can_ask: Returns whether somebody could answer the approver now; None: always.
             how_to_allow: See `Consent`.
-            answer_limits: How long approvals and the questions of servers wait for the person.
-            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it such requests are refused.
+            answer_limits: How long approvals and servers' questions wait for the person.
+            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it, the chat refuses such
+                requests.
             changed: Called whenever a server's state or its tools changed.
-            run_function: Runs the calls of functions that `add_tool` made tools.
-            strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked. The config's
-                `strict` does the same.
+            run_function: Runs the calls to functions that `add_tool` made tools.
+            strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked. The
+                config's `strict` does the same.
 
         Raises:
-            ConfigError: The config, a variable of the environment, or a policy is wrong.
+            ConfigError: The config, an environment variable, or a policy is wrong.
             UnknownNameError: `approval` names a server that does not exist.
         """
         try:
@@ -283,7 +284,7 @@ class McpToolChat:
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Values for the parameters of the notebook's functions that are named as they are, or marked with `Inject`."""
+        """Values for the notebook functions' parameters, by parameter name or by `Inject` key."""
         return self._context
 
     @context.setter
@@ -293,16 +294,16 @@ class McpToolChat:
 
     @property
     def catalog(self) -> Catalog:
-        """The tools that are known now."""
+        """The current tools."""
         return self.tools.changes.catalog
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools whose definitions changed and were not accepted since, with old and new definition."""
+        """The tools with changed definitions that nobody has accepted since, with old and new definition."""
         return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept a tool's present definition. With `pin_tools` it is offered again from the next turn on.
+        """Accept a tool's present definition. With `pin_tools`, the model gets it again from the next turn on.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -310,15 +311,15 @@ class McpToolChat:
         self.tools.changes.accept(self.catalog.resolve(name).tool_name)
 
     async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server and connect it. Why it failed is in its status.
+        """Add a server and connect it. Its status explains a failure.
 
         Args:
             name: Its name.
-            config: Its config, or None for one of this process.
+            config: Its config, or None for one in this process.
             server: The server itself, where it lives in this process.
 
         Raises:
-            UsageError: There is already a server of that name.
+            UsageError: There is already a server with that name.
         """
         if config is not None:
             self._secrets = config.secrets().union(self._secrets)
@@ -339,20 +340,20 @@ class McpToolChat:
         annotations: ToolAnnotations | None = None,
         approval: Approval | None = None,
     ) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a `notebook` tool.
 
-        A tool of the same name is replaced. A turn that runs offers it from its next step on.
+        It replaces a tool with the same name. A running turn offers it from its next step on.
 
         Args:
             target: The function or object.
             name: Its name, or None for the function's.
             description: The description for models, or None for the docstring.
-            inject: Values for parameters that no model sees, by parameter or by the key of its `Inject`.
+            inject: Values for parameters that no model sees, by parameter or by its `Inject` key.
             annotations: Its effects.
-            approval: When the person is asked before a call: `never`, `destructive`, `always`, or None for the default.
+            approval: When to ask the person before a call: `never`, `destructive`, `always`, or None for the default.
 
         Raises:
-            UsageError: It cannot be a tool, or a server of the config is named `notebook`.
+            UsageError: It cannot be a tool, or the config has a server `notebook`.
         """
         tool = read_tool(
             target,
@@ -378,16 +379,16 @@ class McpToolChat:
         self.toolbox.remove(name)
 
     def add_synthetic_tool(self, tool: SyntheticTool) -> None:
-        """Offer your own synthetic tool. One of the same name is replaced.
+        """Offer your own synthetic tool. It replaces one with the same name.
 
-        It runs on the event loop of this chat. An exception is an error of its call. With `newly_loaded_tools` it loads
-        deferred tools. A toolset leaves out the others.
+        It runs on this chat's event loop. If it raises, only its call fails. With `newly_loaded_tools` it loads deferred tools,
+        but none that the toolset leaves out.
 
         Args:
             tool: The tool: `name`, `definition` and `execute`.
 
         Raises:
-            UsageError: It is not a synthetic tool, or a built-in tool, or one of a server, has its name.
+            UsageError: It is not a synthetic tool, or a built-in tool or a server's tool has its name.
         """
         self.tools.add_own(tool, self._log)
 
@@ -419,12 +420,12 @@ class McpToolChat:
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> Self:
         """Create a chat with the same servers, models and tools, for another conversation.
 
-        What this chat remembers of its conversation, such as approvals and which notices were given, stays as it is.
+        This chat's memory about its conversation, such as approvals and past notices, stays as it is.
 
         Args:
-            consent: The approvals of that conversation, or None for none yet.
-            private: Whether it is another person's: large results are not shared, and what servers log, which may be about
-                anybody's calls, is not in its turns.
+            consent: That conversation's approvals, or None for none yet.
+            private: Whether it is another person's: it does not share large results, and its turns leave out server logs, which
+                may be about anybody's calls.
         """
         # `copy.copy` takes ten times as long, and a service does this for each request.
         other = object.__new__(type(self))
@@ -433,9 +434,9 @@ class McpToolChat:
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:
-        """Have a cassette record the answers of models and servers, or answer in their place. None ends that.
+        """Have a cassette record model and server answers, or answer in their place. None ends that.
 
-        Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
+        Replayed calls get the approvals from their recording. The notebook's functions always run.
         """
         if self.tape is not None:
             self.consent.approver, self.consent.can_ask = self._asks
@@ -447,7 +448,7 @@ class McpToolChat:
         self._add_replayed = put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
 
     async def replay_servers(self, names: Collection[str]) -> None:
-        """Have the servers that there were at a turn of the cassette that is replayed, and no others."""
+        """Have exactly the servers that the replayed cassette had at one turn."""
         present = [*self.server_manager.names]
         for name in names:
             if name not in present:
@@ -457,15 +458,15 @@ class McpToolChat:
                 await self.remove_server(name)
 
     async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Get a model that is ready to be called: one of the config by name, or None for the default one."""
+        """Get a model that is ready for calls: one from the config by name, or None for the default one."""
         return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
 
     async def view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view of the tools that the model sees. Connect servers that are not connected yet."""
+        """Compile the model's view of the tools. Connect servers that are not connected yet."""
         return await self.tools.connected_view(selection or self.selection)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect or wait. For any thread."""
+        """Compile the view from the current tools. Does not connect or wait. For any thread."""
         return self.tools.view(selection or self.selection)
 
     async def run(
@@ -489,21 +490,21 @@ class McpToolChat:
             messages: The person's new messages.
             options: This turn's options.
             history: The conversation so far.
-            turn: The turn on whose trace the events are recorded, or None for a new one.
-            before: The turn before it, with whose last request the first one is compared, or None if it is not known.
+            turn: The turn whose trace records the events, or None for a new one.
+            before: The previous turn, to compare its last request with this turn's first one, or None if unknown.
             on_event: Called with each event after it was recorded.
-            recorded: The steps that it begins with, see `recorded_steps`. No model is asked about these.
+            recorded: The steps that it begins with, see `recorded_steps`. They call no model.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
-            in_history: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
+            in_history: Whether the turn becomes part of the conversation, so that a recording cassette has it as a turn.
             asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time counts from then.
-            ahead: Awaited before each request to the model, when its event was emitted: what came before is saved then.
+            ahead: Awaited before each request to the model, after its event, to save everything before it.
 
         Returns:
-            The turn. An error of the model, or a limit, makes it `failed` and is not raised. See `Turn.raise_for_status`.
+            The turn. A model error or a limit makes it `failed` and does not raise. See `Turn.raise_for_status`.
 
         Raises:
             UsageError: A name in the options does not exist. Nothing was sent.
-            ConnectError: No server could be connected.
+            ConnectError: No server could connect.
             CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has everything until then.
         """
         asked_at = time.monotonic() if asked_at is None else asked_at
@@ -573,12 +574,12 @@ class McpToolChat:
         Args:
             messages: The conversation, or its first message's text. Tools that earlier searches in it have loaded stay
                 loaded.
-            tool_set: Name of a toolset, or a custom one.
+            tool_set: A toolset's name, or a custom one.
             meta: Passed to the servers with each call.
-            model: Name of a model in the config, or a model, or None for the first one in the config.
+            model: A model's name in the config, or a model, or None for the first one in the config.
             system: The system prompt. It replaces a system message in `messages`.
             gate: Asked before each model call.
-            more: Further fields of `TurnOptions`, such as `temperature`.
+            more: Further `TurnOptions` fields, such as `temperature`.
 
         Returns:
             The messages to add to the conversation: answers, calls, results.
@@ -603,10 +604,10 @@ class McpToolChat:
         Args:
             messages: As for `chat`.
             gate: Asked before each model call.
-            options: Fields of `TurnOptions`.
+            options: `TurnOptions` fields.
 
         Yields:
-            The events of the turn. The last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the turn.
         """
         await load("casual_llm")
         history, new, turn_options = split_messages(messages, TurnOptions(gate=gate, **options))
@@ -630,7 +631,7 @@ class McpToolChat:
         return self.state.last_turn.stats if self.state.last_turn else None
 
     async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
-        """Pass a server's question on to whoever called it: the person here, or another program's client."""
+        """Pass a server's question on to its caller: the person here, or another program's client."""
         from mcp_types import ElicitResult
 
         try:
@@ -648,7 +649,7 @@ class McpToolChat:
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
-        """Record in the turns that call a server that the person is asked something while the body runs."""
+        """Record a question to the person, while the body runs, in each turn that is calling the server."""
         answered = [run.waiting_for_person(kind, server) for run in tuple(self.state.running) if run.is_calling(server)]
         try:
             yield

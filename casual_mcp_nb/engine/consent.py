@@ -36,9 +36,9 @@ Policy = Approval | Literal["default"]
 
 Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"]
 """Why the person is asked: the policy is `always`. The tool is destructive. Its server does not declare whether it is. Its
-definition is not the one that was approved, and the new one would need less approval. A server requests an answer of the
-model instead of a call of a tool. The tool of a bundled server sends something to other people in the user's name, or a model
-is to propose descriptions."""
+definition is not the approved one, and the new one would need less approval. A server requests an answer from the model rather
+than a tool call. A bundled server's tool sends something to other people in the user's name, or a model is to propose
+descriptions."""
 
 ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
 """Reasons for which each call needs an answer: none is remembered."""
@@ -46,7 +46,7 @@ ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
 Scope = Literal["call", "tool", "server"]
 
 MAX_REASON = 1_000
-"""How many characters of a denial's reason the model is told."""
+"""How many characters of a denial's reason the model reads."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class ApprovalRequest:
 
     Args:
         tool: The tool, with its server.
-        arguments: The complete arguments. Of an outgoing call as they are in what it would send.
+        arguments: The complete arguments. For an outgoing call, exactly as it would send them.
         policy: The policy that asks.
         reason: Why the person is asked. `unannotated` can be answered for the whole server.
-        change: How the tool's definition differs from the one that was seen or approved before; None: it does not.
+        change: How the tool's definition differs from the one seen or approved before; None: it does not.
     """
 
     tool: ToolSpec
@@ -78,8 +78,8 @@ class Decision:
 
     Args:
         verdict: See `ApprovalAnswer`.
-        scope: What a True applies to in this conversation: the `call`, all calls of the `tool` with this definition, or, where
-            the reason is `unannotated`, all tools of the `server` that are not destructive.
+        scope: The scope of a True in this conversation: the `call`, all calls to the `tool` with this definition, or, where the
+            reason is `unannotated`, all the `server`'s tools that are not destructive.
         answered: Whether it is an answer at all, or False where nobody gave one.
     """
 
@@ -130,17 +130,17 @@ def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
 
 
 def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
-    """Fill in an outgoing call's arguments as they will be sent, so that the person approves exactly that.
+    """Fill in an outgoing call's arguments as it will send them, so that the person approves exactly that.
 
     Raises:
-        ValueError: Nothing can be sent with them. The message has the reason, for the model.
+        ValueError: It cannot send anything with them. The message has the reason, for the model.
     """
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled.finished(arguments) if bundled and bundled.finished else arguments
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Find the reason to ask a person before a call of a tool as it is defined now, or None if there is none."""
+    """Find the reason to ask a person before a call to a tool with its current definition, or None if there is none."""
     if policy == "always":
         return "always"
     if policy == "never":
@@ -165,7 +165,7 @@ NO_ONE = "No one is available to approve it."
 
 
 def allowed_in_python(tool: ToolSpec) -> str:
-    """Format a hint on how to allow calls of a tool where a chat or a service was made in Python."""
+    """Format a hint on how to allow a tool's calls where Python code created the chat or service."""
     if tool.server == NOTEBOOK:
         return 'To allow it, add the function with approval="never".'
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
@@ -178,10 +178,10 @@ class _Answers:
     """The answers in one conversation.
 
     Args:
-        tools: Tools that are always allowed, as they were defined then.
-        servers: Servers that are allowed, each with all of its tools as they were defined then.
-        seen: Tools that the person was asked about, as they were defined then.
-        notified: Servers for which a notice said that their tools run without approval.
+        tools: Tools that are always allowed, with their definitions at that time.
+        servers: Servers that are allowed, each with all its tools and their definitions at that time.
+        seen: Tools that the person was asked about, with their definitions at that time.
+        notified: Servers for which a notice reported that their tools run without approval.
     """
 
     tools: dict[ToolName, ToolSpec] = field(default_factory=dict)
@@ -195,12 +195,12 @@ class Consent:
     """Decides whether a call may run, and asks the person where the policy requires it.
 
     Args:
-        approver: Asks the person; None: nobody can be asked.
+        approver: Asks the person; None: no one is available.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
             default and the tool does not declare whether it is destructive.
-        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there, or None
-            for Python's way.
-        runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
+        how_to_allow: Returns, for a call denied because no one is available to approve it, how the person allows it there, or
+            None for Python's way.
+        runs_nothing: Returns whether a tool's calls run nothing, because a cassette replays them: then they need no approval.
     """
 
     tool_changes: ToolChangeTracker
@@ -237,7 +237,7 @@ class Consent:
         )
 
     def forget_server(self, server: str) -> None:
-        """Forget all about a server that was removed: another one of its name is not trusted in its place."""
+        """Forget all about a removed server, so that a new server with its name does not inherit its trust."""
         self.overrides.pop(server, None)
         answers = self._answers
         answers.servers.pop(server, None)
@@ -251,7 +251,7 @@ class Consent:
         return policy_of(tool, self.config_of(tool.server), self.overrides.get(tool.server), strict=self.strict)
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
-        """Predict why the person would be asked before a call of a tool, given earlier answers, or None if not asked."""
+        """Predict the reason to ask the person before a call to a tool, given earlier answers, or None if there is none."""
         if is_outgoing(tool, self.config_of(tool.server)):
             return "outgoing"
         request = self._request(tool, {}, self._answers)
@@ -307,7 +307,7 @@ class Consent:
         method: str = METHOD,
         reason: Reason = "sampling",
     ) -> Permission:
-        """Ask the person whether the model may answer messages of a server, or other ones. They are asked each time."""
+        """Ask the person whether the model may answer a server's messages, or other ones. Each time needs a new answer."""
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
@@ -320,7 +320,7 @@ class Consent:
         return Permission(by, decision.verdict is True, "always", "call", why[:MAX_REASON])
 
     def denial(self, tool: ToolSpec) -> Denial | None:
-        """Find the reason why calls of a tool are denied where nobody can be asked, or None if they run."""
+        """Find the reason for denying a tool's calls where no one is available to approve them, or None if they run."""
         policy, strict = self.policy(tool), self.strict
         if policy == "always" and is_outgoing(tool, self.config_of(tool.server)):
             return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")
@@ -337,7 +337,7 @@ class Consent:
         return Denial(tool.tool_name, reason, self.how_to_allow(tool))
 
     def _unasked(self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
-        """Decide about a call that nobody can be asked about: the one rule for scripts, the command line, HTTP and MCP."""
+        """Decide about a call that no one is available to approve: the one rule for scripts, the command line, HTTP and MCP."""
         tool = request.tool
         if self.runs_nothing(tool):
             return _decided(request, "nobody")
@@ -426,7 +426,7 @@ def _failed(error: Exception) -> Decision:
 
 
 def _runs_unasked(tool: ToolSpec) -> Notice:
-    """Build the one notice for a server whose tools have no annotations, and so run where nobody can be asked."""
+    """Build the one notice for a server whose tools have no annotations, and so run where no one can approve them."""
     text = f"No one can be asked here, and tools of server {shown(tool.server)} do not declare whether they delete data"
     hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
     return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
@@ -437,8 +437,8 @@ class Sampling:
     """Lets the default model answer servers whose entry allows it.
 
     Args:
-        add: Called with the audit record of each request that a person was to be asked about.
-        asking: Returns what is entered while the person is asked about a server's request.
+        add: Called with the audit record for each request that needs a person's approval.
+        asking: Returns a context manager to enter while the person answers a question about a server's request.
     """
 
     models: ModelFactory

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 QUESTION = 30
-"""Tokens of the person's message: one or two sentences."""
+"""Tokens in the person's message: one or two sentences."""
 CALL = 40
-"""Tokens of a tool call as it is sent back: its name and a few arguments."""
+"""Tokens in a tool call as it goes back to the model: its name and a few arguments."""
 RESULT = 300
-"""A result's tokens: a short list, or a page of text that was cut to what is useful. Real ones go from 5 to 10,000."""
+"""A result's tokens: a short list, or the useful part from a page. Real ones have from 5 to 10,000."""
 ANSWER = 100
 """An answer's tokens: a short paragraph."""
 CARD = 60
-"""Tokens of one tool in the result of a search: its name, its parameters, its description's first words."""
+"""Tokens for one tool in a search result: its name, its parameters, its description's first words."""
 _CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
-"""Tokens of a card that does not repeat the definition. With `bridge` the definition itself is in the result."""
+"""Tokens in a card that does not repeat the definition. With `bridge` the definition itself is in the result."""
 TURNS = 10
 
 
@@ -69,7 +69,7 @@ class _SearchCost:
     """A search's cost.
 
     Args:
-        at_the_end: Whether definitions come after all that was said, so that what comes before them stays in a cache.
+        at_the_end: Whether definitions come after the conversation, so that everything before them stays in a cache.
     """
 
     definition: float
@@ -87,13 +87,13 @@ def _costs(system: int, definitions: int, search: _SearchCost | None = None) -> 
 
 
 def _requests(system: int, definitions: int, search: _SearchCost | None, turns: int, searching: range) -> tuple[float, float]:
-    """Add up the requests of turns with one call each. A search comes before it in those that are `searching`.
+    """Add up the requests in turns with one call each. A search comes before it in the `searching` ones.
 
-    Each request sends everything again: what the first one had, the definitions that searches have added, and all that was
-    said. Only what is sent is counted, not what the model writes.
+    Each request sends everything again: the first one's content, the definitions that searches have added, and the
+    conversation. Only input counts, not the model's output.
 
     Returns:
-        All tokens, and those that the request before did not begin with.
+        All tokens, and those after the beginning shared with the previous request.
     """
     sent = new = reused = history = 0.0
     tools = float(definitions)
@@ -119,13 +119,13 @@ def _requests(system: int, definitions: int, search: _SearchCost | None, turns: 
 
 
 class Deliveries:
-    """Chooses the delivery of each turn, and remembers which models refused the native one. It outlives turns."""
+    """Chooses each turn's delivery, and remembers which models refused the native one. It outlives turns."""
 
     def __init__(self) -> None:
         self._refused: set[tuple[str, str]] = set()
 
     def of(self, view: ToolView, model: ChatModel) -> Delivery:
-        """Choose the delivery for a model: that of the selection, as far as it is possible."""
+        """Choose the delivery for a model: the selection's, as far as it is possible."""
         setting = view.selection.delivery
         if not view.deferred:
             return "definitions"
@@ -147,13 +147,13 @@ _DEFAULTS = {"tool_choice": "auto"}
 
 @dataclass
 class PromptPrefix:
-    """The request before, with which the next one is compared: tools first, then the system prompt, then the messages.
+    """The previous request, to compare with the next one: tools first, then the system prompt, then the messages.
 
-    That is the order in which providers render a request, so that one tool more breaks everything behind the tools.
+    Providers render a request in that order, so that one more tool breaks everything behind the tools.
 
     Args:
-        before: The request before, or None for the first one of a conversation.
-        response_id: The provider's id of its response, if it gave one.
+        before: The previous request, or None for a conversation's first one.
+        response_id: The provider's id for its response, if it gave one.
         options: The options that the provider reads before the messages.
     """
 
@@ -166,7 +166,7 @@ class PromptPrefix:
 
     @classmethod
     def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
-        """Build the prefix of the first request after a turn. Nothing is compared where the messages do not continue it."""
+        """Build the prefix for the first request after a turn, or an empty one where the messages do not continue the turn."""
         options = model.spec.read_first
         before = turn.last_request if turn is not None else None
         if turn is None or before is None:
@@ -184,7 +184,7 @@ class PromptPrefix:
         definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
         message_tokens: Callable[[int], int],
     ) -> Request:
-        """Measure how much of a request is the same as in the one before."""
+        """Measure how much a request shares with the previous one."""
         before = self.before
         if before is None:
             return request
@@ -224,14 +224,14 @@ class PromptPrefix:
         return any(old.get(name) != new.get(name) for name in self.options)
 
     def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
-        """List the definitions that the provider adds to the part of the conversation that is the same."""
+        """List the definitions that the provider adds to the unchanged part of the conversation."""
         if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
             return list(before.found)
         names = set[str]().union(*map(_loaded, request.messages[:messages]))
         return [tool for tool in request.found if tool in before.found and tool["name"] in names]
 
     def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
-        """Remember a request that is sent. Return an event if it repeats less than the whole of the one before."""
+        """Remember a request that is sent. Return an event if it does not repeat the whole previous one."""
         before, broken = self.before, self._broken
         change = self._change(before, request, view, step, at) if before is not None and broken else None
         self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
@@ -278,7 +278,7 @@ class PromptPrefix:
 
 
 def _only_longer(before: Request, request: Request) -> bool:
-    """Check whether a request is the one before with more messages at its end."""
+    """Check whether a request is the previous one with more messages at its end."""
     return (
         (before.tools is request.tools or before.tools == request.tools)
         and before.messages == request.messages[: len(before.messages)]
@@ -289,7 +289,7 @@ def _only_longer(before: Request, request: Request) -> bool:
 
 
 def _changed_found(before: Request, request: Request) -> set[str]:
-    """Find the names of the found tools whose definitions have changed."""
+    """Find the found tools whose definitions have changed, by name."""
     if before.found == request.found[: len(before.found)]:
         return set()
     now = {str(tool["name"]): tool for tool in request.found}
@@ -313,13 +313,13 @@ _MIN_WINDOW = 1_000
 
 
 class TokenCalibration:
-    """The ratio of a model's own token counts to our estimates, learnt from its reports. It outlives turns."""
+    """The ratio between a model's own token counts and our estimates, learnt from its reports. It outlives turns."""
 
     def __init__(self) -> None:
         self._ratio = 1.0
 
     def learn(self, estimated: int, usage: TokenUsage | None) -> None:
-        """Learn from the tokens that were reported for a request."""
+        """Learn from the tokens that the model reported for a request."""
         if usage is None or not usage.prompt_tokens or usage.origin != "reported" or not estimated:
             return
         self.correct(estimated, usage.prompt_tokens)
@@ -339,8 +339,8 @@ class TrimResult(NamedTuple):
     """The part of a conversation that goes into a request.
 
     Args:
-        history: Estimated tokens of the messages that are sent, without tool results.
-        over: Tokens of the whole request if they exceed the window. Otherwise, None.
+        history: Estimated tokens in these messages, without tool results.
+        over: The whole request's tokens if they exceed the window. Otherwise, None.
     """
 
     left_out: int = 0
@@ -352,15 +352,15 @@ class TrimResult(NamedTuple):
 
 @dataclass
 class ContextWindow:
-    """Trims the conversation of one turn to the context window of its model.
+    """Trims one turn's conversation to its model's context window.
 
-    An exchange is everything from one message of the person to the next. It is left out as a whole, so that a call is never
-    separated from its result. The newest exchange is always sent: sizes are estimates here, and the provider can tell whether
-    it is too long.
+    An exchange is everything from one message by the person to the next. Trimming leaves it out as a whole, so that a call
+    always stays with its result. The newest exchange always goes into the request: sizes are estimates here, and the provider
+    can tell whether it is too long.
 
     Args:
-        window: The model's context window in tokens, or None if unknown, and nothing is left out.
-        counted: The messages whose tokens are known, at first those of the turn before. Grows.
+        window: The model's context window in tokens, or None if unknown: then nothing is left out.
+        counted: Messages with known token counts, at first those from the previous turn. Grows.
     """
 
     window: int | None = None
@@ -413,7 +413,7 @@ class ContextWindow:
         return TrimResult(self._left_out, exchange, history, results, over=size if size > limit else None)
 
     def tokens_of(self, messages: int) -> int:
-        """Estimate the tokens of the first messages that `trim` last sent."""
+        """Estimate the tokens in the first messages that the last `trim` returned."""
         return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
 
     def shrink(self, model: ChatModel, estimated: int, counted: int | None) -> None:
@@ -423,10 +423,10 @@ class ContextWindow:
         self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Build a notice if a server must have cut a request, because it counted far fewer tokens. Otherwise, an empty string.
+        """Build a notice if a server must have cut a request, because it counted far fewer tokens, or an empty text.
 
-        Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a count of
-        a few tokens excludes what the server had cached.
+        Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a very
+        small count excludes the tokens that the server had cached.
         """
         if self.window is not None or reported is None or reported < _MIN_WINDOW:
             return ""
@@ -436,7 +436,7 @@ class ContextWindow:
         return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
 
     def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
-        """Yield notices about a request's size, unless they were given before."""
+        """Yield notices about a request's size, each only once."""
         window = self.window or 0
         if trimmed.left_out and trimmed.left_out != self._left_out_reported:
             self._left_out_reported = trimmed.left_out
@@ -448,7 +448,7 @@ class ContextWindow:
 
 
 class ContextWindows:
-    """The calibration and each model's token counter. It outlives turns."""
+    """The token calibration and each model's token counter. It outlives turns."""
 
     def __init__(self) -> None:
         self._calibrations: dict[tuple[str, str], TokenCalibration] = {}
@@ -481,12 +481,12 @@ def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[
 
 
 def reserve_of(model: ChatModel, window: int) -> int:
-    """Compute how much of a window is reserved for a model's answer."""
+    """Compute how many tokens in a window to reserve for a model's answer."""
     return min(model.wanted.max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2)
 
 
 def exchanges(messages: Sequence[ChatMessage]) -> Iterator[int]:
-    """Yield the index at which each exchange begins: 0, and each message of the person that does not follow another."""
+    """Yield the index at which each exchange begins: 0, and each message by the person that does not follow another."""
     for number, message in enumerate(messages):
         if number == 0 or (message.role == "user" and messages[number - 1].role != "user"):
             yield number

@@ -1,4 +1,4 @@
-"""Dispatch one tool call: check its arguments, that it is offered and approved, run it, and return the outcome."""
+"""Dispatch one tool call: check that it is offered, valid and approved, run it, and return the outcome."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ CHECK_SECONDS = 2.0
 
 
 def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """List the problems of a tool's arguments, or None if they could not be checked. Not for an event loop's thread.
+    """List the problems with a tool's arguments, or None if checking failed. Not for an event loop's thread.
 
-    The process of the worker checks what is not simple: a schema is a server's, and checking can take forever.
+    The worker's process checks all but simple schemas: a schema is a server's, and checking can take forever.
     """
     schema, value = dict(tool.input_schema), dict(arguments)
     if fits_plainly(schema, value):
@@ -66,12 +66,12 @@ ProgressHandler = Callable[[float, float | None, str | None], None]
 
 
 class CallListener(NamedTuple):
-    """A listener that is told each event of a call.
+    """A listener to a call's events.
 
     Args:
         on_progress: Called with progress, total and message.
-        on_approval: Called with True when the person is asked, and with False when they have answered.
-        on_permission: Called once it is decided whether the call may run.
+        on_approval: Called with True when the person gets a question, and with False when they have answered.
+        on_permission: Called with the decision whether the call may run.
     """
 
     on_progress: ProgressHandler
@@ -94,10 +94,10 @@ class Dispatcher:
 
     Args:
         discovered: The tools that searches in this conversation have loaded, by wire name. Grows during the turn.
-        worker: The process that checks arguments before they are sent, or None to leave that to the servers.
+        worker: The process that checks arguments before a call, or None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called. Grows.
-        tape: The cassette, which has the answers of stubs too, or None if there is none.
+        tape: The cassette, which also has stub answers, or None if there is none.
     """
 
     view: ToolView
@@ -130,7 +130,7 @@ class Dispatcher:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def read(self, call: AssistantToolCall) -> NamedCall:
-        """Parse the call that a model meant, including one through `call_tool`, even if only earlier steps offered that."""
+        """Parse the call that a model meant, including one through `call_tool`, even if only earlier steps offered it."""
         written = call.function.name
         if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
             return NamedCall(written, parse_arguments(call.function.arguments))
@@ -138,7 +138,7 @@ class Dispatcher:
         return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
 
     def wire_name(self, name: str) -> str | None:
-        """Find the wire name of the tool that a name means, if any."""
+        """Find the wire name for the tool that a name means, if any."""
         if name in self.synthetic:
             return name
         tool = self.offered(name) or self.view.catalog.get(name)
@@ -149,14 +149,14 @@ class Dispatcher:
         return self.identify(name)[0]
 
     def identify(self, name: str) -> tuple[ToolName, str]:
-        """Resolve a name to server and tool, and to the wire name. That is empty if there is no such tool."""
+        """Resolve a name to server and tool, and to the wire name, which is empty if there is no such tool."""
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
-        """Find the ids of calls that name no tool, even after servers have listed their tools again."""
+        """Find the calls, by id, that name no tool, even after servers have listed their tools again."""
         if self.refresh is not None and self._unknown(calls):
             await self.refresh()
         return self._unknown(calls)
@@ -172,15 +172,15 @@ class Dispatcher:
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
-        """Run one call. Every failure becomes an outcome with a text for the model. Only a cancellation is raised.
+        """Run one call. Every failure becomes an outcome with a text for the model. Only a cancellation raises.
 
         Args:
-            wanted: The tool's name as the model wrote it, or the tool itself where a function of the notebook calls it, which
-                can call tools that the model was not offered.
+            wanted: The tool's name as the model wrote it, or the tool itself for a call by a notebook function, which can call
+                tools that the model does not have.
             arguments: The arguments, or the model's text where that is not a JSON object.
-            listener: Told about events in the call.
+            listener: Gets the call's events.
             bridged: Whether it came through `call_tool`.
-            late: Whether the tool did not exist when the other calls of the answer began.
+            late: Whether the tool did not exist when the answer's other calls began.
         """
         name = wanted if isinstance(wanted, str) else wanted.wire_name
         if isinstance(arguments, str):
@@ -221,7 +221,7 @@ class Dispatcher:
     async def _checked(
         self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
     ) -> ToolSpec | CallOutcome:
-        """Find the offered tool that is called and check the arguments. The outcome of a call that reaches no server."""
+        """Find the offered tool and check the arguments. Returns an outcome if the call reaches no server."""
         if bridged and name in self.synthetic:
             return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
         if name in FINDING and self.refresh is not None:
@@ -250,7 +250,7 @@ class Dispatcher:
         return tool
 
     async def _prepare(self, query: str) -> None:
-        """Get ready to search for a query. A cassette has the tools that are nearest in meaning, so a replay embeds nothing."""
+        """Get ready to search for a query. A cassette has the tools nearest in meaning, so a replay embeds nothing."""
         if isinstance(self.tape, Replayer):
             index = await self.view.searchable()
             recorded = self.tape.find("nearest", {"query": query})
@@ -291,7 +291,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def _suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
-    """Suggest tools that an unknown name may mean: those with that name in another spelling, else the closest names."""
+    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names."""
     folded = _folded(name)
     matches = [tool.wire_name for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
     if len(matches) == 1:

@@ -1,4 +1,4 @@
-"""A turn's listeners: notices once each, bursts throttled, a turn followed as an iterator, a pause before each model call."""
+"""A turn's listeners: one-time notices, throttled bursts, an iterator over a turn, a pause before each model call."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Observers:
     """One session's listeners.
 
     Attributes:
-        events: Called with a turn and each of its events.
-        served: The same for the turns of clients, which are not part of it, see `SessionServe.http`.
-        changes: Called after each change: of a server, the tools, the turns, the model, a question.
+        events: Called with a turn and each event in it.
+        served: The same for clients' turns, which do not belong to it, see `SessionServe.http`.
+        changes: Called after each change to a server, the tools, the turns, the model or a question.
         closing: Called once, when the session closes.
     """
 
@@ -45,7 +45,7 @@ class Observers:
 
 
 class Observation:
-    """A subscription to a session's events. Its ends are called in order when it ends, and may be called twice."""
+    """A subscription to a session's events. Closing it calls its ends in order. They must tolerate a second call."""
 
     def __init__(self, *ends: Callable[[], object]) -> None:
         self._ends = ends
@@ -65,21 +65,21 @@ class Observation:
 
 
 MAX_LOGS = 1_000
-"""How many log messages of servers a turn keeps."""
+"""How many log messages a turn keeps from its servers."""
 MAX_LOG_CHARACTERS = 500_000
 """Their maximum total length in characters."""
 _MAX_NAMES = 12
 
 
 class NoticeHistory:
-    """The notices given in this conversation, so that none is repeated."""
+    """This conversation's notices, so that none appears twice."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
         self._missing: tuple[Notice, ...] = ()
 
     def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
-        """Filter out the texts that were given before, and remember the new ones."""
+        """Filter out the earlier texts, and remember the new ones."""
         if first:
             self._texts = set()
         if not texts:
@@ -89,7 +89,7 @@ class NoticeHistory:
         return new
 
     def changed(self, missing: tuple[Notice, ...], *, first: bool) -> tuple[Notice, ...]:
-        """Filter out the notices on missing tools if they are those of the turn before."""
+        """Filter out the notices on missing tools if the previous turn had the same ones."""
         before, self._missing = self._missing, missing
         return missing if first or missing != before else ()
 
@@ -123,7 +123,7 @@ def view_changes(before: ToolView, after: ToolView) -> list[Notice]:
 
 
 def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
-    """Filter out the notices whose server and text are those of a notice that was seen."""
+    """Filter out the notices that share server and text with one in `seen`."""
     texts = {(notice.server, notice.text) for notice in seen}
     return [notice for notice in notices if (notice.server, notice.text) not in texts]
 
@@ -154,10 +154,10 @@ MAX_MESSAGE = 1_000
 
 
 class LoopThrottle:
-    """Calls a function as soon as it is requested and enough time has passed since the last call.
+    """Calls a function as soon as there is a request and enough time has passed since the last call.
 
     Args:
-        interval: The seconds to wait after a call, by the number of calls so far.
+        interval: The seconds to wait after a call, as a function of the call count.
     """
 
     def __init__(self, function: Callable[[], None], interval: Callable[[int], float]) -> None:
@@ -191,9 +191,9 @@ class LoopThrottle:
 
 
 class ProgressThrottle:
-    """Passes on the first and the last report of a call's progress, and as many of the others as a person can follow.
+    """Passes on the first and the last report of a call's progress, and as many others as a person can follow.
 
-    A call of ten minutes passes on about 600 reports, one of a day about 1,300.
+    A ten-minute call passes on about 600 reports, a day-long one about 1,300.
     """
 
     def __init__(self, emit: Callable[[Report], None]) -> None:
@@ -227,9 +227,9 @@ def _report_interval(reports: int) -> float:
 
 
 class Follower:
-    """Iterates over the events of a trace as they arrive. Unread events wait in the trace, which stores them anyway.
+    """Iterates over a trace's events as they arrive. Unread events wait in the trace, which stores them anyway.
 
-    It belongs to the event loop on which it was created.
+    It belongs to the event loop that created it.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -279,17 +279,17 @@ class MessageEdit:
 
 @dataclass(frozen=True)
 class SystemEdit:
-    """Another system prompt for the rest of the turn, or empty for none."""
+    """Another system prompt until the turn ends, or empty for none."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ToolsEdit:
-    """Other tools for the rest of the turn.
+    """Other tools until the turn ends.
 
     Args:
-        loaded: Deferred tools whose definitions are sent, although no search has found them.
+        loaded: Deferred tools to send with their definitions, although no search has found them.
     """
 
     off: tuple[ToolName, ...] = ()
@@ -302,12 +302,12 @@ BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[RequestEdit] | Non
 
 
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
-    """Find the texts of this turn that the model has not answered yet, so that a person may edit them.
+    """Find this turn's texts that the model has not answered yet, so that a person may edit them.
 
-    Results of synthetic tools are left out, since they list the loaded tools, and messages that are not only text.
+    Leaves out synthetic tools' results, since they list the loaded tools, and messages that are not only text.
 
     Returns:
-        Indexes in `messages` by the call's id. That of the person's last message by None.
+        Indexes in `messages` by the call's id, and the person's last message by None.
     """
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):
@@ -323,7 +323,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
 
 
 def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
-    """Find the index in `messages` of the text that an edit is for."""
+    """Find the index in `messages` where an edit applies."""
     indexes = editable(messages)
     if edit.call_id not in indexes:
         target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
@@ -332,7 +332,7 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
 
 
 def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
-    """Apply an edit of the tools to a view."""
+    """Apply a tools edit to a view."""
     selection = view.selection.snapshot()
     for name in edit.loaded:
         selection.tools_off.discard(str(name))

@@ -1,4 +1,4 @@
-"""Text of servers for models: bounded, marked as theirs, and never a template.
+"""Servers' text for models: bounded, marked as theirs, and never a template.
 
 See `instructions` in https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
 """
@@ -29,7 +29,7 @@ _MAX_ATTRIBUTE = 300
 
 
 def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
-    """Put text as `bounded` returns it between tags. Attributes that are None or empty are left out."""
+    """Put text as `bounded` returns it between tags. Leaves out attributes that are None or empty."""
     pairs = "".join(f" {name}='{_attribute(value)}'" for name, value in attributes.items() if value)
     return f"<{tag}{pairs}>\n{text}\n</{tag}>"
 
@@ -62,13 +62,13 @@ _HEAD = (
 
 
 class Instructions:
-    """Adds the instructions of servers to system prompts, and remembers the last prompt: most turns have the same."""
+    """Adds server instructions to system prompts, and remembers the last prompt: most turns have the same."""
 
     def __init__(self) -> None:
         self._last: tuple[str, ToolView | None, int, str] = "", None, 0, ""
 
     def added(self, system: str, view: ToolView, server_manager: ServerManager) -> str:
-        """Add the instructions of servers to a system prompt, as `with_instructions` does."""
+        """Add server instructions to a system prompt, as `with_instructions` does."""
         last_system, last_view, last_version, text = self._last
         # What a server says changes with its state.
         version = server_manager.version
@@ -79,7 +79,7 @@ class Instructions:
 
 
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
-    """Append the instructions of the servers in use to a system prompt."""
+    """Append the instructions from the servers in use to a system prompt."""
     if not view.selection.instructions:
         return system
     texts = {
@@ -118,7 +118,7 @@ def attached(attachments: Sequence[ResourceContents | PromptMessages], tokens: i
     """Build a message from resources and prompts, each marked with its origin.
 
     Returns:
-        The message. Pictures in a format that models can see are parts of it.
+        The message, including pictures in a format that models can see.
     """
     from casual_llm.messages import ImageContent, TextContent, UserMessage
 

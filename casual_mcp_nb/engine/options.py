@@ -1,4 +1,4 @@
-"""The inputs of a turn: its limits, its options, the selection, the messages."""
+"""A turn's inputs: its limits, its options, the selection, the messages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class TurnLimits:
 
     Args:
         max_steps: Model calls.
-        max_calls_per_step: Tool calls in one response of the model. Those beyond it are not run.
+        max_calls_per_step: Tool calls in one model response. Those beyond it do not run.
         parallel_calls: Maximum number of tool calls that run concurrently. The others wait.
-        result_tokens: Tokens of a result that the model reads, unless its server has another limit, or 0 for no limit. Of a
+        result_tokens: How many tokens of a result the model reads, unless its server has another limit, or 0 for no limit. Of a
             larger one it reads the head, and can read on.
-        result_format: How a result is presented to the model.
-        answer_seconds: How long one response of the model may take, all attempts and waits together.
-        answer_characters: One model response's length, its text and its calls together. No current model writes as
-            much: a longer stream is endless.
+        result_format: How to present a result to the model.
+        answer_seconds: How many seconds one model response may take, all attempts and waits together.
+        answer_characters: One model response's length, its text and its calls together. No current model writes that much: a
+            longer stream is endless.
     """
 
     max_steps: int = 50
@@ -73,8 +73,8 @@ class TurnOptions:
         options: As for `Session.chat`. None means not given.
 
     Attributes:
-        given: The options as they were given.
-        request: The options of each model request in this turn. They override the model's config.
+        given: The options as given.
+        request: The options for each model request in this turn. They override the model's config.
 
     Raises:
         UsageError: A name or a value is not valid.
@@ -116,12 +116,12 @@ class TurnOptions:
         return f"TurnOptions({', '.join(shown)})"
 
     def replaced(self, **options: Unpack[NamedTurnFields]) -> TurnOptions:
-        """Copy these options with some of them changed."""
+        """Copy these options with some changes."""
         changed: NamedTurnFields = {**self.given, **options}
         return TurnOptions(gate=self.gate, **changed)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Apply these options to a selection. The same selection if none of them overrides it."""
+        """Apply these options to a selection. The same selection if no option overrides it."""
         changes: dict[str, Any] = {}
         for name in ("tool_set", "discovery", "strategy", "delivery"):
             if (value := self.given.get(name)) is not None:
@@ -135,7 +135,7 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """Build a config's selection. Servers of this process are loaded unless the config decides otherwise."""
+    """Build a config's selection. Servers in this process are loaded unless the config decides otherwise."""
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery

@@ -1,4 +1,4 @@
-"""Plan a turn: the model's calls, running some of them later without the model, and continuing the turn."""
+"""Plan a turn: collect the model's calls, run some later without the model, and continue the turn."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = "Error: this call was not run: the person left it out."
-"""The result of a planned call that was not run, for the model."""
+"""The result, for the model, of a planned call that did not run."""
 _MAX_DIFF_LINES = 60
 
 
 def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
-    """List the calls of a turn's last answer that were not run."""
+    """List the calls in a turn's last answer that did not run."""
     answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
     calls = (answers[-1].message.tool_calls or ()) if answers else ()
 
@@ -68,7 +68,7 @@ async def run_planned(
     """Run planned calls like those in one model answer.
 
     Raises:
-        UsageError: A tool's definition is not the one that the model read. Nothing was run.
+        UsageError: A tool's definition is not the one that the model read. No call ran.
     """
     from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
 
@@ -109,7 +109,7 @@ async def run_planned(
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
-    """Convert a planned turn with the results of its calls to the steps with which the turn of the conversation begins."""
+    """Convert a planned turn and its call results to the steps with which the conversation's turn begins."""
     events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
     last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
     answer = events[last] if last is not None else None
@@ -140,7 +140,7 @@ def _leave_out(trace: Trace, step: int, model_call: AssistantToolCall, call: Pla
 
 
 def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
-    """Edit a model's answer to the arguments that were run, and list the tools whose arguments were edited."""
+    """Edit a model's answer to match the arguments that ran, and list the tools whose arguments changed."""
     from casual_llm.messages import AssistantMessage
 
     by_id = {call.id: call for call in calls if call.events}
@@ -160,7 +160,7 @@ def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[As
 
 
 def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
-    """Yield the events of a call and its nested calls."""
+    """Yield the events for a call and its nested calls."""
     ids = {call_id}
     for event in trace:
         if isinstance(event, ToolStarted) and event.parent in ids:

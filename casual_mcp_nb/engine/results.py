@@ -1,4 +1,4 @@
-"""The text of a tool's result that the model reads. Of one that is too large, the head and a tool that reads on."""
+"""A tool's result as the model reads it: its text, or, if it is too large, its head and a tool that reads on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NO_ERROR_TEXT = "the tool reported an error without text"
 STRUCTURED = "Structured content:"
-"""The heading of structured content that differs from the text."""
+"""The heading above structured content that differs from the text."""
 
 _LARGE = 100_000
 _CONSTANT = re.compile(r"NaN|Infinity")
@@ -43,9 +43,9 @@ MAX_CHARACTERS_PER_TOKEN = 4
 def result_text(result: ToolResult) -> str:
     """Format a result as text: its text parts and notes on the others, in order, then the structured content as JSON.
 
-    Structured content that only repeats the text is left out, as servers should send it in both forms. See
+    Leaves out structured content that only repeats the text, as servers should send it in both forms. See
     https://modelcontextprotocol.io/specification/2025-11-25/server/tools#structured-content. A failed result begins with
-    `Error:`. An empty one is marked as empty.
+    `Error:`. An empty one has a note that it is empty.
     """
     text = "\n".join(filter(None, map(_part_text, result.content)))
     if result.structured is not None and not _repeats(text, result.structured):
@@ -66,7 +66,7 @@ async def result_text_async(result: ToolResult) -> str:
 
 
 def _repeats(text: str, structured: Any) -> bool:
-    """Check whether a text is only the JSON of the structured content, or of the one value in it.
+    """Check whether a text is only the structured content as JSON, or the one value in it.
 
     FastMCP's servers put a result that is not an object into `{"result": ...}`.
     """
@@ -112,7 +112,7 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
-    """Choose the larger part of a result. The other one comes second where text and structured content differ."""
+    """Choose a result's larger part. The other one comes second where text and structured content differ."""
     if result is not None and result.rows is not None:
         return result.rows.json, ""
     if result is None or result.structured is None:
@@ -133,7 +133,7 @@ def _lists(structured: Any, parts: int) -> bool:
 
 
 def cut_result(result: ToolResult, characters: int) -> ToolResult:
-    """Cut the texts of a result to a number of characters in total, and drop its structured content."""
+    """Cut a result's texts to a total length in characters, and drop its structured content."""
     parts = []
     for part in result.content:
         parts.append(replace(part, text=part.text[:characters]) if len(part.text) > characters else part)
@@ -143,17 +143,17 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
 
 
 def encodable(text: str) -> str:
-    """Escape lone surrogates in a text, so that it can be sent as UTF-8. Everything else is unchanged."""
+    """Escape lone surrogates in a text, so that UTF-8 can represent it. Everything else stays the same."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 MAX_KEPT = 128_000_000
-"""How many bytes of large results a chat keeps. The oldest are dropped first."""
+"""How many bytes a chat keeps for large results. The oldest go first."""
 SECONDS = 10.0
-"""Time limit of a question about a result."""
+"""Time limit for a question about a result, in seconds."""
 _STATEMENT_SECONDS = 5.0
 _HEAD_SHARE = 4
-"""A result's head has at most the limit of results divided by this."""
+"""A result's head has at most the result limit divided by this."""
 _PART_SHARE = 2
 """Reading on returns at most the limit divided by this."""
 _USUAL_LIMIT = 4_000
@@ -178,7 +178,7 @@ DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
 
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
-    """Collect the handles of the large results in a conversation."""
+    """Collect the large results' handles in a conversation."""
     handles: set[str] = set()
     for message in messages:
         if message.role == "tool" and isinstance(message.content, str):
@@ -188,7 +188,7 @@ def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
 
 @dataclass(eq=False, repr=False)
 class LargeResults:
-    """Keeps the large results of a chat, in memory and within a limit, and answers questions about them."""
+    """Keeps a chat's large results, in memory and within a limit, and answers questions about them."""
 
     config_of: Callable[[str], ServerConfig | None] = lambda _: None
     max_bytes: int = MAX_KEPT
@@ -196,11 +196,11 @@ class LargeResults:
     _results: OrderedDict[str, tuple[KeptText, int]] = field(default_factory=OrderedDict)
 
     def apart(self) -> LargeResults:
-        """Create the large results of another conversation: none yet, queried through the same process."""
+        """Create another conversation's store for large results, empty and queried through the same process."""
         return LargeResults(self.config_of, self.max_bytes, self.worker)
 
     def limit_for(self, server: str, default: int) -> int | None:
-        """Look up how many tokens of a server's result the model reads, or None for no limit."""
+        """Look up how many tokens the model reads from a server's result, or None for no limit."""
         config = self.config_of(server)
         limit = default if config is None or config.max_result_tokens is None else config.max_result_tokens
         return limit or None
@@ -218,14 +218,14 @@ class LargeResults:
         return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
 
     async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep all rows of a table if the model reads only the first ones, and add a note on the others."""
+        """Keep a whole table if the model reads only its first rows, and add a note on the others."""
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
         source = self._added(handle, KeptText(rows.json))
         noted = f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT} {_means({'unit': 'rows'})}.]"
         return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
 
     async def ask(self, handle: str, question: Mapping[str, Any], tokens: int) -> dict[str, Any] | None:
-        """Answer a question about a result, see `isolation._query`, or None if it is not kept any more."""
+        """Answer a question about a result, see `isolation._query`, or None if the chat has dropped it."""
         if handle not in self._results:
             return None
         source, _ = self._results[handle]
@@ -237,7 +237,7 @@ class LargeResults:
         await self.worker.aclose(for_good=for_good)
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
-        """Keep a text as the newest one, and return it, or the same one that is kept already. Drop the oldest ones."""
+        """Keep a text as the newest one, and return it, or the equal one already here. Drop the oldest ones."""
         source, _ = self._results.pop(handle, (source, 0))
         self._results[handle] = (source, sys.getsizeof(source.text))
         while len(self._results) > 1 and sum(size for _, size in self._results.values()) > self.max_bytes:
@@ -246,7 +246,7 @@ class LargeResults:
         return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
-        """Describe the head of a result, and whether it could be read only as plain text."""
+        """Describe a result's head, and whether it is readable only as plain text."""
         for plain in (False, True):
             try:
                 return await self._query(handle, whole, {"plain": plain}, tokens), plain
@@ -286,7 +286,7 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Split an answer below its columns into lines, and count how many of them are whole."""
+    """Split an answer below its columns into lines, and count the whole ones."""
     names = ", ".join(f"{encodable(name)} {kind}" for name, kind in answer.get("columns", ()))
     columns = f"Columns: {names}" if names else ""
     left = tokens - estimate_tokens(columns)
@@ -307,7 +307,7 @@ def _means(answer: Mapping[str, Any]) -> str:
 
 
 def _fitting(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Fit as many lines as possible, and at least the beginning of the first one. Count how many of them are whole."""
+    """Fit as many lines as possible, and at least the beginning of the first one. Count the whole ones."""
     tokens = max(tokens - estimate_tokens(answer["header"]), tokens // 2, 1)
     fitting: list[str] = []
     for line in map(encodable, answer["lines"]):
@@ -325,8 +325,8 @@ class ReadResultTool:
     """Answers questions about a large result to a model that has read its head.
 
     Args:
-        messages: The conversation. No result outside it is read.
-        limit: The limit of results in tokens, or 0 for none. An answer has half of it at most.
+        messages: The conversation. The tool reads no result outside it.
+        limit: The result limit in tokens, or 0 for none. An answer has at most half as many.
     """
 
     name = READ_RESULT
@@ -342,7 +342,7 @@ class ReadResultTool:
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Read a part of a result, search it or list its rows. Errors are returned as sentences."""
+        """Read a part of a result, search it or list its rows. Returns errors as sentences."""
         return SyntheticToolResult(await self._answer(args), [], None)
 
     async def _answer(self, args: Mapping[str, Any]) -> str:

@@ -2,16 +2,15 @@
 
 `build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
 
-1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and
-   the definitions of the tools that are loaded or that a search has found.
+1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and the
+   definitions of loaded and found tools.
 2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
-3. The model is called (`_complete`). Its response becomes the conversation's next message. Without tool calls, the turn is
-over.
+3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool calls, the turn is over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
    and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
-Everything that happens is emitted as an event. These events' trace is the turn's record.
+Every step emits events. Their trace is the turn's record.
 """
 
 from __future__ import annotations
@@ -90,15 +89,15 @@ class Run:
     """One turn while it runs. It shares no state with another turn.
 
     Args:
-        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools were made for `delivery`.
-        messages: The conversation so far, with the new message and without a system message. Grows.
+        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools fit `delivery`.
+        messages: The conversation so far, including the new message but no system message. Grows.
         discovered: The tools that searches in this conversation have loaded, by wire name. Grows.
-        select: Returns the view under another selection, or None where the tools of a turn cannot be changed.
-        refresh_view: Returns the view after what servers have changed meanwhile, or None where nothing changes.
+        select: Returns the view under another selection, or None where a turn's tools cannot change.
+        refresh_view: Returns the view after changes by servers, or None where nothing changes.
         recorded: The steps that the turn begins with. `messages` has theirs.
-        ahead: Awaited before each call of the model, after its event, or None for nothing.
-        plan_only: Whether the first response with calls ends it, none of which is run. Searches for tools do not count.
-        results: The messages with results that were made, by the call's id. Grows.
+        ahead: Awaited before each model call, after its event, or None for nothing.
+        plan_only: Whether the first response with calls ends it, without running them. Searches for tools do not count.
+        results: The result messages so far, by the call's id. Grows.
     """
 
     model: ChatModel
@@ -151,21 +150,21 @@ class Run:
         self._offer_reader(self.messages)
 
     def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
-        """Record that the person is asked something. Return the function that records the answer."""
+        """Record a question to the person. Return the function that records the answer."""
         self._questions += 1
         name = f"question-{self._questions}"
         self.emit(QuestionAsked(name, kind, server, self.now()))
         return lambda: self.emit(QuestionAnswered(name, self.now()))
 
     def is_calling(self, server: str) -> bool:
-        """Check whether a call of this server is running."""
+        """Check whether a call to this server is running."""
         return server in self._calls.servers
 
     async def run(self) -> None:
         """Run steps until the model calls no more tools.
 
         Raises:
-            LimitError: The step limit was reached, a response does not end, or a call keeps failing in the same way.
+            LimitError: The turn reached its step limit, a response does not end, or a call keeps failing for the same reason.
                 Everything before that stays on the trace.
             ProviderError: The model failed.
         """
@@ -206,7 +205,7 @@ class Run:
         )
 
     def release(self) -> None:
-        """End the reference of the dispatcher to this run, or all of the turn would wait for the garbage collector."""
+        """End the dispatcher's reference to this run, or the whole turn would wait for the garbage collector."""
         self.dispatcher.refresh = None
 
     async def call_model(self, step: int) -> AssistantMessage:
@@ -266,7 +265,7 @@ class Run:
         )
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
-        """Build the next request. An event reports any part of the conversation that is left out."""
+        """Build the next request. An event reports any omitted part of the conversation."""
         view = self.view
         defined, found_tools = self._delivered()
         tools_tokens = self._tools_tokens(defined, found_tools)
@@ -300,7 +299,7 @@ class Run:
         return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
     def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:
-        """Add the results of calls to the conversation, in the calls' order, and load the tools that a search found."""
+        """Add call results to the conversation, in the calls' order, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
 
         for call, outcome in zip(calls, outcomes, strict=True):
@@ -357,7 +356,7 @@ class Run:
         return self.model.unforced() if self._answered else self.model
 
     def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Split the found tools: those defined with the others, and those that the provider adds to the messages it is sent."""
+        """Split the found tools: those defined with the others, and those that the provider adds to the request's messages."""
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery == "bridge":
@@ -370,7 +369,7 @@ class Run:
         return defined, [brief_spec(deferred[name]) for name in places if name in native and name in deferred]
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
-        """Prepare the repetition of a request that was too long. Return whether it will be shorter."""
+        """Prepare to repeat a request that was too long. Return whether it will be shorter."""
         sent, self._overflowed = self._last_sent, (*self._overflowed, error)
         if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
             return False
@@ -385,7 +384,7 @@ class Run:
         return True
 
     def _with_written_calls(self, message: AssistantMessage) -> AssistantMessage:
-        """Turn calls that the model wrote as text into calls, if they are to be run. A notice reports it."""
+        """Turn calls that the model wrote as text into calls, if they are to run. A notice reports it."""
         written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
         if not written:
             return message
@@ -403,13 +402,13 @@ class Run:
         return AssistantMessage(content=before, tool_calls=calls)
 
     def _check_gateway(self, request: Request, response: ModelResponse) -> None:
-        """Learn from a response whether a gateway passes on what loads deferred tools.
+        """Learn from a response whether a gateway passes on the fields that load deferred tools.
 
-        A call of a found tool proves that it does. Without one, the reported tokens tell: a request in which found tools are
-        loaded for the first time is larger by their definitions.
+        A call to a found tool proves that it does. Without one, the reported tokens tell: the first request that loads found
+        tools is larger by their definitions.
 
         Raises:
-            NativeDeferralError: The model was not shown the tools that were found. The response is not used.
+            NativeDeferralError: The model did not get the found tools. The response is not used.
         """
         names = {str(tool["name"]) for tool in request.found}
         if any(call.function.name in names for call in response.message.tool_calls or ()):
@@ -440,7 +439,7 @@ class Run:
         )
 
     def _make_synthetic(self, left_out: int = 0) -> None:
-        """Make the synthetic tools, of which the search knows what the model can still read in the messages it is sent."""
+        """Make the synthetic tools. The search tool knows which definitions the model can still read in the messages."""
         tools, self._presented_from = self.discovered.values(), left_out
         bridged, own = self.delivery == "bridge", {spec.name for spec in self.view.own_specs}
         presented = schemas_presented(self.messages[left_out:], tools, own) if bridged else ()
@@ -557,7 +556,7 @@ class Run:
             self._notify_once(notice)
 
     def _tools_tokens(self, defined: Sequence[ToolSpec], found_tools: Sequence[ToolSpec]) -> int:
-        """Count the tokens of the definitions in a request, including those that the provider adds to the conversation.
+        """Count the definition tokens in a request, including those that the provider adds to the conversation.
 
         It bills these as if they were defined with the others.
         """
@@ -580,7 +579,7 @@ class Run:
         return tokens
 
     def _first_message_tokens(self, messages: int) -> int:
-        """Estimate the tokens of the first messages in a request."""
+        """Estimate the tokens in a request's first messages."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
 
@@ -590,10 +589,10 @@ _LEAST_SHARE = 0.5
 
 
 async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits a message, or None if there is none, or too many tools to look for it now.
+    """Find the deferred tool that clearly fits a message, or None if none does, or if there are too many tools to check now.
 
-    A tool fits if it has at least two of the meaningful words, and half of them all. That overlooks tools that have
-    other words for the same, but says nothing of messages that are only talk.
+    A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools with other words for the
+    same thing, but ignores small talk.
     """
     if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
         return None
@@ -611,11 +610,11 @@ def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> Too
 
 
 END_AFTER = 3
-"""After how many consecutive responses that were cut in a tool call the turn ends."""
+"""After this many consecutive responses cut off in a tool call, the turn ends."""
 
 
 class CutAnswers:
-    """Counts the responses of one turn that were cut.
+    """Counts the responses in one turn that were cut off.
 
     Attributes:
         where: Where the last one was cut, or empty if it was not.
@@ -627,7 +626,7 @@ class CutAnswers:
         self._in_a_row = 0
 
     def notice(self, step: int, request: Request, response: ModelResponse) -> str | None:
-        """Record a response, and return a notice for the person if it is the first one that was cut."""
+        """Record a response, and return a notice for the person if it is the first one cut off."""
         if not response.truncated:
             self.where, self._in_a_row = "", 0
             return None
@@ -640,9 +639,9 @@ class CutAnswers:
         return f"The answer of step {step + 1} was cut at {self.where}. {_advice(response, max_tokens)}"
 
     def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
-        """Refuse the last call of a response that was cut: errors in place of calls, by their ids.
+        """Refuse the last call in a response that was cut off: errors in place of calls, by their ids.
 
-        Its arguments can be incomplete even where they are valid JSON: some providers close what the model did not.
+        Its arguments can be incomplete even where they are valid JSON: some providers add the closing brackets.
         """
         if not self.where or not calls:
             return {}
@@ -676,7 +675,7 @@ def _advice(response: ModelResponse, max_tokens: int | None) -> str:
 
 _MAX_OVERFLOWS = 1
 _LEAST_GROWTH = 100
-"""Estimated tokens of found tools from which on a request that did not grow by half of them cannot have them."""
+"""Found tools with at least this many estimated tokens are missing from a request that did not grow by half of them."""
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)

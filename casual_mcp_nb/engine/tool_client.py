@@ -1,4 +1,4 @@
-"""A client of the tools that is not the session's model: another program, with its found tools and its approvals."""
+"""A tool client other than the session's model: another program, with its found tools and its approvals."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.servers.handlers import ASKER, Asker
 
 MAX_FOUND = 256
-"""How many found tools one client keeps. Beyond that the one that it found or called least recently steps back."""
+"""Maximum number of found tools that one client keeps. Beyond that, it drops the tool found or called least recently."""
 
 
 def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
-    """Build the options that select the tools a client is offered."""
+    """Build the options that select a client's tools."""
     if all_tools and bridge:
         raise UsageError(
             "all_tools and bridge exclude each other. With all_tools, nothing is deferred, so nothing can be found."
@@ -48,13 +48,13 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
 
 @dataclass(eq=False, repr=False)
 class ToolClient:
-    """Lists and calls the tools of a chat for one client. Belongs to the chat's event loop.
+    """Lists and calls a chat's tools for one client. Belongs to the chat's event loop.
 
     Args:
-        options: Which tools: a toolset, discovery, delivery. What they leave open follows the chat's selection as it is then.
-        admit: Awaited before each use. It raises if the servers may not be started.
-        remembers: Whether it is asked again for the same client. If not, nothing is known of what the client has found, and
-            a tool that it calls counts as found.
+        options: Which tools: a toolset, discovery, delivery. Options left unset follow the chat's current selection.
+        admit: Awaited before each use. It raises if the servers may not start.
+        remembers: Whether the same client uses it again. If not, the client's found tools are unknown, and any tool that it
+            calls counts as found.
     """
 
     chat: McpToolChat
@@ -67,12 +67,12 @@ class ToolClient:
     _used: set[ToolName] = field(default_factory=set)
 
     async def offered(self) -> tuple[ToolSpec, ...]:
-        """List the tools that the client can call now: the loaded and the found ones, and those that search."""
+        """List the tools that the client can call now: the loaded, the found and the search tools."""
         await self.admit()
         return self._offered_in(await self.chat.tools.current_view(self._selection))
 
     def known_tools(self) -> tuple[ToolSpec, ...]:
-        """List the tools that are known now. Does not connect and does not wait."""
+        """List the current tools. Does not connect and does not wait."""
         return self._offered_in(self.chat.current_view(self._selection))
 
     async def call(
@@ -84,7 +84,7 @@ class ToolClient:
         on_progress: ProgressHandler = lambda *_: None,
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
-        """Call a tool. Every failure of the call becomes an outcome with a text. Only a cancellation is raised."""
+        """Call a tool. Every failure becomes an outcome with a text. Only a cancellation raises."""
         await self.admit()
         view = await self.chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
@@ -117,7 +117,7 @@ class ToolClient:
         return self.options.applied_to(self.chat.selection)
 
     def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
-        """Look up the found tools that the selection still defers, as they are defined now."""
+        """Look up the found tools that the selection still defers, with their current definitions."""
         return {name: tool for name in self._found_tools if (tool := view.deferred_by_name.get(name)) is not None}
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
@@ -145,7 +145,7 @@ class ToolClient:
         caller: Caller,
         depth: int = 0,
     ) -> CallOutcome:
-        """Run a call with those that a function of the notebook nests in it, and add it to the audit list."""
+        """Run a call, including calls nested in it by a notebook function, and add it to the audit list."""
         at, start = time.time(), time.monotonic()
         waited, asked_at = 0.0, 0.0
         permission: Permission | None = None

@@ -1,4 +1,4 @@
-"""The model's view of the tools: compiled from the catalog and the selection, with its synthetic tools."""
+"""The model's view of the tools: the catalog under a selection, with the synthetic tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 MAX_CONTENT = 12_000
-"""How many characters of its result a model reads."""
+"""How many characters a model reads from its result."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -49,7 +49,7 @@ class OwnTool:
     """A person's own synthetic tool.
 
     Args:
-        on_log: Called with the name of the tool, a level and a text that the person should know.
+        on_log: Called with the tool's name, a level and a text that the person should know.
     """
 
     tool: SyntheticTool
@@ -73,7 +73,7 @@ class OwnTool:
         object.__setattr__(self, "spec", spec)
 
     def check(self, catalog: Catalog) -> None:
-        """Raise an error if a server has a tool of this name."""
+        """Raise an error if a server has a tool with this name."""
         if clashing := catalog.by_wire_name.get(self.spec.name):
             raise UsageError(
                 f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls {clashing.tool_name}.",
@@ -90,7 +90,7 @@ def _plain(definition: Any) -> Any:
 
 @dataclass(eq=False, repr=False)
 class GuardedTool:
-    """A user's tool for one turn. An error in it fails only its call, and it loads only the tools that the turn permits."""
+    """A user's tool for one turn. If it raises, only its call fails, and it loads only the tools that the turn permits."""
 
     own: OwnTool
     deferred: Collection[ToolSpec]
@@ -128,7 +128,7 @@ class GuardedTool:
         return SyntheticToolResult(content, list(inside), None)
 
     def _tool_name(self, tool: Any) -> ToolName:
-        """Identify a tool: one of ours, or one of the MCP SDK's, which knows only its name."""
+        """Identify a tool: one from this package, or the MCP SDK's, which knows only its name."""
         if isinstance(tool, ToolSpec):
             return tool.tool_name
         named = (each.tool_name for each in self.deferred if tool.name == each.wire_name or tool.name in each.aliases)
@@ -151,7 +151,7 @@ _MAX_PROBLEM = 500
 
 
 class CallTool:
-    """Offers `call_tool`. Its calls are run as those of the tools that they name. This answers those that name none."""
+    """Offers `call_tool`. Its calls run as calls to the tools that they name. `execute` answers those that name none."""
 
     name = CALL_TOOL
 
@@ -174,22 +174,22 @@ def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
 
 
 ASSUMED_WINDOW = 128_000
-"""The context window, in tokens, of a model whose own is unknown, for deciding whether to defer."""
+"""The context window, in tokens, to assume for a model whose own is unknown, for deciding whether to defer."""
 MAX_NOTICES = 20
 
 
 @dataclass(frozen=True)
 class ToolView:
-    """The tools of a catalog under a selection.
+    """A catalog's tools under a selection.
 
     Args:
-        selection: The person's choices, as they were when the view was compiled, with `auto` decided. Not to be edited.
-        loaded: The tools whose definitions are sent with every request.
+        selection: The person's choices when the view was compiled, with `auto` decided. Do not edit it.
+        loaded: The tools whose definitions go with every request.
         deferred: The tools that a search can find.
-        blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
-        problem: Why nothing is offered: the selection's toolset does not exist any more. Otherwise, empty.
-        excluded: Tools that are not offered because the config leaves them out.
-        meaning: The embedding model by which searches compare meanings too, or None.
+        blocked: Tools that the view omits because their definitions changed and nobody accepted the change.
+        problem: Why the view has no tools: the selection's toolset does not exist any more. Otherwise, empty.
+        excluded: Tools that the config leaves out.
+        meaning: The embedding model with which searches compare meanings too, or None.
     """
 
     catalog: Catalog
@@ -209,9 +209,9 @@ class ToolView:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False, query: str = "") -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop is not held. The same one every time.
+        """Build the search index on another thread, so that the event loop keeps running. The same one every time.
 
-        For a query, the embedding model is waited for, but not long.
+        For a query, wait for the embedding model, but not long.
         """
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
@@ -222,7 +222,7 @@ class ToolView:
         return index
 
     def embed_tools(self) -> None:
-        """Have the tools embedded in the background, if some are deferred: the first search finds the vectors there."""
+        """Embed the tools in the background, if any are deferred, so that the first search has the vectors."""
         if self.meaning is not None and self.deferred and not self.__dict__.get("_embeds"):
             self.__dict__["_embeds"] = True
             self.meaning.start_with((*self.loaded, *self.deferred))
@@ -234,7 +234,7 @@ class ToolView:
 
     @cached_property
     def selection_key(self) -> str:
-        """The key of the selection."""
+        """The selection's key."""
         return self.selection.key()
 
     @cached_property
@@ -255,7 +255,7 @@ class ToolView:
 
     @cached_property
     def manifest(self) -> str:
-        """The manifest of the deferred tools, or empty if there are none."""
+        """The manifest for the deferred tools, or empty if there are none."""
         budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
         if self.selection.strategy == "browse":
             return list_servers(self.deferred, budget)
@@ -263,7 +263,7 @@ class ToolView:
 
     @cached_property
     def index(self) -> ToolSearchIndex:
-        """The search index over the deferred tools, built when it is first needed."""
+        """The search index over the deferred tools, built on first use."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
         return ToolSearchIndex(self.deferred, embed=self.meaning)
@@ -277,7 +277,7 @@ class ToolView:
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated tokens of the loaded tools' definitions, including the person's own."""
+        """Estimated tokens in the loaded tools' definitions, including the person's own."""
         return sum(tool.tokens for tool in (*self.loaded, *self.own_specs))
 
     @cached_property
@@ -287,12 +287,12 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated tokens of the search or browsing tools, without the manifest, or 0 if there are none."""
+        """Estimated tokens in the search or browsing tools, without the manifest, or 0 if there are none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
     def own_specs(self) -> tuple[ToolSpec, ...]:
-        """The definitions of the person's own synthetic tools, as the model reads them."""
+        """The person's own synthetic tools' definitions, as the model reads them."""
         return tuple(own.spec for own in self.own)
 
     @cached_property
@@ -309,7 +309,7 @@ class ToolView:
 
     @cached_property
     def undeferred_tokens(self) -> int:
-        """Estimated tokens of all definitions if every tool were loaded."""
+        """Estimated tokens in all definitions if every tool were loaded."""
         return self.loaded_tokens + sum(tool.tokens for tool in self.deferred)
 
     @property
@@ -368,12 +368,12 @@ class ToolView:
 
     @property
     def loader(self) -> str:
-        """Name of the tool that loads deferred tools."""
+        """The wire name of the tool that loads deferred tools."""
         return LOAD_TOOLS if self.selection.strategy == "browse" else SearchToolsTool.name
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
-    """Build a notice for each tool whose definition is too long for a model. The last one counts those over a limit."""
+    """Build a notice for each tool whose definition is too long for a model. The last one counts the tools beyond a limit."""
     cut = [tool for tool in tools if tool.cuts]
     notices = [
         Notice(
@@ -399,7 +399,7 @@ def compile_view(
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
-    A toolset that does not exist any more includes nothing. A turn refuses it, and displays show the problem.
+    A toolset that no longer exists includes nothing. A turn refuses it, and displays show the problem.
     """
     selection = selection.snapshot()
     problem = ""

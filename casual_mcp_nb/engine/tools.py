@@ -1,4 +1,4 @@
-"""The current tools of a chat: listed, excluded, checked for changes, and compiled into views."""
+"""A chat's current tools: listed, excluded, checked for changes, and compiled into views."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Exclusions:
         self._notices: tuple[Notice, ...] = ()
 
     def of(self, catalog: Catalog) -> frozenset[ToolName]:
-        """Find the tools of a catalog that are excluded."""
+        """Find a catalog's excluded tools."""
         self._update(catalog)
         return self._excluded
 
     def notices(self, catalog: Catalog) -> tuple[Notice, ...]:
-        """Build a notice for each list of a server that names tools which the server does not have."""
+        """Build a notice for each list that names tools which its server does not have."""
         self._update(catalog)
         return self._notices
 
@@ -97,11 +97,11 @@ _NONE = frozenset[ToolName]()
 
 
 class ToolChangeTracker:
-    """Remembers how each tool was defined, and reports each change. A tool that disappears and comes back is remembered too.
+    """Remembers each tool's definition, even while the tool is gone, and reports each change.
 
     Args:
-        pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
-        own: Servers whose changes are the person's own, and so are not reported.
+        pinned: Returns for a server whether to block a changed tool until somebody accepts the change.
+        own: Servers whose changes are the person's own, and so need no report.
     """
 
     def __init__(self, pinned: Callable[[str], bool], own: Collection[str] = ()) -> None:
@@ -115,18 +115,18 @@ class ToolChangeTracker:
 
     @property
     def changes(self) -> MappingProxyType[ToolName, ToolChange]:
-        """The last change of each tool that was not accepted since, with old and new definition."""
+        """Each tool's last change that nobody has accepted since, with old and new definition."""
         return MappingProxyType(self._changes)
 
     @property
     def blocked(self) -> frozenset[ToolName]:
-        """The tools that are not offered until their change is accepted."""
+        """The tools that are not offered until somebody accepts their change."""
         if not self._changes:
             return _NONE
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """Find a tool's riskiest definition of those seen since one was accepted. The first of several."""
+        """Find a tool's riskiest definition since the last accepted one. The first if several are equally risky."""
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
@@ -159,14 +159,14 @@ class ToolChangeTracker:
         self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
 
     def forget(self, server: str) -> None:
-        """Forget the tools of a server that was removed."""
+        """Forget a removed server's tools."""
         self._unreported = [change for change in self._unreported if change.tool.server != server]
         for tools in (self._accepted, self._riskiest, self._changes):
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
 
     def notices(self) -> list[Notice]:
-        """Collect the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
+        """Collect the notices on changes: each change once, and a blocked tool as long as it stays blocked."""
         if not self._changes and not self._unreported:
             return []
         changes, self._unreported = self._unreported, []
@@ -191,7 +191,7 @@ def _notice(change: ToolChange) -> Notice:
 
 @dataclass(eq=False, repr=False)
 class ChatNames:
-    """Checks names when they are assigned. A `SelectionNames`. A server that has not listed its tools may have any tool."""
+    """Checks names on assignment. A `SelectionNames`. A server that has not listed its tools may have any tool."""
 
     server_manager: ServerManager
     tool_sets: Mapping[str, ToolSetConfig]
@@ -238,7 +238,7 @@ Described = str | Mapping[str, Any]
 
 
 def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
-    """Copy a tool with another description, or with others of its parameters.
+    """Copy a tool with another description, or with other parameter descriptions.
 
     Raises:
         UsageError: It has no such parameter, or the text is not one.
@@ -269,10 +269,10 @@ EmbeddingLike = EmbeddingConfig | Callable[[list[str]], Any] | None
 
 @dataclass(eq=False, repr=False)
 class ChatTools:
-    """The tools of a chat's servers, and the views of them that a model sees under a selection.
+    """The tools of a chat's servers, and the views that a model sees under a selection.
 
     Args:
-        window: Returns the context window, in tokens, of the model that turns use unless they name another, or None if unknown.
+        window: Returns the context window in tokens, or None if unknown, for the model that turns use unless they name another.
     """
 
     server_manager: ServerManager
@@ -295,11 +295,11 @@ class ChatTools:
 
     @property
     def meaning(self) -> Meaning | None:
-        """The embedding model by which searches compare meanings too, or None."""
+        """The embedding model with which searches compare meanings too, or None."""
         return self._meaning
 
     def use_embedding(self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] | None = None) -> None:
-        """Have searches compare meanings by a model, or by words only. `changed` is called when that gets further."""
+        """Have searches compare meanings with a model, or only words. Calls `changed` when that makes progress."""
         self.embedding, meaning = model, None
         if model is not None:
             # It needs numpy, which takes a while to import.
@@ -315,7 +315,7 @@ class ChatTools:
         self.abandon()
 
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
-        """Copy these tools with other descriptions for some of them, which only the model reads."""
+        """Copy these tools with some descriptions replaced, which only the model reads."""
         other = copy.copy(self)
         other._descriptions, other._views, other._last_view = dict(descriptions), ViewCache(), ("", (), None)
         other._described = Catalog(), Catalog()
@@ -323,7 +323,7 @@ class ChatTools:
 
     @property
     def catalog(self) -> Catalog:
-        """The tools that are known now, with the descriptions that the model reads."""
+        """The current tools, with the descriptions that the model reads."""
         catalog = self.changes.catalog
         if self._described[0] is not catalog:
             changed: dict[ToolName, ToolSpec] = {}
@@ -351,7 +351,7 @@ class ChatTools:
             self.changes.update(catalog)
 
     async def update_known(self) -> None:
-        """Update the tools to the last lists of the servers: those of the notebook have changed. Asks no server."""
+        """Update the tools to the servers' last lists, after a change to the notebook's tools. Sends no request."""
         self.changes.update(self.server_manager.known_catalog())
 
     async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
@@ -377,7 +377,7 @@ class ChatTools:
             self.server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
 
     async def current_view(self, selection: Selection) -> ToolView:
-        """Compile the current view of a selection: connect the servers it needs, or wait a few seconds for new lists."""
+        """Compile a selection's current view: connect the servers it needs, or wait a few seconds for new lists."""
         self._enable(selection)
         if self.server_manager.waiting:
             return await self.connected_view(selection)
@@ -399,7 +399,7 @@ class ChatTools:
             await self.update()
 
     async def refreshed_view(self, view: ToolView) -> ToolView:
-        """Update the view of a running turn after changes by servers. The same view if nothing changed.
+        """Update a running turn's view after changes by servers. The same view if nothing changed.
 
         Waits for servers that list their tools again, for a few seconds at most.
         """
@@ -425,7 +425,7 @@ class ChatTools:
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
-        """Compile the view from the tools that are known now. Does not connect and does not wait. For any thread."""
+        """Compile the view from the current tools. Does not connect and does not wait. For any thread."""
         catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
         if last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own:
@@ -451,13 +451,13 @@ class ChatTools:
         return self._instruction_texts[1]
 
     def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
-        """Add a synthetic tool of the person. One of the same name is replaced."""
+        """Add the person's own synthetic tool. It replaces one with the same name."""
         own = OwnTool(tool, on_log)
         own.check(self.changes.catalog)
         self.own = (*(each for each in self.own if each.spec.name != own.spec.name), own)
 
     def remove_own(self, name: str) -> None:
-        """Remove a synthetic tool of the person."""
+        """Remove the person's own synthetic tool."""
         names = [each.spec.name for each in self.own]
         if name not in names:
             raise UnknownNameError("synthetic tool", name, names)
@@ -470,7 +470,7 @@ class ChatTools:
             await self._meaning.close()
 
     def abandon(self) -> None:
-        """Forget the views, even in a forked child: the lock of the cache may have been held at the fork."""
+        """Forget the views, even in a forked child: the parent may have held the cache's lock at the fork."""
         self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:
@@ -482,7 +482,7 @@ class Relisting:
     """Lists tools again if a server reported a change or its list has expired.
 
     Args:
-        relist: Lists what is not fresh. It is not cancelled when it takes too long: the next step may use the result.
+        relist: Refreshes stale lists. It keeps running when it takes too long: the next step may use the result.
     """
 
     def __init__(self, is_fresh: Callable[[], bool], relist: Callable[[], Awaitable[None]]) -> None:
@@ -491,7 +491,7 @@ class Relisting:
         self._task: asyncio.Future[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the lists are up to date, a few seconds at most. Only once for a server that does not answer."""
+        """Wait until the lists are current, a few seconds at most. Only once for a server that does not answer."""
         if self._task is not None and not self._task.done():
             return self._is_fresh()
         if self._is_fresh():

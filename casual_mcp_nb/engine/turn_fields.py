@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Create a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
+    """Create a decorator that lists the options from `**options: Unpack[options]` in a method's signature.
 
-    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
-    has begun.
+    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before any work
+    begins.
     """
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
@@ -74,7 +74,7 @@ def _plain(annotation: Any) -> Any:
 
 
 class TurnFields(ModelOptions, total=False):
-    """The options of `McpToolChat.chat` that it accepts by name only."""
+    """The keyword-only options for `McpToolChat.chat`."""
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
@@ -89,7 +89,7 @@ class TurnFields(ModelOptions, total=False):
 
 
 class NamedTurnFields(TurnFields, total=False):
-    """All options of a turn: these, and those that `McpToolChat.chat` also accepts by position."""
+    """All options for a turn: these, and those that `McpToolChat.chat` also accepts by position."""
 
     model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
     tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]
@@ -98,7 +98,7 @@ class NamedTurnFields(TurnFields, total=False):
 
 
 class ChatOptions(NamedTurnFields, total=False):
-    """One turn's options, as keyword arguments of `chat` and its variants. See `Session.chat`."""
+    """One turn's options, as keyword arguments for `chat` and its variants. See `Session.chat`."""
 
     step: "bool | BeforeModelCall | None"
     attach: Annotated[Any, Flag("a resource to add to the message", "URI")]
@@ -109,10 +109,10 @@ class ToolFields(TypedDict, total=False):
 
     Args:
         name: Its name, or None for the function's.
-        description: The description for models, or None for the docstring without its list of arguments.
-        inject: Values for parameters that no model sees, by the parameter's name or by the key of its `Inject`.
+        description: The description for models, or None for the docstring without its argument list.
+        inject: Values for parameters that no model sees, by the parameter's name or by its `Inject` key.
         annotations: Its effects. A destructive tool asks before each call.
-        approval: When the person is asked before a call: `never`, `destructive`, `always`, or None for the default.
+        approval: When to ask the person before a call: `never`, `destructive`, `always`, or None for the default.
     """
 
     name: str | None
@@ -123,7 +123,7 @@ class ToolFields(TypedDict, total=False):
 
 
 def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> None:
-    """List the options of `**options: Unpack[options]` in a class method's signature, without a check of their names."""
+    """List the options from `**options: Unpack[options]` in a class method's signature, without checking their names."""
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     listed = [parameters[name] for name in parameters if name in options.__annotations__]
