@@ -1,4 +1,4 @@
-"""Ranking engine of an index. Imported only where an index is built, because it needs numpy."""
+"""An index's ranking engine. Imported only to build an index, because it needs numpy."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _BATCH = 128
 
 
 class Vectors(Protocol):
-    """The vectors of an index's texts."""
+    """An index's text vectors."""
 
     def cosines(self, query: str) -> NDArray[Any] | None:
-        """Compute how close each text is to a query, or None if that is not known."""
+        """Compute how close each text is to a query, or None if unknown."""
 
 
 class NoVectors:
-    """No vectors: only what is given to `EmbeddingScorer.keep` counts."""
+    """No vectors: only the results passed to `EmbeddingScorer.keep` count."""
 
     def cosines(self, query: str) -> None:
-        """Know nothing."""
+        """Return None: there are no vectors."""
 
 
 class EmbeddedTexts:
-    """Texts that a function embeds: all of them first, in batches, and then each query. What it raises is logged."""
+    """Texts that a function embeds: first all texts, in batches, and then each query. Logs its exceptions."""
 
     def __init__(self, embed: Callable[[list[str]], Any], lines: Sequence[str]) -> None:
         self._embed = embed
@@ -95,15 +95,15 @@ class EmbeddedTexts:
 
 
 Nearest = tuple[Ints, Floats]
-"""The tools nearest in meaning to a query, each with its nearness."""
+"""The tools nearest in meaning to a query, each with its nearness from 0 to 1."""
 _MAX_QUERIES = 100
 
 
 class EmbeddingScorer:
-    """Scores how close tools are to a query in an embedding space.
+    """Scores how close tools are to a query by their embeddings.
 
-    The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
-    embedding still finds somewhat alike, add nothing. It counts only for the nearest tools.
+    Scales the cosine so that 0 is the mean over all tools and 1 the nearest one, then squares it: distant tools, which every
+    embedding still places somewhat near, add nothing. It counts only for the nearest tools.
     """
 
     def __init__(self, vectors: Vectors) -> None:
@@ -111,9 +111,9 @@ class EmbeddingScorer:
         self._nearest: dict[str, Nearest] = {}
 
     def nearest(self, query: str) -> Nearest | None:
-        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if that is not known.
+        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if unknown.
 
-        The last results are cached, so that explaining a search does not embed its query again.
+        Caches the last results, so that explaining a search does not embed its query again.
         """
         if query not in self._nearest:
             cosines = self.vectors.cosines(query) if query.strip() else None
@@ -126,7 +126,7 @@ class EmbeddingScorer:
         return self._nearest[query]
 
     def keep(self, query: str, nearest: Nearest) -> None:
-        """Have a query's nearest tools from elsewhere."""
+        """Store a query's nearest tools from another source."""
         while len(self._nearest) >= _MAX_QUERIES:
             self._nearest.pop(next(iter(self._nearest)))
         self._nearest[query] = nearest
@@ -139,8 +139,8 @@ _MAX_CHUNKS = 500
 class ExactNames:
     """Finds tool names in queries: the bare name, the wire name and `server:tool`, ignoring case.
 
-    A bare name that is an ordinary word (`search`, `time`) counts only if it is the whole query or is quoted: in a sentence it
-    is usually just that word.
+    A bare name that is an ordinary word (`search`, `time`) counts only in quotes or as the whole query: in a sentence it is
+    usually just that word.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -160,7 +160,7 @@ class ExactNames:
                 self._places.setdefault(form, []).append(index)
 
     def called(self, query: str) -> list[int]:
-        """Find the indices of the tools that a query mentions by name, in order."""
+        """Find the tools that a query mentions by name, as indices in order."""
         whole = query.strip().casefold()
         indices = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for piece in self._pieces(whole):
@@ -203,20 +203,20 @@ def _is_quote(sign: str) -> bool:
 
 
 COPY = 0.7
-"""Factor applied to the score of each near-duplicate."""
+"""Score factor for each near-duplicate."""
 DEPRECATED = 0.5
-"""Factor applied to the score of a tool that its server calls deprecated, so that its successor ranks before it."""
+"""Score factor for a tool that its server calls deprecated, so that its successor ranks before it."""
 _CALLED_DEPRECATED = re.compile(r"(?i:\A\W*deprecated\b)|[.!?;\n(\[]\W*DEPRECATED\b|\(Deprecated\)")
 SAME = 0.4
-"""Jaccard similarity of the descriptions from which two tools of the same name count as duplicates."""
+"""Two tools with the same name count as duplicates if their descriptions have at least this Jaccard similarity."""
 _STATED = 400
-"""How many characters of a description are read for that."""
+"""How many characters of a description are compared for that."""
 _MAX_KINDS = 8
-"""How many distinct tools of the same name are compared."""
+"""Maximum number of distinct tools with the same name to compare."""
 
 
 class Ranker:
-    """Ranks the documents of a corpus."""
+    """Ranks a corpus's documents."""
 
     def __init__(self, bm25: FieldedBM25, deprecated: Collection[int]) -> None:
         self.copies = _copies(bm25)
@@ -227,9 +227,9 @@ class Ranker:
         return document == other or self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Rank the best documents with their final scores, best first. Those with 0 are left out.
+        """Rank the best documents with their final scores, best first. Omits those with a score of 0.
 
-        Documents that the query mentions by name (`called`) are never demoted.
+        Never demotes documents that the query mentions by name (`called`).
         """
         hits = int(np.count_nonzero(scores > 0))
         taken = min(hits, 4 * count + 16)
@@ -297,12 +297,11 @@ def _same(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
-    """Convert an index to plain values. Tools are in the order in which equal scores are ranked.
+    """Convert an index to plain values, with its tools in the order that breaks ties.
 
-    `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of its
-    terms; `copies`: for each near-duplicate the first of its kind; `deprecated`: the tools that are deprecated; `plain`: the
-    names that are ordinary words; `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and
-    `constants`.
+    `tools`: each one's name, server and wire name; `vocabulary`: the terms; `texts`: for each tool and field its term numbers;
+    `copies`: for each near-duplicate the first of its kind; `deprecated`: the deprecated tools; `plain`: the names that are
+    ordinary words; `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
     """
     vocabulary = bm25.vocabulary
     return {
@@ -358,13 +357,13 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
-        """List every part that is not zero. They add up to the score before duplicates and deprecated tools are demoted."""
+        """List every part that is not zero. They add up to the score before any demotion of duplicates and deprecated tools."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
-        """List the terms of the query that the tool does not match, even by a synonym."""
+        """List the query terms that the tool does not match, even by a synonym."""
         return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
 
     def spelling(self, query: str) -> dict[str, str]:
@@ -425,7 +424,7 @@ def _clause_words(clause: Clause) -> str:
 
 
 class Engine:
-    """Ranks an index's tools and explains their scores. Tools are documents, in order of wire name."""
+    """Ranks an index's tools and explains their scores. Tools are documents, ordered by wire name."""
 
     def __init__(self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
@@ -441,7 +440,7 @@ class Engine:
         self._last: tuple[tuple[str, str | None], Nearest | None, Scored] | None = None
 
     def has(self, name: object) -> bool:
-        """Check whether a tool of that name is in the index."""
+        """Check whether a tool with that name is in the index."""
         return name in self._places
 
     def called(self, query: str) -> list[ToolSpec]:
@@ -449,7 +448,7 @@ class Engine:
         return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
 
     def known_share(self, query: str) -> float:
-        """Compute the share of a query's words that occur in the tools, from 0 to 1. 1 for a query without words."""
+        """Compute the share of a query's words that occur in the tools, from 0 to 1. Returns 1 for a query without words."""
         query_terms = set(terms(readable(query)))
         return sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms) if query_terms else 1.0
 
@@ -490,14 +489,14 @@ class Engine:
         return {self._tools[document].wire_name: value for document, value in pairs if value}
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
-        """Have these tools as the nearest ones in meaning to a query. None, so that only words count."""
+        """Use these tools as the nearest ones in meaning to a query. If empty, only words count."""
         self.meaning = self.meaning or EmbeddingScorer(NoVectors())
         documents = [number for number, tool in enumerate(self._tools) if tool.wire_name in nearest]
         values = [nearest[self._tools[document].wire_name] for document in documents]
         self.meaning.keep(query[:MAX_QUERY], (np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)))
 
     def _score(self, query: str, server: str | None) -> Scored:
-        """Score all tools. The last result is cached: a search asks for hits, then for other tools near the query."""
+        """Score all tools. Caches the last result: a search asks for hits, then for other tools near the query."""
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         last = self._last
         if last is None or last[0] != (query, server) or last[1] is not nearest:

@@ -1,10 +1,10 @@
 """Score every tool for a query: the ranking's arithmetic.
 
-A score is a sum of parts that an explanation can name: the query's terms, how much of the tool's name the query contains,
-the part of the request that the tool matches best, the topic of the tool's server, a name that the query mentions, and the
-meaning if there is an embedding.
+A score is a sum of parts that an explanation can name: the query's terms, the share of the tool's name in the query, the clause
+in the request that the tool matches best, the server's topic, a name that the query mentions, and the meaning if there is an
+embedding.
 
-The constants here and the field weights were tuned only on the dev cases of the benchmark's data sets. Nearby values do about
+The constants here and the field weights were tuned only on the dev cases in the benchmark's data sets. Nearby values do about
 as well.
 """
 
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 K1 = 1.5
-"""BM25's k1: how quickly repetitions of a term stop adding to the score."""
+"""BM25's k1: how quickly a term's repetitions stop adding to the score."""
 
 NAME, DESCRIPTION = 0, 2
 
@@ -53,7 +53,7 @@ class Postings:
         self.values = values
 
     def of(self, term: int) -> tuple[Ints, Floats]:
-        """Look up the documents and values of a term."""
+        """Look up a term's documents and values."""
         entries = slice(self.starts[term], self.starts[term + 1])
         return self.documents[entries], self.values[entries]
 
@@ -65,35 +65,35 @@ class Postings:
 
 
 def _numbers() -> defaultdict[str, int]:
-    """Create a dictionary that numbers strings from 0 in order of first lookup."""
+    """Create a dictionary that numbers strings from 0, by first lookup."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
 
 
 class FieldedBM25(BM25Plus):  # type: ignore[misc]
-    """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
+    """A document corpus whose fields each have a weight and a length norm, and share one saturation (BM25F).
 
-    The constructor, the use of document frequencies and the idf are rank-bm25's. With one field of weight 1, `get_scores`
-    returns the same as its `BM25Plus`. Term counts per document are not stored, so `get_batch_scores` is not supported.
+    The constructor, the document frequencies and the idf are rank-bm25's. With one field and weight 1, `get_scores` returns the
+    same as its `BM25Plus`. It does not store term counts per document, so `get_batch_scores` is not supported.
     """
 
     vocabulary: Mapping[str, int]
     postings: Postings
-    """Each term's contribution to the score of a document that contains it."""
+    """Each term's contribution to a document that contains it."""
     in_name: Postings
-    """The idf of each term for the documents that have it in their name."""
+    """Each term's idf, for the documents that have it in their name."""
     name_idf: Floats
-    """For each document, the total idf of the terms in its name."""
+    """For each document, the total idf over the terms in its name."""
     average: Floats
-    """Mean number of terms in each field."""
+    """Mean term count in each field."""
 
     def __init__(self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS) -> None:
         self._fields = fields
         super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
 
     def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
-        """Count the terms of all documents together. Return how many documents contain each term."""
+        """Count the terms in all documents together. Return how many documents contain each term."""
         self._read(corpus)
         documents, fields, terms, counts = self._counted()
         b = np.array([field.b for field in self._fields])
@@ -105,7 +105,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return dict(zip(self.vocabulary, frequencies.tolist(), strict=True))
 
     def _read(self, corpus: Sequence[Sequence[str]]) -> None:
-        """Convert all terms of all texts to numbers in one array. Repeated pieces of text are split only once."""
+        """Convert the terms in all texts to numbers in one array. Splits repeated pieces of text only once."""
         pieces, vocabulary = _numbers(), _numbers()
         piece_of: list[int] = []
         seen = [0]
@@ -152,7 +152,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         del self._lengths, self._entries, self._named
 
     def get_scores(self, query: Sequence[str]) -> Floats:
-        """Compute the scores of all documents for a list of terms."""
+        """Compute all documents' scores for some query terms."""
         scores = np.zeros(self.corpus_size)
         for term in query:
             if (number := self.vocabulary.get(term)) is not None:
@@ -162,14 +162,14 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """Split a sequence of pieces into terms, and count each piece's terms."""
+    """Split pieces into terms, and count each piece's terms."""
     lengths = counts[pieces]
     shift = (np.cumsum(counts) - counts)[pieces] - (np.cumsum(lengths) - lengths)
     return terms[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths
 
 
 def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
-    """Sum over the fields of each (term, document). The entries are sorted."""
+    """Sum over the fields for each (term, document). The entries are sorted."""
     new = (np.diff(terms, prepend=-1) != 0) | (np.diff(documents, prepend=-1) != 0)
     first = np.flatnonzero(new)
     total: Any = np.add.reduceat(values, first) if len(first) else values
@@ -177,9 +177,9 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
 
 
 RELATED = 0.55
-"""Weight of a synonym, or of a look-alike for a word that no tool contains."""
+"""Weight for a synonym, or for a look-alike of a word that no tool contains."""
 SAME_TOPIC = 0.25
-"""Weight of a word with the same topic."""
+"""Weight for a word with the same topic."""
 LIKE = 0.6
 """Fraction of two words that must be a common prefix for them to count as look-alikes."""
 _MAX_REMEMBERED = 4_000_000
@@ -199,7 +199,7 @@ def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
 
 
 class TermCache:
-    """Cache of lookups by term, cleared when it grows beyond a limit. Each term counts as one more entry."""
+    """A cache for lookups by term, cleared when it grows beyond a limit. Each term counts as one more entry."""
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
@@ -228,11 +228,11 @@ class Lookup:
         self._memory = TermCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
-        """Add up the score of each document for weighted terms."""
+        """Add up each document's score for weighted terms."""
         return added(((self.entries(term), weight) for term, weight in weights.items()), self._bm25.corpus_size)
 
     def entries(self, term: str) -> Entries:
-        """Find the documents that contain a term or one of its expansions, each with the best value among them."""
+        """Find the documents that contain a term or any expansion, each with the best value among them."""
         return self._memory.of(term, self._looked_up)
 
     def best(self, query_term: str, document: int) -> tuple[str, float]:
@@ -266,7 +266,7 @@ class Lookup:
         return documents, best[documents]
 
     def _alike(self, term: str) -> list[str]:
-        """Find terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
+        """Find terms with the same prefix as one that no tool contains: other word forms, or its correct spelling."""
         if len(term) < 5 or not term.isascii() or not term.isalpha() or emphasis(term) < 1:
             return []
         beginning = term[: max(4, math.ceil(len(term) * LIKE))]
@@ -280,18 +280,18 @@ class Lookup:
 
 
 SERVER = 0.5
-"""The bonus of a server's match for its tools, as a fraction of their own score."""
+"""The bonus that a server's match gives its tools, as a fraction of their own score."""
 SERVER_K1 = 8.0
-"""How quickly further matching tools of a server stop adding to its score."""
+"""How quickly a server's further matching tools stop adding to its score."""
 SERVER_B = 0.75
-"""How much the number of a server's tools matters."""
+"""How much a server's tool count matters."""
 
 
 class ServerRanker:
-    """Scores servers for a request: BM25 over servers, with the number of tools that mention a term as its frequency.
+    """Scores servers for a request: BM25 over servers, where a term's frequency is how many tools mention it.
 
-    A server is ranked by its tools' document frequencies, as in CORI: Callan, Lu and Croft, Searching Distributed
-    Collections with Inference Networks (SIGIR 1995).
+    Ranks a server by its tools' document frequencies, as in CORI: Callan, Lu and Croft, Searching Distributed Collections with
+    Inference Networks (SIGIR 1995).
     """
 
     def __init__(self, lookup: Lookup, server_of: Ints, count: int) -> None:
@@ -303,7 +303,7 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """Compute the contribution of each tool's server, as a fraction of the tool's own score."""
+        """Compute for each tool its server's contribution, as a fraction of the tool's own score."""
         fit = added(((self._memory.of(term, self._entries), weight) for term, weight in weights.items()), self._count)
         best = float(fit.max())
         part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]
@@ -320,20 +320,20 @@ class ServerRanker:
 
 
 NAME_COVERED = 0.6
-"""Weight of the idf for the name's words in the query, multiplied by their share of the whole name's idf."""
+"""Weight for the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
 CLAUSE = 0.15
-"""The bonus for the best match of a request's part, as a fraction of the best score."""
+"""The bonus for the best match with a clause in the request, as a fraction of the best score."""
 CLAUSE_POWER = 8
-"""How fast that falls off for tools that match the part less well. A power of two."""
+"""How fast that falls off for tools that match the clause less well. A power of two."""
 MEANING = 0.3
-"""The bonus of the tool closest in meaning, as a fraction of the best score."""
+"""The bonus for the tool closest in meaning, as a fraction of the best score."""
 MAX_NEAREST = 100
 """How many tools gain by their meaning."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A part of the request: its text, its terms, and their best score."""
+    """A clause in the request: its text, its terms, and their best score."""
 
     text: str
     weights: Mapping[str, float]
@@ -342,9 +342,10 @@ class Clause:
 
 @dataclass
 class Scored:
-    """The scores of a query for each document, of which `best` is the best one from terms and names.
+    """A query's score for each document. `best` is the best one from terms and names.
 
-    `servers` is the bonus of each document's server, as a fraction of that. The query mentions the documents `called` by name.
+    `servers` is the bonus that each document's server gives, as a fraction of that. The query mentions the documents `called`
+    by name.
     """
 
     scores: Floats
@@ -358,7 +359,7 @@ class Scored:
 
 
 class Scorer:
-    """Scores queries against a corpus, whose documents are in the order in which equal scores are ranked."""
+    """Scores queries against a corpus, whose document order breaks ties."""
 
     def __init__(self, bm25: FieldedBM25, server_of: Ints) -> None:
         self.bm25 = bm25
@@ -371,8 +372,8 @@ class Scorer:
     ) -> Scored:
         """Score all documents.
 
-        `allowed` is 1 for each that may be returned, `called` are those that the query mentions by name, and `meaning` is how
-        close each is in meaning, from 0 to 1.
+        `allowed` is 1 for each possible result, `called` are those that the query mentions by name, and `meaning` is how close
+        each is in meaning, from 0 to 1.
         """
         text = readable(query)
         weights = _weights(text)

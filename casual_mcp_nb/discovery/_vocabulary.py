@@ -1,4 +1,4 @@
-"""Word lists of the search: general knowledge about requests and tools, as plain text."""
+"""The search's word lists: general knowledge about requests and tools, as plain text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPOUNDS = """
 GitHub GitLab YouTube LinkedIn WhatsApp TikTok PowerPoint OneDrive OneNote SharePoint WordPress
 JavaScript TypeScript PostgreSQL MySQL MongoDB SQLite GraphQL BigQuery OpenAI DuckDuckGo PayPal HubSpot ClickUp
 """
-"""Names in mixed case that are one word: they are also written in lower case."""
+"""Names in mixed case that are one word: people write them in lower case too."""
 
 EXTENSIONS = """
 7z avi bmp c cfg cpp csv db doc docx epub gif go gz h htm html ini ipynb java jpeg jpg js json log md mkv mov mp3 mp4
@@ -283,7 +283,7 @@ latitude longitude coordinate; geolocation ip location; geocode address coordina
 nearest nearby closest; poi amenity place; store shop; fortune astrology destiny horoscope; air pollution aqi;
 library book reading;
 """
-"""Groups of words on one topic, separated by `;`. A word is weak evidence for the others in its group."""
+"""Word groups by topic, separated by `;`. A word is weak evidence for the others in its group."""
 
 OPERATORS = """
 add: + plus
@@ -318,7 +318,7 @@ speed: how fast
 length: how long (?:is|are|was)
 duration: how long
 """
-"""What people say, as patterns in ASCII and lower case, and the words that tools have for it.
+"""People's phrases, as patterns in ASCII and lower case, and the words that tools use for them.
 
 `enumerate` is a weak hint: few tools declare it, but all that list something match it as a synonym.
 """

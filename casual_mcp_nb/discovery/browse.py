@@ -1,8 +1,8 @@
 """Browsing: the model looks through the tools by category, loads those it needs, and unloads them again.
 
-Categories are the servers, and the tags that servers give their tools. Number and size of the active tools are limited, so that
-a long conversation does not end up with all of them.
-As with search, the active tools are derived from the conversation: loads minus unloads, in order.
+Categories are the servers, and the tags that servers give their tools. The active tools have limits on their number and size,
+so that a long conversation does not end up with all tools. As with search, the active tools follow from the conversation: loads
+minus unloads, in order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Item = TypeVar("Item")
 _PAGE = 50
 _MATCHES = 10
 _MAX_MATCHES = 500
-"""How many matches are looked through for those of a tag."""
+"""How many matches to look through for those with a tag."""
 _LINE = 100
 _MAX_NOTES = 2_000
 _ALIKE = 5
@@ -61,8 +61,8 @@ _BROWSED = {
 class ActiveTools:
     """State shared by one turn's tools: the available and the active tools.
 
-    `always` are always loaded, and do not count against the limits. One tool can always be loaded. `index` is called at the
-    first query.
+    `always` are always loaded, and do not count against the limits. There is always room for one tool. The first query calls
+    `index`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ActiveTools:
 
     @cached_property
     def tagged(self) -> Mapping[str, Sequence[ToolSpec]]:
-        """The deferred tools by tag, in order of tag, without tags that are a server's name."""
+        """The deferred tools by tag, in alphabetical order, without tags that are a server's name."""
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in self._deferred:
             for tag in tool.tags:
@@ -114,14 +114,14 @@ class ActiveTools:
         return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """Find tools by name, and report names that do not exist. A UsageError if there are none, or invalid ones."""
+        """Find tools by name, and report names that do not exist. Raises UsageError for no names, or invalid ones."""
         names, dropped = read_names(args)
         result = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
         return list(result.tools), result.notes
 
 
 class BrowseToolkitTool:
-    """Lists the categories, and the tools of one. See `browse_tools`."""
+    """Lists the categories, or one category's tools. See `browse_tools`."""
 
     name = BROWSE_TOOLKIT
 
@@ -137,7 +137,7 @@ class BrowseToolkitTool:
         return synthetic_spec(self.name, f"{text} {_CATEGORIES}{self._categories}", _BROWSED).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """List categories or tools for `category`, `query` and `page`, all optional: at most fifty lines. Nothing is loaded."""
+        """List categories or tools for `category`, `query` and `page`, all optional: at most fifty lines. Loads nothing."""
         try:
             category, query, page = read_browsing(args)
             if query:
@@ -168,7 +168,7 @@ class BrowseToolkitTool:
         return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
-        """Find the name and the tools of a category."""
+        """Find a category's name and tools."""
         for tag, tools in self._shelf.tagged.items():
             if tag.casefold() == category.casefold():
                 return tag, tools
@@ -211,7 +211,7 @@ class LoadToolsTool:
         return synthetic_spec(self.name, text, {"names": _NAMES}, "names").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Load the tools in `names`, with a card for each. Those beyond the limit are not loaded, and the text mentions it."""
+        """Load the tools in `names`, with a card for each. The text mentions tools beyond the limit, which stay unloaded."""
         shelf = self._shelf
         try:
             tools, notes = shelf.by_names(args)
@@ -290,8 +290,8 @@ def browse_tools(
 ) -> dict[str, SyntheticTool]:
     """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
 
-    `categories` is a line as from `list_servers`, and `index` returns the deferred tools' index. Both are made when
-    needed if not given. For the others see `ActiveTools`.
+    `categories` is a line as from `list_servers`, and `index` returns the deferred tools' index. By default, both are built
+    when needed. For the others see `ActiveTools`.
     """
     shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
@@ -304,7 +304,7 @@ def browse_tools(
 
 
 class BrowseLine(NamedTuple):
-    """One line in the answer of `browse_toolkit`: a category, or a tool that the model may already have loaded."""
+    """One line in an answer by `browse_toolkit`: a category, or a tool that the model may already have loaded."""
 
     name: str
     summary: str
@@ -312,7 +312,7 @@ class BrowseLine(NamedTuple):
 
 
 def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
-    """Parse an answer of `browse_toolkit`: its lines, and whether another page follows."""
+    """Parse an answer by `browse_toolkit`: its lines, and whether another page follows."""
     lines = [
         BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"])) for line in _LINE_OF_A_PAGE.finditer(content)
     ]
@@ -321,12 +321,12 @@ def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
 
 
 def categories_in(description: str) -> dict[str, int]:
-    """Parse the categories in the description of `browse_toolkit`, with their number of tools."""
+    """Parse the categories in `browse_toolkit`'s description, with their tool counts."""
     return servers_in(description.partition(_CATEGORIES)[2])
 
 
 def to_unload(content: str) -> list[str]:
-    """Parse the tools that an answer of `load_tools` lists as loaded when there was no room, or empty if there was."""
+    """Parse the tools that an answer by `load_tools` lists as loaded when there was no room, or empty if there was."""
     full = _FULL.search(content)
     return full[1].split(", ") if full and full[1] != "none" else []
 

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.meaning import Meaning
 
 _MAX_SHARE = 0.5
-"""Up to which share of words that tools have a query counts as one in another language, if it looks like one."""
+"""A query that looks like another language counts as one only if tools have at most this share of its words."""
 _SAMPLE = 100
-"""How many descriptions are read for their language."""
+"""How many descriptions to check for their language."""
 
 
 class ToolSearchIndex:
     """Ranks tools by a query's words: BM25 over their names, servers, descriptions and parameters.
 
-    Tools that the query mentions by name come first. Each part of a request with several parts counts separately. A tool gains
-    if its server is about the request, and loses if it duplicates a better one. Ties are ordered by wire name. A tool that
-    contains none of the query's terms or their synonyms is not returned. Results are deterministic.
+    Tools that the query mentions by name come first. If a request has several clauses, each counts separately. A tool gains if
+    its server is about the request, and loses if it duplicates a better one. Ties are ordered by wire name. A tool without any
+    query term or synonym is not returned. Results are deterministic.
 
     Args:
-        tools: The tools. Of two with the same server and name the first counts. Only the beginning of long texts is indexed.
-        embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
-            the closest tool gets three tenths of the best score by words, a tool of average similarity or less gets nothing.
-            Called for all tools here, in batches, and once per search. If it fails, only words count and a warning is logged.
-            Or the `Meaning` of a session, which works in the background: `prepare` a query before searching.
+        tools: The tools. The first counts if two have the same server and name. The index has only the beginning of long texts.
+        embed: Returns an array with one row for each text, such as a provider's embeddings. Similarity adds to the score: the
+            closest tool gets three tenths of the best score by words, a tool with average similarity or less gets nothing.
+            Called for all tools here, in batches, and once per search. If it fails, only words count, with a warning in the
+            log. Or a session's `Meaning`, which works in the background: `prepare` a query before searching.
     """
 
     def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | Meaning | None = None) -> None:
@@ -56,9 +56,9 @@ class ToolSearchIndex:
         """Find the best tools for a query.
 
         Args:
-            query: The search, in words or as a name. Only its first 8,000 characters are used.
+            query: The search, in words or as a name. Only its first 8,000 characters count.
             max_results: Maximum number of tools.
-            server: Return only tools of this server.
+            server: Return only this server's tools.
 
         Returns:
             The hits, best first, all with a score above 0. Possibly fewer than `max_results`, or none.
@@ -72,7 +72,7 @@ class ToolSearchIndex:
         ]
 
     async def prepare(self, query: str) -> None:
-        """Get ready to search by meaning too. It waits for an embedding model of a session, but not long."""
+        """Get ready to search by meaning too. Waits for a session's embedding model, but not long."""
         meaning = self._engine.meaning if self._engine else None
         if meaning is not None and (prepare := getattr(meaning.vectors, "prepare", None)) is not None:
             await prepare(query)
@@ -85,43 +85,42 @@ class ToolSearchIndex:
         return self._engine.nearest(query) if self._engine else {}
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
-        """Search for a query with these results of `nearest_in_meaning`, which were recorded. Nothing is embedded."""
+        """Search for a query with these recorded results from `nearest_in_meaning`. Embeds nothing."""
         if self._engine:
             self._engine.recall(query, nearest)
 
     def ranked_by(self, query: str) -> RankedBy:
-        """Check what a search ranks by: words only, or meaning too."""
+        """Check whether a search ranks by words only, or by meaning too."""
         return "words and meaning" if self.nearest_in_meaning(query) else "words"
 
     def to_plain(self) -> dict[str, Any]:
         """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
 
-        See `discovery/_engine.py`. An embedding is not part of it. Empty without tools.
+        See `discovery/_engine.py`. Excludes any embedding. Empty without tools.
         """
         return self._engine.portable() if self._engine else {}
 
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
 
-        Tools have at most half of its words then, and its script or its common words are another language's.
+        Then tools have at most half its words, and its script or its common words belong to another language.
         """
         return self._engine is not None and self._engine.known_share(query) <= _MAX_SHARE and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Find the tools that a query mentions by name, and that come first in its results, in order of wire name."""
+        """Find the tools that a query mentions by name, which come first in its results, ordered by wire name."""
         return self._engine.called(query) if self._engine else []
 
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
-        """Find the tools of a server that are closest to a query, by the scores of a search that may be limited to one."""
+        """Find a server's tools closest to a query, by their scores in a search, limited to `searched` if given."""
         if self._engine is None:
             return []
         return [tool for tool, _ in self._engine.ranked(query, searched, count, only=server)]
 
     def explain(self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None) -> Explanation:
-        """Explain why a tool of this index ranks where it does in a search, or does not appear.
+        """Explain why a tool in this index ranks where it does in a search, or does not appear.
 
-        The search returns at most `max_results` tools, and may be limited to a server. The parts of the explanation add up to
-        the score.
+        The search returns at most `max_results` tools, on one server if given. The explanation's parts add up to the score.
         """
         if self._engine is None or not self._engine.has(tool.tool_name):
             raise UnknownNameError("tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools])
@@ -142,7 +141,7 @@ class ToolSearchIndex:
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages of the descriptions, the most frequent first, or empty where they do not show."""
+        """The descriptions' languages, the most frequent first, or empty where they do not show."""
         return languages(tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1])
 
     @cached_property

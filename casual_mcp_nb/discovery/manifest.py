@@ -1,4 +1,4 @@
-"""The model's information about deferred tools: which they are, the manifest, and the cards of those that it found."""
+"""The model's information about deferred tools: which they are, the manifest, and the cards for those that it found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from casual_mcp_nb.conversation.event import CALL_TOOL
 from casual_mcp_nb.discovery.text import one_line
 
 MAX_MARKED = 10
-"""How many of its tools a server can keep loaded by marking them: it does not pay for them."""
+"""How many tools a server can keep loaded by marking them: it does not pay for them."""
 
 
 def partition_tools(
@@ -42,11 +42,11 @@ def partition_tools(
         discovery: Whether deferring is enabled.
         defer_all: Defer the loaded servers too.
         always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are always loaded. So are the
-            first few of a server that it marks so itself.
+            first few that a server marks so itself.
 
     Returns:
-        Loaded and deferred tools, each in the order given. Tools of servers that are off, and tools with a `restriction`, are
-        in neither.
+        Loaded and deferred tools, each in the order given. Neither has tools whose server is off, or tools with a
+        `restriction`.
     """
     loaded: list[ToolSpec] = []
     deferred: list[ToolSpec] = []
@@ -70,13 +70,13 @@ _SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
 _SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
 _EDGES = " \t*_-`>"
 _SHORTEST_LINE = 6
-"""Minimum tokens of a server's line: if even that is too much for all servers, no detail level fits."""
+"""A server line's minimum tokens: if even that is too much for all servers, no detail level fits."""
 _SMALL = 250
 _GROWTH = 5.0
 
 
 class _Detail(NamedTuple):
-    """A level of detail: only the first `names` tools if there are more than `all_names`, and the summary's length."""
+    """A detail level: only the first `names` tools if there are more than `all_names`, and the summary's length."""
 
     all_names: int
     names: int
@@ -90,19 +90,19 @@ _STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detai
 def generate_manifest(
     deferred: Iterable[ToolSpec], max_tokens: int | None = None, instructions: Mapping[str, str] | None = None
 ) -> str:
-    """List the deferred servers with their tool names and a summary, two lines each, in order of name.
+    """List the deferred servers with their tool names and a summary, two lines each, ordered by name.
 
     Args:
         deferred: The deferred tools.
         max_tokens: Maximum size in estimated tokens, or None for no limit. Over it, all servers' lines shrink in steps: fewer
-            names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
-            how many more there are.
+            names, shorter summaries, no summaries, and finally one line with servers and their tool counts, which ends with how
+            many more there are.
         instructions: Each server's instructions: their beginning is the summary. Without it, that is its tools'
             first sentences.
 
     Returns:
-        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools.
-        Nothing in a tool's text can break out of its line, or close a tag around the manifest.
+        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools. No
+        tool's text can escape its line, or close a tag around the manifest.
     """
     servers = _servers(deferred, instructions or {})
     if max_tokens is None:
@@ -115,23 +115,23 @@ def generate_manifest(
 
 
 def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
-    """List the deferred servers with their number of tools in one line, or empty for no tools.
+    """List the deferred servers with their tool counts in one line, or empty for no tools.
 
-    If it would exceed `max_tokens`, the servers with the fewest tools are only counted.
+    If it would exceed `max_tokens`, it only counts the servers with the fewest tools.
     """
     return _one_line_of(_servers(deferred, {}), max_tokens, "")
 
 
 def servers_in(text: str) -> dict[str, int]:
-    """Parse the servers in a text from `generate_manifest` or `list_servers`, with their number of tools."""
+    """Parse the servers in a text from `generate_manifest` or `list_servers`, with their tool counts."""
     return {name: int(count) for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)}
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
     """Compute a manifest's token budget.
 
-    It is at most `max_tokens`. Beyond a few servers it grows with the square root of the tokens that the manifest replaces, so
-    that deferring more saves relatively more.
+    It is at most `max_tokens`. Beyond a few servers it grows with the square root of the replaced tokens, so that deferring
+    more saves relatively more.
     """
     return min(max_tokens, max(_SMALL, int(_GROWTH * math.sqrt(definition_tokens))))
 
@@ -142,12 +142,12 @@ def plain_name(tool: ToolSpec) -> str:
 
 
 def plain(text: str, limit: int) -> str:
-    """Reduce `text` to one line of at most `limit` characters that cannot close a tag around it."""
+    """Reduce `text` to one line, with at most `limit` characters, that cannot close a tag around it."""
     return one_line(text, limit).translate(_NO_MARKUP)
 
 
 def summary(tools: Iterable[ToolSpec], limit: int) -> str:
-    """Join the distinct first sentences of the tools, as many as fit in one line of `limit` characters."""
+    """Join the tools' distinct first sentences, as many as fit in one line with `limit` characters."""
     sentences: dict[str, None] = {}
     for tool in tools:
         sentences[" ".join(_SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0].split())] = None
@@ -157,7 +157,7 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
 
 
 def beginning(instructions: str, limit: int) -> str:
-    """Cut a server's instructions to one line of `limit` characters, without headings and markup."""
+    """Cut a server's instructions to one line with `limit` characters, without headings and markup."""
     lines = instructions[: limit * 20].splitlines()
     return plain(" ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))), limit).strip()
 
@@ -168,7 +168,7 @@ def counted(number: int, unit: str = "tool") -> str:
 
 
 class _ServerSummary:
-    """A server's tools and the texts shared by all levels of detail."""
+    """A server's tools and the texts shared by all detail levels."""
 
     def __init__(self, name: str, tools: Sequence[ToolSpec], instructions: str) -> None:
         self.name = plain(name, 200)
@@ -229,14 +229,14 @@ _MAX_WHOLE_DESCRIPTION = 2_000
 _MAX_PARAMETERS = 20
 _MAX_SIBLINGS = 500
 _MAX_TOO_LARGE = 12
-"""How many tools are named that a search found and did not load."""
+"""How many tools to name that a search found and did not load."""
 SIBLINGS_EACH = 12
-"""How many of a server's other tools are named."""
+"""How many of a server's other tools to name."""
 _SIBLING_SERVERS = 3
 
 
 class Siblings(NamedTuple):
-    """Tools of a server that are not loaded: some of them, and how many there are in all."""
+    """A server's tools that are not loaded: some of them, and how many there are in all."""
 
     tools: Sequence[ToolSpec]
     total: int
@@ -253,12 +253,12 @@ def compose(
     presented: Set[ToolName] | None = None,
     max_tokens: int | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Format the answer that presents tools: a text of at most 12,000 characters, and the tools in it that are loaded.
+    """Format the answer that presents tools: a text with at most 12,000 characters, and the tools in it that are loaded.
 
-    The best one comes first. Others are named or counted: `siblings` at the end, by server, and tools whose definitions exceed
-    `max_tokens`, under which one fits always. `filled` tools did not match and are included because of their server. With
-    `native` delivery the provider adds the definitions, so cards are only names. With `bridge` nothing else has their schemas.
-    Of `presented` tools the model has read all. By default of all that are loaded.
+    The best one comes first. The text names or counts others: `siblings` at the end, by server, and tools whose definitions
+    exceed `max_tokens`, a limit under which one tool always fits. `filled` tools did not match: they only share the best
+    match's server. With `native` delivery the provider adds the definitions, so cards are only names. With `bridge` nothing
+    else has their schemas. The model has read everything about `presented` tools, by default all loaded ones.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})
@@ -363,29 +363,29 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
 
 @lru_cache(maxsize=1_024)
 def brief_spec(tool: ToolSpec) -> ToolSpec:
-    """Shorten the definition of a tool for a model that has searched: a long description is cut, the schema says all it did."""
+    """Shorten a tool's definition for a model that has searched: cut a long description, but keep the schema's content."""
     lines = [line.strip() for line in _description(tool.description, _MAX_WHOLE_DESCRIPTION)]
     return replace(tool, description="\n".join(lines), input_schema=brief_schema(tool.definition["parameters"]))
 
 
 @lru_cache(maxsize=1_024)
 def _schema_line(tool: ToolSpec) -> str:
-    """Format the schema of a tool's arguments in one line, or empty if it is too long for a card."""
+    """Format a tool's argument schema in one line, or empty if it is too long for a card."""
     parameters = brief_spec(tool).definition["parameters"]
     text = json.dumps(parameters, ensure_ascii=False, separators=(",", ":"), default=str)
     return f"{_SCHEMA}{text}" if len(text) <= _MAX_SCHEMA else ""
 
 
 def presents_schema(content: str, tool: ToolSpec) -> bool:
-    """Check whether an answer has the card of a tool with its schema, as it would be written now."""
+    """Check whether an answer has a tool's card with its schema, in its current form."""
     schema, card = _schema_line(tool), content.partition(f"\n\n{_marker(tool)}\n")[2].partition("\n\n")[0]
     return schema != "" and card.rpartition("\n")[2] == schema
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:
-    """Parse the tools of an answer that has their schemas: `name`, `description` and `parameters` of each.
+    """Parse the tools in an answer that has their schemas: each one's `name`, `description` and `parameters`.
 
-    A card that a person edited, or that was cut, is left out.
+    Skips a card that a person edited, or that was cut.
     """
     definitions = []
     for block in content.split("\n\n"):

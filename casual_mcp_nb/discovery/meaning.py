@@ -1,7 +1,7 @@
 """Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in the background.
 
-A vector is computed once for each text and model. One file in the user's cache folder has those of all sessions, by hashes of
-the texts. The texts are names and tool descriptions, and queries of searches. Never arguments or call results.
+Each text's vector is computed once per model. One file in the user's cache folder has the vectors for all sessions, by text
+hash. The texts are names and tool descriptions, and search queries. Never arguments or call results.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ Embed = Callable[[list[str], bool], Awaitable[Any]]
 """Texts, and whether the first one is a query, to an array with one row for each. A service does not need to know that."""
 
 _MAX_VALUES = 120_000
-"""How many numbers are requested at a time."""
+"""How many numbers to request at a time."""
 _FIRST_BATCH, _MAX_BATCH = 32, 256
 _MAX_TEXT = 2_000
 _PARALLEL = 4
 _RETRY_SECONDS = 30.0
-"""How long a model that failed is not asked again."""
+"""How many seconds to wait before trying a failed model again."""
 _PAUSES = (0.5, 2.0)
 _LOAD_SECONDS = 5.0
-"""How long the first search waits for the model to be loaded and the file to be read, besides the config's `timeout`."""
+"""How many seconds the first search waits for loading the model and reading the file, besides the config's `timeout`."""
 _MAX_QUERIES = 500
 _SAME = 0.98
-"""The cosine of a text's vectors from which they count as the same model's."""
+"""Minimum cosine between a text's two vectors for them to count as the same model's."""
 MAX_FILE_BYTES = 256_000_000
 _DAY_MS = 86_400_000
 _BUSY_SECONDS = 2.0
 _AT_A_TIME = 500
 _CHUNK = 262_144
-"""How many numbers of the table are converted at a time: they stay in the processor's cache."""
+"""How many of the table's numbers to convert at a time: they stay in the processor's cache."""
 
 
 def quantized(vectors: Any, count: int) -> Rows:
     """Convert vectors to one byte for each number, which changes a cosine by less than 0.01.
 
     Raises:
-        ValueError: There is not one row of finite numbers for each text.
+        ValueError: There is not one row with finite numbers for each text.
     """
     values = np.asarray(vectors, dtype=np.float32)
     if values.ndim != 2 or len(values) != count or not values.size or not np.isfinite(values).all():
@@ -79,7 +79,7 @@ def quantized(vectors: Any, count: int) -> Rows:
 
 
 class VectorTable:
-    """Vectors of texts by their keys, all of the same length. It is replaced as a whole, so that another thread can read it."""
+    """Text vectors by key, all with the same length. Changes replace the whole table, so that another thread can read it."""
 
     def __init__(self, places: Mapping[bytes, int] | None = None, rows: Rows | None = None) -> None:
         self.places = places or {}
@@ -90,7 +90,7 @@ class VectorTable:
         return len(self.places)
 
     def with_rows(self, new: Mapping[bytes, Rows]) -> VectorTable:
-        """Copy the table with more rows. A ValueError if they have another length."""
+        """Copy the table with more rows. Raises ValueError if they have another length."""
         new = {key: row for key, row in new.items() if key not in self.places}
         if not new:
             return self
@@ -99,7 +99,7 @@ class VectorTable:
         return VectorTable({**self.places, **{key: len(self) + n for n, key in enumerate(new)}}, rows)
 
     def cosines(self, row: Rows) -> NDArray[np.float32]:
-        """Compute the cosine of a vector with each row."""
+        """Compute a vector's cosine with each row."""
         query = row.astype(np.float32)
         dots = np.concatenate([part.astype(np.float32) @ query for part in self._parts()] or [np.zeros(0, np.float32)])
         cosines: Any = dots / (self._lengths * (float(np.linalg.norm(query)) or 1.0))
@@ -115,7 +115,7 @@ class VectorTable:
 
 
 def cache_path() -> Path:
-    """Find the file in which vectors are kept: in the user's cache folder."""
+    """Find the file for vectors, in the user's cache folder."""
     from platformdirs import user_cache_path
 
     return user_cache_path("casual_mcp_nb", appauthor=False) / "embeddings.db"
@@ -129,9 +129,9 @@ CREATE TABLE IF NOT EXISTS vectors (
 
 
 class VectorFile:
-    """Vectors in an SQLite file that programs can use at the same time. The least recently used ones make room for others.
+    """Vectors in an SQLite file that programs can share. The least recently used ones make room for others.
 
-    A damaged file is replaced. One that cannot be written or read is done without.
+    Replaces a damaged file. Works without one that it cannot read or write.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
@@ -139,7 +139,7 @@ class VectorFile:
         self._max_bytes = max_bytes
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Rows]:
-        """Read the vectors that there are for some keys."""
+        """Read the stored vectors for some keys."""
 
         def select(connection: sqlite3.Connection) -> dict[bytes, Rows]:
             rows: dict[bytes, Rows] = {}
@@ -212,7 +212,8 @@ class EmbeddingModel:
     Args:
         label: Its name in displays.
         embed: Converts texts.
-        space: What its vectors depend on. Those of equal spaces can be compared, and are kept in a file. Empty: they are not.
+        space: Identifies everything that its vectors depend on. Vectors with the same space are comparable, and are kept in a
+            file. Empty: they are neither.
         remote: Whether a service runs it.
     """
 
@@ -223,7 +224,7 @@ class EmbeddingModel:
 
 
 def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
-    """Make a model of a person's function, which takes a list of texts. It is called on another thread, or awaited."""
+    """Make a model from a person's function, which takes a list of texts. Calls it on another thread, or awaits it."""
     name = getattr(function, "__name__", type(function).__name__)
 
     async def embed(texts: list[str], query: bool) -> Any:
@@ -234,7 +235,7 @@ def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
 
 
 def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | None:
-    """Find a local model's folder, or None if it is to be downloaded.
+    """Find a local model's folder, or None to download it.
 
     Raises:
         UsageError: It is not on this computer, and may not be downloaded.
@@ -258,10 +259,10 @@ def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | 
 
 
 def load_local(config: EmbeddingConfig, folder: Path | None = None) -> EmbeddingModel:
-    """Load a local model with model2vec, sentence-transformers or fastembed, whichever it is made for. This takes a while.
+    """Load a local model with model2vec, sentence-transformers or fastembed, whichever it fits. This takes a while.
 
     Raises:
-        UsageError: It is not on this computer, and may not be downloaded, or it cannot be loaded.
+        UsageError: It is not on this computer, and may not be downloaded, or loading it failed.
         MissingDependencyError: The package that it needs is not installed.
     """
     path = local_folder(config, folder)
@@ -311,15 +312,15 @@ def _encoder(path: Path) -> Callable[[list[str], bool], Any]:
 
 
 class Meaning:
-    """The embedding model of a session, with the vectors of its tools and queries. It belongs to one event loop.
+    """A session's embedding model, with the vectors for its tools and queries. It belongs to one event loop.
 
-    A search by meaning needs the vectors of all its tools. They are computed in the background. Until then, and whenever the
-    model fails, searches rank by words.
+    A search by meaning needs the vectors for all its tools. The model computes them in the background. Until then, and whenever
+    it fails, searches rank by words.
 
     Args:
         load: Makes the model, on another thread.
         label: The model's name in displays.
-        file: Where vectors are kept, or None.
+        file: The file for vectors, or None.
         timeout: How long a search waits for the model, in seconds.
         changed: Called when the state changes.
     """
@@ -355,17 +356,17 @@ class Meaning:
         self._batch = _FIRST_BATCH
 
     def over(self, texts: list[str]) -> TextVectors:
-        """Get the vectors of some texts, as far as they are computed."""
+        """Get the vectors for some texts, as far as they are computed."""
         return TextVectors(self, texts)
 
     @property
     def table(self) -> VectorTable:
-        """The vectors of texts that are computed."""
+        """The vectors computed so far."""
         return self._table
 
     @property
     def state(self) -> str:
-        """What search ranks by, in a sentence."""
+        """How search ranks, in a sentence."""
         if self.problem:
             return self.problem
         if self._wanted or not len(self._table):
@@ -374,12 +375,12 @@ class Meaning:
         return f"Search ranks by words and meaning ({self.label})."
 
     def new_problem(self) -> str:
-        """Get the problem to tell the person about, or empty if there is none or it was told before."""
+        """Get the problem to report to the person, or empty if there is none or it was reported before."""
         new, self._told = self.problem if self.problem != self._told else "", self.problem or self._told
         return new
 
     def start(self, texts: Mapping[bytes, str]) -> None:
-        """Compute the vectors of these texts in the background, except those that are there."""
+        """Compute the missing vectors for these texts in the background."""
         places = self._table.places
         new = {key: text for key, text in texts.items() if key not in places}
         self._texts.update(texts)
@@ -390,7 +391,7 @@ class Meaning:
                 self._task = asyncio.create_task(self._embed_wanted())
 
     def start_with(self, tools: Sequence[ToolSpec]) -> None:
-        """Compute the vectors of these tools in the background."""
+        """Compute the missing vectors for these tools in the background."""
 
         async def number() -> None:
             vectors = self.over(await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools]))
@@ -432,7 +433,7 @@ class Meaning:
                 self._fail(f"{self.label} did not answer within {self.timeout:g} s")
 
     async def settle(self) -> tuple[int, int]:
-        """Wait for the work in the background, `timeout` seconds at most. Count the tools with vectors, and all to embed."""
+        """Wait for the background work, `timeout` seconds at most. Count the tools with vectors, and all tools to embed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout):
                 while tasks := {task for task in (*self._starting, self._task) if task is not None and not task.done()}:
@@ -440,9 +441,9 @@ class Meaning:
         return len(self._texts) - len(self._wanted), len(self._texts)
 
     async def known_vectors(self, tools: Sequence[ToolSpec], queries: Iterable[str]) -> KnownVectors | None:
-        """Compute the vectors of these tools and queries, however long that takes, or None if the model fails.
+        """Compute the vectors for these tools and queries, however long that takes, or None if the model fails.
 
-        An index takes them as its `embed`: for many searches, also in another process.
+        An index takes them as its `embed`, for many searches or in another process.
         """
         lines = await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools])
         texts = self.over(lines)
@@ -466,15 +467,15 @@ class Meaning:
         return KnownVectors(rows)
 
     def vector(self, query: str) -> Rows | None:
-        """Look up the vector of a query that was prepared, or None."""
+        """Look up a prepared query's vector, or None."""
         return self._queries.get(query[:_MAX_TEXT])
 
     def retry(self) -> None:
-        """Ask a model that failed again at the next search."""
+        """Try a failed model again at the next search."""
         self._retry_at = 0.0
 
     async def close(self) -> None:
-        """End the work in the background."""
+        """End the background work."""
         tasks = [task for task in (*self._starting, self._task, *self._asking.values()) if task is not None and not task.done()]
         for task in tasks:
             task.cancel()
@@ -554,7 +555,7 @@ class Meaning:
             self._wanted.pop(key, None)
 
     async def _embed_query(self, query: str) -> None:
-        """Compute a query's vector. A service computes one of a tool with it, to notice a change of the model."""
+        """Compute a query's vector. A service computes a tool's vector with it, to notice a model change."""
         try:
             model, table = self._model, self._table
             if model is None or not len(table):
@@ -614,7 +615,7 @@ class Meaning:
 
 
 class TextVectors:
-    """The vectors of an index's texts."""
+    """An index's text vectors."""
 
     def __init__(self, meaning: Meaning, texts: list[str]) -> None:
         self._meaning = meaning
@@ -634,7 +635,7 @@ class TextVectors:
         await self._meaning.prepare(query, self)
 
     def places(self) -> NDArray[np.intp] | None:
-        """Find the rows of the texts in the table, or None unless all are there."""
+        """Find the texts' rows in the table, or None unless all are there."""
         if self._table is not self._meaning.table:
             self._table = table = self._meaning.table
             rows = [table.places[key] for key in self._order if key in table.places]
@@ -651,7 +652,7 @@ class TextVectors:
 
 @dataclass(frozen=True)
 class KnownVectors:
-    """An embedding of texts whose vectors are known."""
+    """An embedding for texts with ready vectors."""
 
     rows: Mapping[str, Rows] = field(repr=False)
 
@@ -661,7 +662,7 @@ class KnownVectors:
 
 
 class _Batches:
-    """The texts that are to be embedded, in batches of similar length."""
+    """The texts to embed, in batches of similar length."""
 
     def __init__(self, texts: Mapping[bytes, str], size: Callable[[], int]) -> None:
         self._left = deque(sorted(texts.items(), key=lambda item: len(item[1])))

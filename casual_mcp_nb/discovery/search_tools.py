@@ -51,7 +51,7 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """Parse a search's arguments, whatever the model sent. A UsageError tells it what is wrong, or that none is given."""
+    """Parse a search's arguments, whatever the model sent. A UsageError explains the mistake, or that all are missing."""
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
     arguments = SearchArguments(
@@ -68,7 +68,7 @@ def read_arguments(args: object) -> SearchArguments:
 
 
 def query_in(args: Mapping[str, Any]) -> str:
-    """Parse the query of a search or of browsing, empty if there is none, or not one that can be read."""
+    """Parse the query in arguments for searching or browsing, empty if there is none, or an unreadable one."""
     try:
         return _query(args.get("query"))
     except UsageError:
@@ -155,7 +155,7 @@ class FoundTools:
     """A search's result.
 
     `filled` tools did not match and belong to the best match's server. `siblings` are the other tools of the matches' servers
-    that are not loaded. Matches that were shown before and not used, `stepped_back`, have others in their place.
+    that are not loaded. Other tools replace the `stepped_back` matches, which the model saw before and did not use.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class FoundTools:
 
 
 class Finder:
-    """Looks up tools. It knows only the tools it is given, and builds nothing until needed.
+    """Looks up tools, only those passed to it. Builds nothing until needed.
 
     Those that are `always` loaded are found by name and by server, not by query. `limit` is for one query, and for one name.
     """
@@ -188,8 +188,8 @@ class Finder:
     ) -> FoundTools:
         """Find the tools for a model's request, and report names that do not exist.
 
-        Those already `loaded` can be found, but are not suggested. `unused` ones, which the model has not called, step back
-        behind others, unless the query has their name.
+        A search can find those already `loaded`, but does not suggest them. `unused` ones, which the model has not called, step
+        back behind others, unless the query has their name.
         """
         server = self.server(request.server) if request.server else None
         result = self.by_names(request, server) if request.names else FoundTools()
@@ -252,7 +252,7 @@ class Finder:
         return [hit.tool for hit in self._index.search(query, count, server)]
 
     def ranked_by(self, query: str) -> RankedBy:
-        """Check what the search for a query ranks by."""
+        """Check whether the search for a query ranks by words only, or by meaning too."""
         return self._index.ranked_by(query) if query else "words"
 
     def language_note(self, query: str) -> list[str]:
@@ -263,13 +263,13 @@ class Finder:
         return [f"The descriptions are in {languages}, your query is not: search again in their language for better matches."]
 
     def _other_tools(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
-        """Yield the tools of a server that are neither among `tools` nor loaded, in order."""
+        """Yield a server's tools that are neither among `tools` nor loaded, in order."""
         return (tool for tool in self._index.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded)
 
     def _siblings(
         self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
     ) -> Siblings:
-        """List a server's other tools. When not all can be named, those closest to the query."""
+        """List a server's other tools. If there are too many to name, those closest to the query."""
         gone = {tool.tool_name for tool in tools if tool.server == server}
         gone.update(name for name in loaded if name.server == server and name in self._index)
         count = len(self._index.by_server[server]) - len(gone)
@@ -332,7 +332,7 @@ class Finder:
         return _listing(self._servers) or "none"
 
     def of(self, server: str) -> list[ToolSpec]:
-        """List all tools of a server, deferred ones first."""
+        """List all tools on a server, deferred ones first."""
         return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
 
 
@@ -348,7 +348,7 @@ def _listing(names: Iterable[str], limit: int = 30) -> str:
 
 
 class ToolNames:
-    """Tools by each of their names. The server comes from the tool. Names are never parsed."""
+    """Tools by each of their names. The server comes from the tool, never from parsing a name."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
@@ -361,7 +361,7 @@ class ToolNames:
     def find(self, name: str, server: str | None = None) -> list[ToolSpec]:
         """Find all tools that a name can mean, on one server or on all.
 
-        A wire name takes precedence. Otherwise every server with a tool of that name counts, with an exact match first within a
+        A wire name takes precedence. Otherwise every server with a tool by that name counts, with an exact match first within a
         server. Case matters only where it makes a difference.
         """
         tool = self._by_wire_name.get(name)
@@ -400,11 +400,11 @@ def manifest_in(description: str) -> str | None:
 
 
 class SearchToolsTool:
-    """Finds deferred tools for one turn and records the loaded ones. It knows only the tools it is given.
+    """Finds deferred tools for one turn, only among those passed to it, and records the loaded ones.
 
-    The index is called at the first query. It and the manifest are built if not given. One tool can always be loaded, whatever
-    its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With `bridge`, those
-    `presented` are the ones whose schemas the model can still read.
+    The first query calls `index`. If not given, the index and the manifest are built. There is always room for one tool,
+    whatever its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With
+    `bridge`, the model can still read the schemas of those `presented`.
     """
 
     name = SEARCH_TOOLS
@@ -445,7 +445,7 @@ class SearchToolsTool:
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Search the deferred tools by `query`, `server_name` and `tool_names`, as the model sent them.
 
-        The text has at most 12,000 characters. Invalid arguments are answered with one that explains the mistake.
+        The text has at most 12,000 characters. For invalid arguments, it explains the mistake.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
         always = {tool.tool_name for tool in self._always}

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 BUILT_IN = FINDING | {READ_RESULT}
-"""The names of this package's synthetic tools, all of them harmless."""
+"""The names of this package's synthetic tools, all harmless."""
 
 
 def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> ToolSpec:
-    """Describe a synthetic tool as other tools are: its `definition` is what is sent to a model, and the caller's own."""
+    """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs to the caller."""
     more = {"required": list(required)} if required else {}
     schema = {"type": "object", "properties": {each: {**fields} for each, fields in properties.items()}, **more}
     return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
@@ -41,7 +41,7 @@ class _Result(NamedTuple):
 
 
 class SyntheticToolResult(_Result):
-    """A synthetic tool's result. As a tuple it is the content and the tools that it loads.
+    """A synthetic tool's result. As a tuple, the content and the tools to load.
 
     Args:
         content: The result as the model reads it.
@@ -63,14 +63,14 @@ class SyntheticToolResult(_Result):
         unloaded: tuple[ToolSpec, ...] = (),
         ranked_by: RankedBy = "words",
     ) -> Self:
-        """Make one."""
+        """Create a result."""
         result = super().__new__(cls, content, newly_loaded_tools)
         result.rows, result.unloaded, result.ranked_by = rows, unloaded, ranked_by
         return result
 
 
 class SyntheticTool(Protocol):
-    """A tool that no server runs: one of this package, or a person's own, see `session.tools.add_synthetic`."""
+    """A tool that no server runs: one from this package, or a person's own, see `session.tools.add_synthetic`."""
 
     @property
     def name(self) -> str:
@@ -81,13 +81,13 @@ class SyntheticTool(Protocol):
         """The definition sent to the model: `name`, `description` and `parameters` (a JSON schema)."""
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Run the tool on the arguments as the model wrote them. Those of this package never raise."""
+        """Run the tool on the arguments as the model wrote them. This package's own tools never raise."""
 
 
 def with_loaded(
     content: str, tools: Sequence[ToolSpec], delivery: Delivery = "definitions"
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Mark the text of a result that loads tools: `discovered_in` finds those for which there is room, and no others."""
+    """Mark a result's text with the tools that it loads: `discovered_in` finds those for which there is room, and no others."""
     content = unmarked(content)
     if not tools:
         return content, ()
@@ -98,7 +98,7 @@ def with_loaded(
 def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()) -> list[ToolSpec]:
     """Find the tools that a conversation has loaded and not unloaded since, in that order, each once.
 
-    `own` are the names of a person's own synthetic tools, which load tools too. Tools that are not available now are left out.
+    `own` names a person's own synthetic tools, which load tools too. Leaves out tools that are not available now.
     """
     names: dict[str, None] = {}
     for message in messages:
@@ -113,10 +113,10 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
 
 
 def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
-    """Find where a conversation first presents each tool that it has loaded, even if it unloaded it since.
+    """Find where a conversation first presents each loaded tool, even if it unloaded it since.
 
-    By wire name the message's index, and whether it is the result of one of this package's tools rather than the person's
-    `own`.
+    Maps the wire name to the message's index, and whether the message is a result from one of this package's tools rather than
+    the person's `own`.
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
@@ -127,14 +127,14 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
 
 
 def schemas_presented(messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = ()) -> set[ToolName]:
-    """Find those of the tools whose schemas, as they are now, can be read in the search results."""
+    """Find the tools whose current schemas are readable in the search results."""
     finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
     texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
     return {tool.tool_name for tool in tools if any(presents_schema(text, tool) for text in texts if isinstance(text, str))}
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
-    """Find the tools that a conversation has called, of those available now."""
+    """Find the available tools that a conversation has called."""
     used: set[ToolName] = set()
     for message in messages:
         for call in (message.role == "assistant" and message.tool_calls) or ():

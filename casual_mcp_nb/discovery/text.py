@@ -1,10 +1,10 @@
-"""Split text into the terms that are compared between queries and tools, and tell its language.
+"""Split text into the terms for comparing queries and tools, and tell its language.
 
-Words are split at case changes, digits and punctuation, Unicode-folded (NFKC, accents removed, casefold) and stemmed. Stop
-words are dropped. Scripts without spaces become character bigrams.
+Splits words at case changes, digits and punctuation, Unicode-folds them (NFKC, accents removed, casefold) and stems them. Drops
+stop words. Scripts without spaces become character bigrams.
 
-Tell in which languages texts are written, by their script, their letters and their most common words. Good enough to see that
-a query is in another language than the descriptions. No text is ever refused or ranked by it.
+Tells the languages in texts by their script, their letters and their most common words. Good enough to see that a query is in
+another language than the descriptions. This never refuses or ranks a text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from casual_mcp_nb.discovery import _vocabulary
 
 
 def one_line(text: str, limit: int) -> str:
-    """Reduce `text` to one line of at most `limit` characters: whitespace collapsed, other invisible characters removed."""
+    """Reduce `text` to one line with at most `limit` characters: whitespace collapsed, other invisible characters removed."""
     text = text[: limit * 8]
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 
 MAX_QUERY = 8_000
-"""Maximum length of a query: far more than any request, and small enough to keep a pasted document harmless."""
+"""Maximum query length: far more than any request needs, and small enough to keep a pasted document harmless."""
 
 MAX_CLAUSES = 20
 
@@ -44,7 +44,7 @@ _UNSPACED = re.compile(
 )
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese and Korean: scripts without spaces, or with endings that stick to words."""
 _VOICED = "\u3099\u309a"
-"""The marks that distinguish Japanese syllables, which are not accents."""
+"""The marks that distinguish Japanese syllables. They are not accents."""
 
 _SUFFIXES = {
     "ational": 5, "ization": 4, "isation": 4, "ibility": 4, "ability": 4, "ation": 4, "ator": 5, "ance": 5,
@@ -54,7 +54,7 @@ _SUFFIXES = {
 """Suffixes to strip, longest first, each with the stem's minimum length."""
 _ENDS = tuple(_SUFFIXES)
 WEAK = 0.4
-"""Weight of filler words in a request."""
+"""Weight for filler words in a request."""
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -67,7 +67,7 @@ def terms(text: str) -> list[str]:
 
 
 def chunk_terms(chunk: str) -> tuple[str, ...]:
-    """Split a piece of text without spaces into terms. Short pieces are cached, because they recur."""
+    """Split text without spaces into terms. Caches short pieces, because they recur."""
     return _remembered(chunk) if len(chunk) <= 64 else _cut(chunk)
 
 
@@ -100,8 +100,8 @@ def _folded(text: str) -> str:
 def stem(word: str) -> str:
     """Stem an English word (`translating`, `translations`, `translator` → `transl`).
 
-    Follows Porter, An Algorithm for Suffix Stripping (1980), with fewer suffixes and without his measure of syllables. About
-    ten times faster than the Snowball stemmer, and just as good at finding tools.
+    Follows Porter, An Algorithm for Suffix Stripping (1980), with fewer suffixes and without his syllable measure. About ten
+    times faster than the Snowball stemmer, and just as good at finding tools.
     """
     if len(word) < 4 or not word.isascii():
         return word
@@ -142,7 +142,7 @@ def _single_end(word: str) -> str:
 
 @cache
 def synonyms() -> dict[str, tuple[str, ...]]:
-    """Look up the synonyms of each term that has any, in alphabetical order."""
+    """Look up the synonyms for each term that has any, in alphabetical order."""
     return _related(_vocabulary.SYNONYMS.splitlines())
 
 
@@ -167,7 +167,7 @@ def _weak_terms() -> frozenset[str]:
 
 
 def emphasis(term: str) -> float:
-    """Compute the weight of a term in a request, from 0 to 1: filler words count less."""
+    """Compute a term's weight in a request, from 0 to 1: filler words count less."""
     return WEAK if term in _weak_terms() else 1.0
 
 
@@ -189,7 +189,7 @@ def word_lists() -> dict[str, Any]:
 
 
 def spelled(text: str) -> dict[str, str]:
-    """Map each term of a text to the word from which it comes, in the text's order."""
+    """Map each term in a text to its original word, in the text's order."""
     words = [word for chunk in text.split() for word in _words(chunk)]
     spelling = {term: word for word in reversed(words) for term in chunk_terms(word)}
     return dict(reversed(spelling.items()))
@@ -220,7 +220,7 @@ _PHRASES = [line.partition(": ")[::2] for line in _vocabulary.PHRASES.strip().sp
 
 
 def _operator_pattern() -> str:
-    """Build the pattern of an operator between two numbers: a word, a dash and a slash are one only between spaces."""
+    """Build the pattern for an operator between two numbers: a word, a dash and a slash are one only between spaces."""
     signs = sorted(_OPERATORS, key=len, reverse=True)
     spaced = "|".join(re.escape(sign) for sign in signs if _BETWEEN_SPACES.fullmatch(sign))
     others = "|".join(re.escape(sign) for sign in signs if not _BETWEEN_SPACES.fullmatch(sign))
@@ -234,7 +234,7 @@ _PHRASE = re.compile(
 
 
 def readable(query: str) -> str:
-    """Say a query in the words of tools: literal values, operators between numbers, and everyday phrases.
+    """Rewrite a query in words that tools use: literal values, operators between numbers, and everyday phrases.
 
     Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf` reads `file pdf`,
     `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`. `19 times 23`
@@ -289,11 +289,11 @@ def clauses(query: str) -> list[str]:
 
 _READ = 400
 _LETTER = 2
-"""The weight of a letter of only one language, where a common word counts 1."""
+"""The weight of a letter that only one language has, where a common word counts 1."""
 _LETTERS_A_WORD = 3
-"""How many letters of a script count as much as one common word."""
+"""How many letters in a script count as much as one common word."""
 _SHARE = 0.2
-"""Share of the texts from which a language counts as one of a collection."""
+"""A language counts as one of a collection's if at least this share of the texts is in it."""
 
 _SCRIPTS = {
     "Japanese": "\u3040-\u30ff",
@@ -373,13 +373,13 @@ def evidence(text: str) -> dict[str, int]:
 
 
 def languages(texts: Iterable[str]) -> tuple[str, ...]:
-    """List the languages in a collection of texts, the most frequent first: those of at least a fifth of the clear texts."""
+    """List the languages in some texts, the most frequent first: those with at least a fifth of the clear texts."""
     clear = Counter(language for language in map(_clear, texts) if language)
     return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
 
 
 def is_foreign(text: str, expected: Iterable[str]) -> bool:
-    """Check whether a text fits another language better than any of those given."""
+    """Check whether a text fits another language better than any expected one."""
     scores = evidence(text)
     return max(scores.values(), default=0) > max((scores.get(language, 0) for language in expected), default=0)
 
@@ -391,7 +391,7 @@ def _clear(text: str) -> str:
 
 
 class IndexField(NamedTuple):
-    """A field of the index: its display name, its weight, and its length normalisation (BM25's b)."""
+    """An index field: its display name, its weight, and its length normalisation (BM25's b)."""
 
     name: str
     weight: float
@@ -408,7 +408,7 @@ FIELDS = (
 
 _MAX_NAME = 200
 _BEGINNING = 500
-"""How many characters of a description count as its purpose. The rest is detail."""
+"""How many characters in a description count as its purpose. Anything after them is detail."""
 _MAX_DESCRIPTION = 1_500
 _MAX_PARAMETERS = 100
 _MAX_PARAMETER_DESCRIPTION = 200
@@ -420,7 +420,8 @@ _MAX_DEPTH = 4
 def texts(tool: ToolSpec) -> tuple[str, ...]:
     """Collect the tool's text for each of `FIELDS`.
 
-    The details are the parameters' descriptions and choices (`enum`), and the rest of the tool's own description.
+    The details are the parameters' descriptions and choices (`enum`), and everything after the beginning of the tool's own
+    description.
     """
     names, descriptions, length = [], [], 0
     for name, schema in _parameters(SchemaReader(tool.input_schema)):
@@ -440,7 +441,7 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
-    """Yield for each tool the words of a query that it has in any form, in the query's order."""
+    """Yield for each tool the query words that it has in any form, in the query's order."""
     query_words = [(term, word) for term, word in spelled(readable(query)).items()]
     for tool in tools:
         own = {term for text in texts(tool) for term in terms(text)}

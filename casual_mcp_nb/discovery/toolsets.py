@@ -20,8 +20,8 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
     """Filter the tools to those that a toolset includes. None includes all.
 
-    It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool must belong to the server it is
-    listed under.
+    It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool must belong to the server under
+    which the toolset lists it.
     """
     tools = tuple(tools)
     if tool_set is None:
@@ -37,7 +37,7 @@ def check_tool_set(
     tools: Iterable[ToolSpec],
     name: str | None = None,
 ) -> None:
-    """Check that everything a toolset names exists, except tools of servers that could not be listed: see `missing_servers`.
+    """Check that everything a toolset names exists, except tools on servers that could not list theirs: see `missing_servers`.
 
     A ToolSetError lists all unknown servers and tools, each with the closest names.
     """
@@ -69,7 +69,7 @@ def resolve_tool_set(
 ) -> ToolSetConfig | None:
     """Resolve the toolset for its name, a toolset, a mapping with `servers`, or None for all tools.
 
-    An UnknownNameError if no toolset has that name, a ToolSetError if the value is not a toolset.
+    Raises UnknownNameError if no toolset has that name, and ToolSetError if the value is not a toolset.
     """
     if value is None or isinstance(value, ToolSetConfig):
         return value
@@ -104,7 +104,7 @@ def _included(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
 
 
 def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """Find the tools of one server that a name means: the exact match, else all possible ones."""
+    """Find the tools on one server that a name means: the exact match, else all possible ones."""
     possible = [tool for tool in owned if name == tool.wire_name or name in tool.aliases]
     return [tool for tool in possible if tool.name == name] or possible
 

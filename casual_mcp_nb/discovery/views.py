@@ -1,4 +1,4 @@
-"""Views of a search and of the reasons for a rank, in words. The formula is one click away."""
+"""Views that show search results and explain a rank, in words. The formula is one click away."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARTS = {
         "another tool has the same description, so this one ranks lower",
     ),
 }
-"""The parts of a score that are not words of the search, with their meanings."""
+"""The score's parts that are not search words, with their meanings."""
 _CLAUSE = ("Part of the request", "the tool fits this part of the request best")
 _FORMULA = (
     "BM25F. A word adds its rarity (idf: high where few tools have it) times how often it is in the tool. Each field has a "
@@ -90,7 +90,7 @@ def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[C
 
 
 def _matched(explanation: Explanation) -> str:
-    """List the words of the search that a tool has. Where it has none, the related words."""
+    """List the search words that a tool has. Where it has none, the related words."""
     terms = [share for shares in _by_word(explanation).values() for share in shares]
     own = [share for share in terms if not share.query_term] or terms
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
@@ -113,7 +113,7 @@ def _reasons(explanation: Explanation) -> tuple[Block, ...]:
 
 
 def _by_word(explanation: Explanation) -> dict[str, list[TermScore]]:
-    """Group the parts of the score by the whole word of the search, the largest contribution first."""
+    """Group the score's parts by the whole search word, the largest contribution first."""
     groups: dict[str, list[TermScore]] = {}
     for share in explanation.shares:
         if _is_word(share):
