@@ -101,8 +101,8 @@ def generate_manifest(
             first sentences.
 
     Returns:
-        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools. No
-        tool's text can escape its line, or close a tag around the manifest.
+        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools.
+        No tool's text can escape its line, or close a tag around the manifest.
     """
     servers = _servers(deferred, instructions or {})
     if max_tokens is None:
