@@ -29,9 +29,9 @@ _REFUSALS = (400, 404, 422)
 
 
 def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list[list[str]]:
-    """Find for each message those of these tools that it is the first to load. For most, none.
+    """Find for each message the tools among these that it is the first to load. For most, none.
 
-    Only results of the search and of `load_tools` count: any other text could name tools, too.
+    Only results from the search and `load_tools` count: any other text could name tools, too.
     """
     waiting = set(names)
     first_by_message: list[list[str]] = []
@@ -57,13 +57,13 @@ _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
 
 
 def claude_defers(model: str) -> bool:
-    """Check whether a model of Anthropic's is known to load deferred tools."""
+    """Check whether an Anthropic model is known to load deferred tools."""
     match = _CLAUDE.match(model)
     return match is not None and (match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5))
 
 
 def gpt_defers(model: str) -> bool:
-    """Check whether a model of OpenAI's is known to load deferred tools."""
+    """Check whether an OpenAI model is known to load deferred tools."""
     return gpt_version(model) >= (5, 4)
 
 
@@ -74,7 +74,7 @@ def gpt_version(model: str) -> tuple[int, int]:
 
 
 MAX_TEXT = 2_000
-"""Maximum length of a hosted call's arguments and result on the trace. The provider gets back all of it."""
+"""Maximum length of a hosted call's arguments and result on the trace. The provider gets all text back."""
 _VERSION = re.compile(r"(.+?)_(?:\d{8}|\d{4}_\d\d_\d\d)")
 _MAX_PARTS = 50
 _MAX_DEPTH = 8
@@ -225,14 +225,14 @@ def usage_of(
 
 
 def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
-    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number of it."""
+    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number from it."""
     if not isinstance(reason, str) or not _WORD.fullmatch(reason):
         return None
     return CacheMiss(reason, tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None)
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
-    """Add up the usage of two requests. A count that one of them does not report is unknown."""
+    """Add up two requests' usage. A count that only one reports is unknown."""
     if usage is None or other is None:
         return None
     counts = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
@@ -251,7 +251,7 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is sent as it is.
+    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is sent unchanged.
 
     The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for an ordinary
     request's tools, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
@@ -269,7 +269,7 @@ def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[
 
 
 _SENDING = ("extra_headers", "extra_query", "extra_body", "timeout")
-"""Arguments of an SDK that are not part of the body."""
+"""An SDK's arguments that are not in the body."""
 
 
 @lru_cache(maxsize=8)
@@ -317,7 +317,7 @@ async def read_stream(
 
 
 async def _whole_body(response: Response) -> Any | None:
-    """Read the JSON sent instead of a stream, or None for a stream."""
+    """Read the JSON sent rather than a stream, or None for a stream."""
     kind = response.headers.get("content-type", "")
     if "json" not in kind and "html" not in kind:
         return None

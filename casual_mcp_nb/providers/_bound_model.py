@@ -87,7 +87,7 @@ class BoundModel:
             own limit.
         secrets: Returns the values to mask in errors, in addition to the client's key.
         native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
-        hosted_tools: Definitions of tools that the provider runs itself, in its format.
+        hosted_tools: Definitions for tools that the provider runs itself, in its format.
         cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that follows from its address.
         repair_calls: Whether calls that it writes as text are run.
 
@@ -157,7 +157,7 @@ class BoundModel:
         return own if stated is None else stated if own is None else min(own, stated)
 
     def sendable(self, *, tools: bool) -> Sendable:
-        """Select the options that a request is sent with, as far as known."""
+        """Select the options to send with a request, as far as known."""
         name, wanted, plain = self._plain
         if plain is not None and name is self.model and wanted is self.wanted:
             return plain
@@ -190,7 +190,7 @@ _loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
-    """Import modules of other packages without blocking the loop. Do nothing if already imported."""
+    """Import other packages' modules without blocking the loop. Do nothing if already imported."""
     if not _loaded.issuperset(modules):
         await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
         _loaded.update(modules)

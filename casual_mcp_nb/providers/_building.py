@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OwnClient:
-    """Base of clients that casual-llm's `Model` can use too. Subclasses implement the request."""
+    """Base for clients that casual-llm's `Model` can use too. Subclasses implement the request."""
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Make a request without streaming."""

@@ -1,4 +1,4 @@
-"""Adapt the copy of a conversation that is sent: ids, names, images, text that can be encoded, the state to send back."""
+"""Adapt the conversation copy that is sent: ids, names, images, text that can be encoded, the state to send back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
 
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
-    """Build the parts of an answer whose provider added extra fields to it and its calls."""
+    """Build an answer's parts when its provider added extra fields to it and its calls."""
     parts: list[Part] = [{"type": "text", "text": text}] if text else []
     calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
     first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
@@ -119,7 +119,7 @@ _MANY = 1_000
 
 
 async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
-    """Build a conversation's request. One of many parts and calls is built on a thread.
+    """Build a conversation's request, on a thread if it has many parts and calls.
 
     Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
     """
@@ -215,7 +215,7 @@ def sendable_name(name: str) -> str:
 def sendable_arguments(text: str) -> str:
     """Replace a call's arguments by `{}` if they are not a JSON object.
 
-    Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
+    Servers such as vLLM and llama.cpp parse the arguments in the whole history and refuse a request with invalid ones. The
     call's result explains the mistake.
     """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
@@ -238,7 +238,7 @@ def encodable(text: str) -> str:
 
 
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Merge consecutive messages of the person, and of the model, into one.
+    """Merge consecutive messages by the person, and by the model, into one.
 
     Some servers refuse them, and others read only the last one. Answers with provider state stay as they are: it belongs to the
     whole answer.
@@ -277,7 +277,7 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
-    """Merge two messages of the same role, or None if they cannot be merged."""
+    """Merge two messages with the same role, or None if they cannot be merged."""
     if first.role == second.role == "user":
         if isinstance(first.content, list) or isinstance(second.content, list):
             return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
@@ -308,13 +308,13 @@ def has_images(messages: Sequence[ChatMessage]) -> bool:
 
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:
-    """List the images of a tool's result."""
+    """List the images in a tool's result."""
     images: tuple[ImageContent, ...] = getattr(message, "images", ())
     return images
 
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
-    """Raise UsageError if an image of the person is a URL: none is fetched from here."""
+    """Raise UsageError if a person's image is a URL: none is fetched from here."""
     if not all(picture.data for picture in pictures_of(messages)):
         raise UsageError(f"{why}.", hint="Pass the image itself: its path or its bytes.")
 
@@ -332,7 +332,7 @@ def digest_of(image: ImageContent) -> str:
 def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
     """Keep only the `most` newest images, none of them refused, with a note in each result that lost one.
 
-    The person's count, and are always sent.
+    The person's images count, and are always sent.
     """
     if not has_images(messages):
         return list(messages)
@@ -359,9 +359,9 @@ def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bo
 
 
 def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
-    """Yield the messages with tools' images moved to a user message after all results of a step.
+    """Yield the messages with tools' images moved to a user message after all results in a step.
 
-    Tool results of chat completions, Ollama and many of Google's models are text only.
+    Tool results are text only in chat completions, in Ollama and with many Google models.
     """
     waiting: list[ToolResultMessage] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""Send a request to a model, with retries and rate limits. Every wait is reported, every failure explained."""
+"""Send a request to a model, with retries and rate limits. Report every wait and explain every failure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _failure_by(
 def embedding_failure(
     error: Exception, client: object, name: str, model: str, *, key_places: str, timeout: float | None, secrets: list[str]
 ) -> ProviderError:
-    """Convert the error of a request to an embedding model to one of ours, with the same remedies as in a chat."""
+    """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
     status, body = reading.status_of(error), reading.text_of(error, secrets) or type(error).__name__
     if status is None:
         finding = _without_status(error, client, timeout, secrets, body)
@@ -259,15 +259,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 _SERVER_ERRORS = (500, 501)
 MAX_STREAM_BYTES = 256_000_000
-"""Maximum size of a streamed answer on the wire, where each letter can be an event of hundreds of bytes. The engine limits
+"""Maximum size of a streamed answer on the wire, where each letter can be an event with hundreds of bytes. The engine limits
 text. This limits arguments and thinking, which the engine sees only at the end."""
 
 
 class ModelRequest:
-    """A request in progress. `answer` is called once.
+    """A request in progress. Call `answer` once.
 
-    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the model refuses a form of
-    request.
+    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the model refuses a request's form.
     """
 
     _streamed_nothing = False

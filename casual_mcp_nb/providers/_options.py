@@ -1,8 +1,8 @@
-"""Request options: translated for each provider, and adapted to the model refusals.
+"""Request options: translated for each provider, and adapted when a model refuses one.
 
-A rule here determines from a provider's refusal what to change, and the request is repeated in that form, as is every later
-one. The wordings are those of the live APIs, as quoted in issues of other projects. Each rule applies once per model and
-client, so that a provider that refuses everything is not retried forever.
+A rule here determines from a provider's refusal how to change the request, which is repeated in that form, as is every later
+one. The wordings are the live APIs' own, as other projects' issues quote them. Each rule applies once per model and client, so
+that a provider that refuses everything is not retried forever.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?
 
 
 def is_reasoning_model(model: str) -> bool:
-    """Check whether a name is one of OpenAI's reasoning models, which refuse `temperature` and count reasoning as output."""
+    """Check whether a name is an OpenAI reasoning model's. Those refuse `temperature` and count reasoning as output."""
     return _REASONING.search(model) is not None
 
 
 def thinks(model: str, options: RequestOptions) -> bool:
-    """Check whether one of OpenAI's models reasons before it answers."""
+    """Check whether an OpenAI model reasons before it answers."""
     return is_reasoning_model(model) and options.reasoning_effort != "none"
 
 
 def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
-    """List the options not sent to one of OpenAI's models because it reasons, by its name or by `thinks`."""
+    """List the options not sent to an OpenAI model because it reasons, by its name or by `thinks`."""
     given = options.given() if thinks or is_reasoning_model(model) else {}
     reason = f"Model {shown(model)} is asked to reason, and takes no"
     return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}
@@ -61,7 +61,7 @@ def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = Fals
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that a provider refused: its answer, and what was sent."""
+    """A request that a provider refused: its answer, and the arguments sent."""
 
     status: int | None
     text: str
@@ -72,14 +72,14 @@ class Refusal:
 
 
 SMALL_SERVERS_LACK = ("tool_choice", "parallel_tool_calls", "reasoning_effort")
-"""Options to which servers such as llama.cpp's answer with status 500 instead of a refusal."""
+"""Options to which servers such as llama.cpp's answer with status 500 rather than a refusal."""
 
 _LEAST_ROOM = 256
 _MARGIN = 16
 
 
 def token_field_of(facts: Learned, model: str) -> str:
-    """Choose the field for the limit of an answer in chat completions."""
+    """Choose the field for an answer's limit in chat completions."""
     return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
 
 
@@ -168,7 +168,7 @@ _OWN_FIELDS = {
     "prompt_cache_options": "it gives no reason for missing its cache",
     "diagnostics": "it gives no reason for missing its cache",
 }
-"""The losses without the fields of a request that we add by ourselves."""
+"""The losses without the request fields that we add by ourselves."""
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 
 
@@ -202,22 +202,22 @@ _REFUSALS = (400, 404, 413, 422, 500)
 
 @dataclass
 class Learned:
-    """The facts learnt about a model of a client.
+    """The facts learnt about a client's model.
 
     Args:
         most_images: Maximum number of images in a request, or 0 if it has no vision.
-        refused_images: Digests of images that were refused.
+        refused_images: Digests of refused images.
         mistral_ids: Whether call ids must be nine letters and digits.
-        stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
+        stand_ins: Fields that it requires in other models' answers, which are sent with a stand-in.
         refused_fields: Fields of its answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         window: The context window that the provider stated when it refused a request, in tokens.
         left_out: The options that it refused, each with the notice for the person.
         token_field: The field for an answer's limit, once learnt.
-        most_tokens: The highest limit of an answer that it accepts, if known.
+        most_tokens: The highest answer limit that it accepts, if known.
         room: The tokens that the current conversation leaves for an answer, if known.
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
-        touched: Whether its SDK has built what it would leave for the first request, see `touch`.
+        touched: Whether its SDK has built everything that it would leave for the first request, see `touch`.
     """
 
     streams: bool = True
@@ -241,7 +241,7 @@ _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictiona
 
 
 def learned(client: object, model: str) -> Learned:
-    """Look up the facts about this model, initially from its name. Closed clients are forgotten."""
+    """Look up the facts about this model, initially from its name. Forget closed clients."""
     try:
         models = _learned_models.setdefault(client, {})
     except TypeError:
@@ -256,7 +256,7 @@ def learned(client: object, model: str) -> Learned:
 
 
 def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
-    """Adapt a conversation to a model: names, arguments and ids of calls, which follow `ids`, and images."""
+    """Adapt a conversation to a model: names, arguments and ids (which follow `ids`) in calls, and images."""
     facts = learned(client, model)
     return limited(sendable(messages, ids, wire, model), facts.most_images, facts.refused_images)
 
@@ -363,7 +363,7 @@ _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 @dataclass(frozen=True)
 class Sendable:
-    """The options that a request is sent with, and notices for the person about those that are not sent.
+    """The options to send with a request, and notices for the person about those that are not sent.
 
     Where none were requested or added (`plain`), they are the same for every request.
     """

@@ -1,7 +1,7 @@
 """Read an SDK's error: status, headers, text, requested delay, URL, and the secrets that must not be in it.
 
-Watch the HTTP responses under an SDK: note their headers, and limit the size of error bodies. SDKs parse and print error
-bodies completely, which takes seconds for huge ones. Make its connections cheap where there are many.
+Watch the HTTP responses under an SDK: note their headers, and limit error bodies. SDKs parse and print error bodies completely,
+which takes seconds for huge ones. Make its connections cheap where there are many.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_BYTES = 65_536
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
-"""The headers of the current task's last HTTP response. SDKs do not give them with every answer and error."""
+"""Headers from the current task's last HTTP response. SDKs do not give them with every answer and error."""
 
 
 def watch_responses(client: object) -> None:
-    """Note the headers of responses, and make a client's SDK read only the beginning of error bodies.
+    """Note response headers, and make a client's SDK read only the beginning of error bodies.
 
     Its connections become `Connection`s.
     """
@@ -51,7 +51,7 @@ def watch_responses(client: object) -> None:
 
 
 class _Network:
-    """The way to a network of httpcore, or of what an SDK uses instead, over which connections are `Connection`s."""
+    """A network backend for httpcore, or for the package that an SDK uses instead, whose connections are `Connection`s."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -65,10 +65,10 @@ class _Network:
 
 
 class Connection:
-    """A connection of HTTP/1.1, which sends the head and the body of a request together.
+    """An HTTP/1.1 connection, which sends a request's head and body together.
 
-    Before each request, the pool asks every idle connection whether its server has ended it. With 50 of them, that would take
-    a tenth of the time of a service: the package looks up all that it knows of a connection to find its socket.
+    Before each request, the pool asks every idle connection whether its server has ended it. With 50 idle connections, that
+    would take a tenth of a service's time: the package looks up everything about a connection to find its socket.
     """
 
     def __init__(self, own: Any) -> None:
@@ -81,7 +81,7 @@ class Connection:
             self._ended.register(self._socket.fileno(), select.POLLIN)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        """Send what is still to be sent, and read."""
+        """Send the pending data, and read."""
         if self._unsent:
             unsent, self._unsent = self._unsent, b""
             try:
@@ -94,7 +94,7 @@ class Connection:
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send a part of a request with the next one, unless it is large."""
+        """Send part of a request with the next one, unless it is large."""
         self._unsent += buffer
         if len(self._unsent) > MAX_BYTES:
             unsent, self._unsent = self._unsent, b""
@@ -123,7 +123,7 @@ async def _watch(response: Response) -> None:
 
 @cache
 def _limited_stream(package: str) -> type[Any]:
-    """Build the class of limited streams for httpx, or for the package that an SDK uses instead."""
+    """Build the class for limited streams for httpx, or for the package that an SDK uses instead."""
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]
@@ -148,7 +148,7 @@ def _limited_stream(package: str) -> type[Any]:
 
 _BODY = 300
 _WINDOW = 16_384
-"""How many characters of a provider's message are read."""
+"""How many characters to read from a provider's message."""
 _PLACES = ("error", "message", "detail", "msg", "errors", "error_message", "title", "reason")
 _MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.)+)("?)')
 _DEEPEST = 6
@@ -214,7 +214,7 @@ REFUSED = re.compile(r"content_filter|content_policy|content management policy|s
 
 
 def response_of(error: Exception) -> object:
-    """Find the HTTP response of an error, or None.
+    """Find an error's HTTP response, or None.
 
     Ollama's SDK drops it, or fails on its body: it is in the context of the SDK's error.
     """
@@ -370,7 +370,7 @@ _MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
 
 
 def headers_of(error: Exception) -> Mapping[str, str]:
-    """Find the headers of the response behind an error, even if the SDK's error does not have it."""
+    """Find the response headers behind an error, even if the SDK's error does not have them."""
     return getattr(response_of(error), "headers", None) or last_headers.get() or {}
 
 
@@ -386,13 +386,13 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
-    """Find the provider's id of a request, in the headers that are kept."""
+    """Find the provider's request id in the headers."""
     names = ("x-request-id", "request-id", *(name for name in headers if name.endswith(("request-id", "requestid"))))
     return next((headers[name] for name in names if headers.get(name)), None)
 
 
 def request_id_of(error: Exception, secrets: list[str]) -> str | None:
-    """Find the provider's id of the request that failed: in the headers, or in the body as Anthropic has it."""
+    """Find the failed request's id at the provider: in the headers, or in the body as Anthropic has it."""
     own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(error, "request_id", None)
     if own is None and isinstance(body := getattr(error, "body", None), dict):
         own = body.get("request_id")

@@ -1,4 +1,4 @@
-"""The model interface of the engine, recorded or replayed where there is a cassette."""
+"""The engine's model interface, recorded or replayed where there is a cassette."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def gateways_path() -> Path:
 
 
 def _gateways() -> dict[str, tuple[bool, float]]:
-    """Read what is remembered and not too old, by a hash of address, model and API. An unreadable file counts as empty."""
+    """Read the unexpired entries by a hash over address, model and API. An unreadable file counts as empty."""
     try:
         entries = json.loads(gateways_path().read_bytes())
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
@@ -272,9 +272,9 @@ class ChatModel(BoundModel):
 
     @property
     def defers_natively(self) -> bool:
-        """Whether the provider is known to load deferred tools of this model itself.
+        """Whether the provider is known to load this model's deferred tools itself.
 
-        That depends on the model's name at the provider's own address. Elsewhere, on `native_deferral` of the client. It is
+        That depends on the model's name at the provider's own address. Elsewhere, on the client's `native_deferral`. It is
         false once the model has refused.
         """
         if self.wire.offer_found is None or self.facts.refuses_deferral:
@@ -285,9 +285,9 @@ class ChatModel(BoundModel):
 
     @property
     def tries_natively(self) -> bool:
-        """Whether to find out if a gateway passes on what loads deferred tools, or to continue with one that does.
+        """Whether to find out if a gateway supports native deferral, or to continue with one that does.
 
-        So it is for models that can, at another address than the provider's, unless the config says what the gateway does.
+        So it is for models that can, at another address than the provider's, unless the config settles it.
         """
         if not self._is_behind_a_gateway or self.facts.refuses_deferral:
             return False
@@ -295,7 +295,7 @@ class ChatModel(BoundModel):
         return native
 
     def remember_native(self, native: bool) -> None:
-        """Remember for a while whether the gateway between this model and us passes on what loads deferred tools."""
+        """Remember for a while whether the gateway between this model and us supports native deferral."""
         if not self._is_behind_a_gateway:
             return
         self.facts.refuses_deferral = not native

@@ -78,7 +78,7 @@ def _is_here(name: str) -> bool:
 
 
 class ModelFactory:
-    """Creates the clients and models of a config on first use.
+    """Creates a config's clients and models on first use.
 
     Args:
         config: The config, with its keys. This class does not read the environment.
@@ -96,7 +96,7 @@ class ModelFactory:
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def get_client(self, name: str) -> LLMClient:
-        """Get the client of that name in the config.
+        """Get the config's client with that name.
 
         Raises:
             UnknownNameError: There is none. The message suggests the closest names.
@@ -119,7 +119,7 @@ class ModelFactory:
 
     @property
     def default(self) -> str | None:
-        """The model that is used where none is named, at first the first one of the config, or None if it has none."""
+        """The model used where none is named, at first the config's first one, or None if it has none."""
         return self._default
 
     @default.setter
@@ -130,12 +130,12 @@ class ModelFactory:
 
     @property
     def window(self) -> int | None:
-        """The context window of the default model, in tokens, or None if it is unknown."""
+        """The default model's context window in tokens, or None if it is unknown."""
         model = self._config.models.get(self.default or "")
         return window_of(model, self._config.clients[model.client]) if model else None
 
     def check(self, name: str) -> None:
-        """Raise an error if the config has no model of that name.
+        """Raise an error if the config has no model with that name.
 
         Raises:
             UnknownNameError: It has none.
@@ -144,7 +144,7 @@ class ModelFactory:
             raise unknown_model(str(name), self._config.models)
 
     def get_model(self, name: str) -> Model:
-        """Get the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
+        """Get the config's casual-llm model with that name. Raises the same errors as `get_client`."""
         if name not in self._models:
             from casual_llm import Model
 
@@ -160,10 +160,10 @@ class ModelFactory:
         """Get the model for the engine.
 
         Args:
-            name: A model of the config, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for `default`.
+            name: A config model's name, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for `default`.
 
         Raises:
-            UsageError: The config has no model. Also raises the errors of `get_client`.
+            UsageError: The config has no model. Also raises the errors from `get_client`.
         """
         if isinstance(name, ChatModel):
             return name
@@ -192,7 +192,7 @@ class ModelFactory:
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Get the same model as `chat_model`, without blocking the caller's loop.
 
-        The first model of a provider imports its SDK, which takes seconds.
+        A provider's first model imports its SDK, which takes seconds.
         """
         if isinstance(name, str) or name is None:
             if (name or self.default) not in self._models:
@@ -207,7 +207,7 @@ class ModelFactory:
     async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
         """Get the same model as `ready`, with a cassette that records its answers, or answers in its place.
 
-        For a model of the config that is replayed, no client is made: it needs neither a key nor an SDK.
+        For a replayed model from the config, no client is created: it needs neither a key nor an SDK.
         """
         if not tape.replays or (name is not None and not isinstance(name, str)):
             return (await self.ready(name)).taped(tape)
@@ -294,7 +294,7 @@ class ModelFactory:
         return EmbeddingModel(config.label, embed, space, remote=True)
 
     async def close(self) -> None:
-        """Close the connections of all clients. They are created again on next use."""
+        """Close all clients' connections. They are created again on next use."""
         clients = list(self._clients.values())
         self._clients.clear()
         self._models.clear()

@@ -1,4 +1,4 @@
-"""Retries and rate limits of a client, shared by all models and chats that use it."""
+"""Retries and rate limits for a client, shared by all models and chats that use it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Retries:
     Args:
         first_wait: The first delay in seconds, unless the provider requests one. Each further delay is twice as long, plus
             random jitter.
-        max_wait: The longest single delay in seconds. A longer request of a provider is an error.
-        max_total_wait: The total of all delays in seconds.
+        max_wait: The longest single delay in seconds. If a provider requests more, that is an error.
+        max_total_wait: All delays together, in seconds.
     """
 
     most: int = 0
@@ -52,7 +52,7 @@ class Retries:
 
 
 PERIOD = 60.0
-"""The period of a limit in seconds, as a sliding window."""
+"""A limit's period in seconds, as a sliding window."""
 
 _ENTRIES = 10_000
 _SECONDS_BETWEEN_LOOKS = 0.02
@@ -76,7 +76,7 @@ class TokenReservation:
 
 
 class _Window:
-    """A limit of units in any `PERIOD`."""
+    """A limit on units in any `PERIOD`."""
 
     def __init__(self, limit: int) -> None:
         from pyrate_limiter import InMemoryBucket, Rate
@@ -121,7 +121,7 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits one client's requests in order of arrival, so many requests and tokens per minute, if limited."""
+    """Admits one client's requests in arrival order, so many requests and tokens per minute, if limited."""
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
         name = shown(client)

@@ -1,4 +1,4 @@
-"""The description of a provider, and the registry of those that ship with the package or that others add.
+"""A provider's description, and the registry for those that ship with the package or that others add.
 
 Importing this module does not import any SDK. A package adds a provider with an entry point in the group
 `casual_mcp_nb.providers` that refers to a `ProviderSpec`.
@@ -43,7 +43,7 @@ class OnText(Protocol):
     """Receives an answer's text as it arrives."""
 
     def __call__(self, text: str, response: object = None, /) -> None:
-        """Receive the text next chunk. An empty one means that something else arrived.
+        """Receive the next chunk. An empty one means that something else arrived.
 
         With the response that it came in, the total size is limited too.
         """
@@ -54,12 +54,12 @@ class ProviderAdapter:
     """Functions that make requests with one kind of client.
 
     Args:
-        offer: Tool definitions to extra arguments of the request.
-        ask: One request: client, model, messages and options to an answer.
-        stream: The same, with the text told as it arrives, or None where that cannot be had with tool calls.
-        name: The format, as what is kept for a provider has it, or empty where a client makes its own requests.
-        offer_found: Definitions that are always loaded, and those that searches have found, to extra arguments of a request
-            whose rendered beginning stays the same when more are found, or None where the provider cannot do that.
+        offer: Convert tool definitions to extra request arguments.
+        ask: Make one request: client, model, messages and options to an answer.
+        stream: The same, passing on text as it arrives, or None where that cannot be had with tool calls.
+        name: The format, as stored with a provider's state, or empty where a client makes its own requests.
+        offer_found: Convert definitions that are always loaded, and those that searches have found, to extra arguments for a
+            request whose rendered beginning stays the same when more are found, or None where the provider cannot do that.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
@@ -75,7 +75,7 @@ def plain_tools_param(tools: Definitions) -> dict[str, Any]:
 
 
 def function_tools_param(tools: Definitions) -> dict[str, Any]:
-    """Convert the definitions to request arguments in the format of OpenAI's chat completions."""
+    """Convert the definitions to request arguments in OpenAI's chat completions format."""
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
@@ -95,14 +95,14 @@ def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
 
 
 class ModelLimits(NamedTuple):
-    """The context window of a model, which includes its answer, and the most tokens of an answer."""
+    """A model's context window, which includes its answer, and the most tokens in an answer."""
 
     window: int
     answer: int
 
 
 ANSWER_TOKENS = 8_192
-"""The limit of an answer that nobody has set: the maximum cost of a model that does not stop."""
+"""The answer limit if nobody has set one: the maximum cost of a model that does not stop."""
 THOUGHT_AND_ANSWER_TOKENS = 32_768
 """The same where the model's thinking counts in the limit."""
 MODELS_AS_OF = "2026-11"
@@ -111,7 +111,7 @@ MODELS_AS_OF = "2026-11"
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderSpec:
-    """A provider. The defaults are those of a server compatible with OpenAI's chat completions.
+    """A provider. The defaults suit a server compatible with OpenAI's chat completions.
 
     Args:
         name: Its name in a config, and the wire format in `ProviderState`.
@@ -120,13 +120,13 @@ class ProviderSpec:
         build: Returns the client for a name and its config.
         adapter: How to make requests with its client, or None if the client makes its own requests (it has `answer`).
         client: Its client's class, None if its SDK is missing. It identifies a custom client's provider.
-        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger, or None if it needs none.
+        sdk: Its SDK's package, which is also our extra and, with `_`, its logger's name, or None if it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
         names: Its models' names, by which a name without a provider finds it, or None if they tell nothing.
         reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
             given; `NAME-chat:MODEL` stays with this one.
-        example_model: One of its models that calls tools, for those who have not chosen one.
+        example_model: A model that calls tools, for those who have not chosen one.
         needs_key: Whether it requires a key.
         is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
         api: The API's name in notices about unsupported options.
@@ -138,28 +138,28 @@ class ProviderSpec:
         choose_tools: The tool choice in its format.
         offers_none: Whether no tools are offered if none may be called.
         effort: The reasoning effort in its format.
-        think: Asks its server for the value of the argument `think` for an effort, or None if it cannot think.
+        think: Asks its server which value the argument `think` takes for an effort, or None if it cannot think.
         takes_thinking_tokens: Whether a thinking budget can be set.
-        models: Its current models by the beginnings of their names, as of `MODELS_AS_OF`. The longest one applies. It holds at
-            the provider's own address: elsewhere a name tells nothing about a server's limits.
-        needs_answer_limit: Whether every request must have a limit of the answer.
+        models: Its current models by the beginnings of their names, as read on `MODELS_AS_OF`. The longest one applies. It
+            holds at the provider's own address: elsewhere a name tells nothing about a server's limits.
+        needs_answer_limit: Whether every request must limit the answer.
         thinks: Whether a model thinks before it answers, by its name and options, and its thinking counts in that limit.
         window_option: The argument for a model's context window.
         window_note: The consequence of leaving it out.
         overflow: The fate of a conversation that is too long.
         takes_format: Whether it has a JSON mode.
-        chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
+        chat_messages: Whether its messages are in the chat completions format, with many servers' quirks.
         renames_max_tokens: Whether an answer's limit has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, their definitions' beginning.
-        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed, or None where
-            that cannot be asked.
+        diagnose: Convert client, model and the previous response's id to the fields that ask why the cache was missed, or None
+            where that is not possible.
         max_tools: How many tools a request may have at the provider's own address, or None if no limit is known.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
-        read_first: The options that its models read before the messages, so that a change of one invalidates their cache.
+        read_first: The options that its models read before the messages, so that changing one invalidates their cache.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
-        embed: Client, model and texts to a vector for each, or None if it has no embedding models.
-        first_used: Attributes of its client that its SDK imports on first access.
-        warm_up: Makes its SDK build what it would leave for the first answer.
+        embed: Convert client, model and texts to a vector for each, or None if it has no embedding models.
+        first_used: Client attributes that its SDK imports on first access.
+        warm_up: Makes its SDK build the classes that it would leave for the first answer.
     """
 
     name: str
@@ -207,13 +207,13 @@ class ProviderSpec:
     warm_up: Callable[[], None] = lambda: None
 
     def limits_of(self, model: str) -> ModelLimits | None:
-        """Look up the limits of a model by its name, or None if they are unknown."""
+        """Look up a model's limits by its name, or None if they are unknown."""
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
         starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
         return self.models[max(starts, key=len)] if starts else None
 
     def answer_limit(self, model: str, options: RequestOptions) -> int:
-        """Choose the limit of an answer where neither the person nor the config sets one. Never more than the model's own."""
+        """Choose the answer limit where neither the person nor the config sets one. Never more than the model's own."""
         limits, most = self.limits_of(model), THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
         return min(most, limits.answer) if limits else most
 
@@ -254,7 +254,7 @@ def _added() -> Iterator[ProviderSpec]:
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Look up the provider of that name. For an unknown client, an OpenAI-compatible server's spec."""
+    """Look up the provider with that name. For an unknown client, an OpenAI-compatible server's spec."""
     # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
@@ -267,7 +267,7 @@ _UNKNOWN = ProviderSpec(name="", about="", build=_refuse)
 
 
 def loggers() -> list[str]:
-    """List the logger names of all SDKs."""
+    """List all SDKs' logger names."""
     return sorted({spec.sdk.replace("-", "_") for spec in specs().values() if spec.sdk})
 
 
@@ -295,7 +295,7 @@ def homes_of(variable: str | None) -> tuple[str, ...]:
 
 
 def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
-    """Check whether an address is on one of a provider's hosts, or on a host below one. None is the provider's own."""
+    """Check whether an address is on a provider's host, or on a host below one. None is the provider's own."""
     try:
         host = urlsplit(address or f"https://{homes[0] if homes else ''}").hostname or ""
     except ValueError:
@@ -315,7 +315,7 @@ def raw_address_of(client: object) -> str:
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up the context window of a model: the config's, else that of its provider's table, or None if unknown."""
+    """Look up a model's context window: the config's, else from its provider's table, or None if unknown."""
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
@@ -346,7 +346,7 @@ def option_notes(provider: str, model: str, options: RequestOptions) -> list[str
 
 
 SECONDS = 0.2
-"""How long all servers together are waited for: one that listens here answers in a few milliseconds."""
+"""How long to wait for all servers together: one that listens here answers in a few milliseconds."""
 _MAX_BYTES = 1_000_000
 _MAX_MODELS = 20
 _NAME = re.compile(r"[\w.:/@+-]{1,120}", re.ASCII)
@@ -355,7 +355,7 @@ _NO_CHAT = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A kind of model server, as it listens where nobody has changed that, and the provider by which it is talked to."""
+    """A kind of model server at its default address, with the provider that talks to it."""
 
     name: str
     title: str

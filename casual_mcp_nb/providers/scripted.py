@@ -1,4 +1,4 @@
-"""A model that plays a list of answers: for tests, docs and lessons without a key."""
+"""A model that plays answers from a list: for tests, docs and lessons without a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of a scripted answer: the tool's wire name and its arguments."""
+    """A tool call in a scripted answer: the tool's wire name and its arguments."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -46,7 +46,7 @@ def calls(*scripted: Call) -> tuple[Call, ...]:
 
 
 class ScriptedClient:
-    """A casual-llm client that plays a list of answers.
+    """A casual-llm client that plays answers from a list.
 
     Args:
         answers: One item per request. A string or a message is the answer; `call(...)` and `calls(...)` make tool calls. A

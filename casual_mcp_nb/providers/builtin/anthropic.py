@@ -79,7 +79,7 @@ _PLACEHOLDER = {
 
 
 def offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
-    """Convert the definitions to request arguments, those that were found last and as deferred."""
+    """Convert the definitions to request arguments, those found last and as deferred."""
     if not tools:
         # At least one must not be deferred.
         return offer(found_tools)
@@ -145,7 +145,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
 
 
 def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:
-    """Find the deferred tools that each message loads. A tool that none of them loads is not deferred after all."""
+    """Find the deferred tools that each message loads. A tool that no message loads is not deferred after all."""
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
     loaded_by_message = first_found(messages, deferred)
@@ -160,7 +160,7 @@ def _is_deferred(tool: Mapping[str, Any]) -> bool:
 
 
 def _references(message: ToolResultMessage, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Convert a search's result: references, which must be alone in it, and its text after all results of the message."""
+    """Convert a search's result: references, which must be alone in it, and its text after all results in the message."""
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": references}
     return [result, _text(without_cards(message.content, names))]
@@ -191,9 +191,9 @@ def _image(image: ImageContent) -> dict[str, Any]:
 
 
 def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge consecutive messages of a role, and drop empty text, which is refused.
+    """Merge consecutive messages with the same role, and drop empty text, which the API refuses.
 
-    Results of parallel calls must be in one message, before any user text: a model that gets them separately stops making
+    Results from parallel calls must be in one message, before any user text: a model that gets them separately stops making
     parallel calls.
     """
     joined: list[dict[str, Any]] = []
@@ -220,8 +220,8 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
 
     Each part can stay the same while the next one changes: a tool found by search changes everything after it. The cache looks
     back only 20 blocks from a mark, and many parallel calls with their results are more than that, so the end of the request
-    before, which is the last message before the last answer, keeps its mark. Four marks are the most that a request may have. A
-    deferred tool is not part of the cache, and must have none.
+    before, which is the last message before the last answer, keeps its mark. A request may have at most four marks. The cache
+    skips a deferred tool, which must have none.
     """
     messages = request["messages"]
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]

@@ -135,7 +135,7 @@ def _is_of_an_answer(response: types.GenerateContentResponse) -> bool:
 
 
 def _body(response: Response | None) -> str | None:
-    """Read the body sent instead of an event stream, or None for a stream."""
+    """Read the body sent rather than an event stream, or None for a stream."""
     return None if response is None or _streams(response) else response.text
 
 
@@ -209,7 +209,7 @@ def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage])
 
 
 class _Uncopied(dict[str, Any]):
-    """An object that is never changed: the SDK makes a deep copy of a request's settings, value by value."""
+    """An object that never changes: the SDK makes a deep copy of a request's settings, value by value."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -233,7 +233,7 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
 
 
 def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
-    """Yield the parts of an answer with this model's signatures.
+    """Yield an answer's parts with this model's signatures.
 
     Gemini 3 signs a step's first call, and refuses it without its signature.
     """

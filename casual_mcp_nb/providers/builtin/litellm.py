@@ -42,7 +42,7 @@ class LiteLLMClient(OwnClient):
 
     Args:
         api_key: The key. By default, LiteLLM reads the model provider's key from the environment.
-        base_url: A URL to use instead of the provider's own. There, a model name without a provider uses OpenAI's format.
+        base_url: A URL to use in place of the provider's own. There, a model name without a provider uses OpenAI's format.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ def _request(
 
 
 def _reasoning(message: object) -> dict[str, Any]:
-    """Collect reasoning and its signatures, which are sent back in the fields of LiteLLM's messages."""
+    """Collect reasoning and its signatures, which are sent back in LiteLLM's message fields."""
     names = ("reasoning_content", "thinking_blocks", "reasoning_details")
     return {name: value for name in names if (value := getattr(message, name, None))}
 

@@ -1,7 +1,7 @@
 """Provider for OpenAI's chat completions, which many other servers support too.
 
-Messages in the format of chat completions, which Ollama's resembles. Convert the conversation for a request, and collect
-extra fields of an answer.
+Messages in the chat completions format, which Ollama's resembles. Convert the conversation for a request, and collect an
+answer's extra fields.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def _allowed(fields: Mapping[str, Any], facts: Learned) -> dict[str, Any]:
 
 
 def text_in(content: Any) -> str:
-    """Extract the text of an answer's content: a string, or with Mistral's thinking models, a list of thoughts and texts."""
+    """Extract the text from an answer's content: a string or, with Mistral's thinking models, thoughts and texts in a list."""
     if not isinstance(content, list):
         return content or ""
     return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 class StreamedFields:
-    """Merges the fields of a streamed answer: strings are joined, list items are matched by `index`."""
+    """Merges a streamed answer's fields: joins strings and matches list items by `index`."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Any]] = {}
@@ -232,7 +232,7 @@ _OF_THE_SDK = {"extra_headers": "headers", "extra_query": "params", "extra_body"
 
 
 class Piece:
-    """An object of a chunk: its fields are attributes, None where they are missing.
+    """An object in a chunk: its fields are attributes, None where they are missing.
 
     `model_extra` has those that OpenAI lacks. The SDK's own class takes 60 µs for each chunk, which is mostly one token. This
     takes 6.
@@ -270,7 +270,7 @@ _STANDARD_FIELDS: Mapping[str, frozenset[str]] = {
 class Chunks:
     """An answer's chunks, read until the server ends it.
 
-    The SDK leaves its stream at the end mark, in the middle of four generators, each of which a task of the loop then closes.
+    The SDK leaves its stream at the end mark, inside four generators, each of which a task on the loop then closes.
     """
 
     def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
@@ -328,7 +328,7 @@ def request_for(
 
 
 def unknown_fields(part: object) -> dict[str, Any]:
-    """Collect a message's fields, call or chunk that OpenAI does not have: thinking, signatures."""
+    """Collect the fields that OpenAI lacks in a message, call or chunk: thinking, signatures."""
     extra: Mapping[str, object] = getattr(part, "model_extra", None) or {}
     # The index is only for merging a stream.
     return {name: value for name, value in extra.items() if value is not None and name != "index"}
@@ -336,7 +336,7 @@ def unknown_fields(part: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Which parts of an answer are kept for its provider: how a message, a call or a chunk becomes its fields."""
+    """The parts of an answer to keep for its provider: how a message, a call or a chunk becomes its fields."""
 
     wire: str
     of_message: Callable[[Any], dict[str, Any]]

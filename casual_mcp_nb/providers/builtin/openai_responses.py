@@ -98,7 +98,7 @@ def _strict_of(text: str) -> dict[str, Any] | None:
 
 
 def all_required(schema: Any) -> Any:
-    """Make all properties of a schema required, for an answer that needs every part."""
+    """Make all of a schema's properties required, for an answer that needs every part."""
     if isinstance(schema, list):
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -300,7 +300,7 @@ def _offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """Build the arguments of `responses.create`. Nothing is stored at OpenAI: each request has the whole conversation.
+    """Build the arguments for `responses.create`. OpenAI stores nothing: each request has the whole conversation.
 
     `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the API lacks (`stop`, `seed`,
     penalties) are left out.
@@ -331,12 +331,12 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
 
 @dataclass(frozen=True)
 class _Deferred:
-    """Tools that searches found, and where in the input they are added: behind the results of the calls that found them.
+    """Tools that searches found, and where they join the input: behind the results from the calls that found them.
 
-    A function in an `additional_tools` item is called in a separate namespace by some models, and by others in the default
-    one, so a call by this model goes back as it came. Any other call of a function that is not in `tools`, by another model or
-    from before it was deferred, goes back under a name that no function has. So it is in no namespace, and stays the same when
-    its function is found later.
+    A function in an `additional_tools` item is called in a separate namespace by some models and in the default one by others,
+    so a call by this model goes back as it came. Any other call to a function that is not in `tools`, by another model or from
+    before it was deferred, goes back under a name that no function has. So it is in no namespace, and stays the same when a
+    search finds its function later.
 
     Args:
         plain: Definitions that are in `tools` all the same.
@@ -358,7 +358,7 @@ class _Deferred:
         return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
 
     def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
-        """Yield a conversation's items. Calls of tools that are in `plain` have no namespace."""
+        """Yield a conversation's items. Calls to tools in `plain` have no namespace."""
         waiting: list[dict[str, Any]] = []
         for message, names in zip(messages, self.added, strict=True):
             if waiting and message.role != "tool":
@@ -471,7 +471,7 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
 
 
 def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
-    """Collect the calls of the provider's own tools. A web search's results are the pages that the answer cites."""
+    """Collect calls to the provider's own tools. A web search's results are the pages that the answer cites."""
     ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
     searches = [item for item in ran if item["type"] == "web_search_call"]
     for item in ran:
@@ -596,7 +596,7 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
 
 
 def _build_classes() -> None:
-    """Build the classes of responses and their events, which the SDK would build with the first one, blocking the loop."""
+    """Build the classes for responses and their events, which the SDK would build with the first one, blocking the loop."""
     from openai.types.responses import Response, ResponseStreamEvent
 
     Response.model_rebuild()

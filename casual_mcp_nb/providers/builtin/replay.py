@@ -19,7 +19,7 @@ __all__ = ["SPEC", "ReplayClient"]
 
 
 class ReplayClient:
-    """The client of models whose answers are in a cassette. The engine asks the cassette, and never the client."""
+    """The client for models whose answers are in a cassette. The engine asks the cassette, and never the client."""
 
     loads_found_tools = True
     """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
@@ -28,7 +28,7 @@ class ReplayClient:
         self.tape = tape
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Refuse: only requests of the engine are in a cassette."""
+        """Refuse: a cassette has only the engine's requests."""
         raise UsageError("A cassette has only the requests of its session.", hint="Use a session or McpToolChat.")
 
     async def _chat(
