@@ -18,10 +18,10 @@ from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.signatures import identifier, named, signature_of
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
-from casual_mcp_nb.notebook.functions import identifier, named, signature_of
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.tools import ASKING, SessionTools

@@ -21,8 +21,9 @@ from fastmcp.tools import Tool, ToolResult
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.signatures import TypeWriter, identifier, learned_schema, named, signature_of
 from casual_mcp_nb.errors import ToolArgumentsError, ToolCallError, UsageError
-from casual_mcp_nb.notebook.functions import TypeWriter, identifier, learned_schema, named, signature_of, stub_of
+from casual_mcp_nb.notebook.functions import stub_of
 
 
 @dataclass

@@ -1,0 +1,284 @@
+"""Tools as typed Python functions: signatures and docstrings from their schemas, and the values of their results.
+
+Everything that a server wrote is data here: names become identifiers, and texts and values become literals, so that a signature
+never contains code of a server.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.step import ToolCall
+
+MAX_LITERALS = 40
+"""With more choices the parameter has their common type."""
+MAX_LITERAL_LENGTH = 80
+MAX_DEPTH = 12
+MAX_FIELDS = 200
+_SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+
+
+def named(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give each value a Python identifier made from its name, all different.
+
+    Names that are identifiers already keep theirs; among the others, the first comes first.
+    """
+    result: dict[str, Any] = {}
+    for name, value in sorted(values.items(), key=lambda item: identifier(item[0]) != item[0]):
+        result[unused(identifier(name), result)] = value
+    return result
+
+
+def identifier(name: str) -> str:
+    """Change a name into a Python identifier: other characters become underscores, a keyword gets one at its end."""
+    word = re.sub(r"\W", "_", unicodedata.normalize("NFKC", name))[:MAX_LITERAL_LENGTH]
+    # A name that begins with an underscore would be private, and two of them are mangled in a class.
+    word = re.sub(r"^_+", "", word) or "unnamed"
+    word = word if word.isidentifier() else f"n{word}" if f"n{word}".isidentifier() else "unnamed"
+    return f"{word}_" if keyword.iskeyword(word) else word
+
+
+def unused(name: str, used: Iterable[str]) -> str:
+    """Add a number to a name that is used already."""
+    number, result = 1, name
+    while result in used:
+        number += 1
+        result = f"{name}_{number}"
+    return result
+
+
+@dataclass
+class TypeWriter:
+    """Writes JSON schemas as Python types, and collects the TypedDicts that they need.
+
+    Args:
+        taken: Names that a TypedDict cannot have.
+        hidden: Names of built-in types that something else has where the types are written, as a method `list` in a class.
+    """
+
+    taken: set[str] = field(default_factory=set)
+    hidden: frozenset[str] = frozenset()
+    dicts: dict[str, str] = field(default_factory=dict)
+    """Their definitions, by name."""
+    names: dict[tuple[object, int], tuple[str, object]] = field(default_factory=dict)
+    """Their names by the schema or reference, and the whole schema's root."""
+
+    def write(self, reader: SchemaReader, name: str, depth: int = 0) -> str:
+        """Write the type of the values that a schema allows; `name` begins the names of the TypedDicts in it."""
+        if depth > MAX_DEPTH:
+            return self._named("Any")
+        reference = reader.reference or id(reader.schema)
+        reader = reader.resolved() if reader.reference is not None else reader
+        if literals := self._literals(reader.choices):
+            return literals
+        if reader.options:
+            return self._union(
+                self.write(option, f"{name}{number or ''}", depth + 1) for number, option in enumerate(reader.options)
+            )
+        types = reader.types or (("object",) if reader.properties else ("array",) if reader.items else ())
+        if not types:
+            return self._named("Any")
+        return self._union(self._of_type(kind, reader, name, depth, reference) for kind in types)
+
+    def _of_type(self, kind: str, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
+        if kind == "array":
+            items = self.write(reader.items, f"{name}Item", depth + 1) if reader.items else self._named("Any")
+            return f"{self._named('list')}[{items}]"
+        if kind == "object" and reader.properties and len(reader.properties) <= MAX_FIELDS:
+            return self._typed_dict(reader, name, depth, reference)
+        if kind == "object":
+            more = reader.schema.get("additionalProperties")
+            reader = SchemaReader(more, reader.root)
+            values = self.write(reader, f"{name}Value", depth + 1) if reader.schema else self._named("Any")
+            return f"{self._named('dict')}[{self._named('str')}, {values}]"
+        return self._named(_SCALARS[kind]) if kind in _SCALARS else self._named("Any")
+
+    def _typed_dict(self, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
+        key = reference, id(reader.root)
+        if key in self.names:
+            # A schema that contains itself, or is referred to twice.
+            return self.names[key][0]
+        name = unused(name, {*self.taken, *self.dicts})
+        # The schemas are kept, since others could get their ids.
+        self.names[key] = name, (reader.schema, reader.root)
+        self.dicts[name] = ""
+        outside = TypeWriter(self.taken, frozenset(), self.dicts, self.names)
+        fields = {
+            part_name: (outside.write(part, name + camel(part_name), depth + 1), part_name in reader.required)
+            for part_name, part in reader.properties.items()
+        }
+        if all(key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("__") for key in fields):
+            lines = [f"    {key}: {kind if needed else f'NotRequired[{kind}]'}" for key, (kind, needed) in fields.items()]
+            self.dicts[name] = "\n".join((f"class {name}(TypedDict):", *lines))
+        else:
+            lines = [
+                f"        {key!r}: {kind if needed else f'NotRequired[{kind}]'}," for key, (kind, needed) in fields.items()
+            ]
+            self.dicts[name] = "\n".join((f"{name} = TypedDict(", f"    {name!r},", "    {", *lines, "    },", ")"))
+        return name
+
+    def _literals(self, choices: Sequence[Any]) -> str:
+        plain = all(each is None or isinstance(each, str | bool | int) for each in choices)
+        if not choices or not plain:
+            return ""
+        texts = list(dict.fromkeys(ascii(each) for each in choices))
+        if len(texts) > MAX_LITERALS or any(len(text) > MAX_LITERAL_LENGTH for text in texts):
+            return self._union(self._named(type(each).__name__ if each is not None else "None") for each in choices)
+        return f"{self._named('Literal')}[{', '.join(texts)}]"
+
+    def _union(self, types: Iterable[str]) -> str:
+        members = list(dict.fromkeys(types))
+        if self._named("Any") in members:
+            return self._named("Any")
+        # `float` takes integers.
+        members = [kind for kind in members if kind != "int" or "float" not in members]
+        return " | ".join(sorted(members, key=lambda kind: kind == "None"))
+
+    def _named(self, name: str) -> str:
+        if name not in self.hidden:
+            return name
+        return f"_typing.{name}" if name in ("Any", "Literal") else f"_builtins.{name}"
+
+
+class _Text:
+    """Text that a signature shows as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def camel(name: str) -> str:
+    """Change a name into one for a class."""
+    return "".join(word[:1].upper() + word[1:] for word in identifier(name).split("_"))
+
+
+def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
+    """The parameters of a tool by their Python names: the real name, the schema, and whether it is required."""
+    reader = SchemaReader(tool.input_schema).resolved()
+    parts = named({name: (name, part, name in reader.required) for name, part in reader.properties.items()})
+    # Those that are required first, each in the schema's order.
+    order = {name: number for number, name in enumerate(reader.properties)}
+    return dict(sorted(parts.items(), key=lambda item: (not item[1][2], order[item[1][0]])))
+
+
+def signature_of(tool: ToolSpec, result: SchemaReader | None = None, types: TypeWriter | None = None) -> inspect.Signature:
+    """Create the signature of a tool's function: keywords only, typed as its schemas say.
+
+    Args:
+        tool: The tool.
+        result: A schema of its result that was learned; used if the tool has none.
+        types: Collects the TypedDicts.
+    """
+    types = types or TypeWriter()
+    name = camel(tool.name)
+    parameters = [
+        inspect.Parameter(
+            python_name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if required else _default(part),
+            annotation=_Text(types.write(part, name + camel(real))),
+        )
+        for python_name, (real, part, required) in parameters_of(tool).items()
+    ]
+    return inspect.Signature(parameters, return_annotation=_Text(_result_type(tool, result, types, f"{name}Result")))
+
+
+def _default(reader: SchemaReader) -> object:
+    value = reader.schema.get("default", ...)
+    plain = value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return _Text(ascii(value)) if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH else _Text("...")
+
+
+def _result_type(tool: ToolSpec, learned: SchemaReader | None, types: TypeWriter, name: str) -> str:
+    if tool.output_schema is None:
+        return types.write(learned, name) if learned is not None else types.write(SchemaReader({}), name)
+    reader = SchemaReader(tool.output_schema)
+    return types.write(reader.properties["result"] if _is_wrapped(tool) else reader, name)
+
+
+def _is_wrapped(tool: ToolSpec) -> bool:
+    """Whether its result is not an object. FastMCP and the SDK send such a value as an object with the field `result`."""
+    return list(SchemaReader(tool.output_schema).properties) == ["result"]
+
+
+def docstring_of(tool: ToolSpec) -> str:
+    """Write the docstring of a tool's function: the server's description, and the parameters'."""
+    lines = [tool.description.strip() or f"Call {tool.name}."]
+    described = {name: " ".join(part.without_null().description.split()) for name, (_, part, _) in parameters_of(tool).items()}
+    if any(described.values()):
+        lines += ["", "Args:", *(f"    {name}: {text}" for name, text in described.items() if text)]
+    return "\n".join(lines)
+
+
+def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
+    """A call's value as its function returns it: what the result's type says, else JSON or text."""
+    if call.returned:
+        return call.returned[0]
+    if call.structured is not None:
+        wrapped = _is_wrapped(tool) and isinstance(call.structured, Mapping) and list(call.structured) == ["result"]
+        return call.structured["result"] if wrapped else call.structured
+    from casual_mcp_nb.isolation._query import parse
+
+    texts = [part.text for part in call.content if part.kind == "text"]
+    text = "\n".join(texts) if texts else call.result
+    # Sentences with commas can look like a table.
+    return parse(text)[1] if text.lstrip()[:1] in ("{", "[") else text
+
+
+def learned_schema(values: Iterable[Any]) -> SchemaReader | None:
+    """Infer a schema from results; a field that only some of them have is not required. None without results."""
+    schemas = [_schema_of(value) for value in values]
+    return SchemaReader(_merged(schemas)) if schemas else None
+
+
+def _schema_of(value: Any, depth: int = 0) -> dict[str, Any]:
+    kinds = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+    if type(value) in kinds:
+        return {"type": kinds[type(value)]}
+    if (
+        isinstance(value, Mapping)
+        and depth < MAX_DEPTH
+        and len(value) <= MAX_FIELDS
+        and all(isinstance(key, str) for key in value)
+    ):
+        properties = {key: _schema_of(part, depth + 1) for key, part in value.items()}
+        return {"type": "object", "properties": properties, "required": list(properties)}
+    if isinstance(value, list | tuple) and depth < MAX_DEPTH:
+        items = _merged([_schema_of(part, depth + 1) for part in value[:MAX_FIELDS]])
+        return {"type": "array", "items": items} if items else {"type": "array"}
+    return {}
+
+
+def _merged(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for schema in schemas:
+        for each in schema.get("anyOf", (schema,)):
+            by_type.setdefault(each.get("type", ""), []).append(each)
+    if "" in by_type:
+        return {}
+    parts = [_merged_alike(kind, alike) for kind, alike in by_type.items()]
+    return parts[0] if len(parts) == 1 else {"anyOf": parts} if parts else {}
+
+
+def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if kind == "array":
+        items = _merged([schema["items"] for schema in schemas if "items" in schema])
+        return {"type": kind, "items": items} if items else {"type": kind}
+    if kind != "object":
+        return {"type": kind}
+    names = list(dict.fromkeys(name for schema in schemas for name in schema["properties"]))
+    properties = {name: _merged([each["properties"][name] for each in schemas if name in each["properties"]]) for name in names}
+    required = [name for name in names if all(name in schema["required"] for schema in schemas)]
+    return {"type": kind, "properties": properties, "required": required}
