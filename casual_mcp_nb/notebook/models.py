@@ -143,10 +143,11 @@ class SessionModels(NamespaceList[ModelRow]):
             cell = session.models.write("What time is it in Tokyo and in Lima at 9:00 in Oslo?")
             cell.run()
         """
-        from casual_mcp_nb.notebook.write import write
+        from casual_mcp_nb.notebook import write
 
+        heads = write.readable_heads(task, variables, variable)
         services = self._tools, self._turns, self._starter, self._engine, self._chat.consent, self._config.secrets
-        return await write(*services, task, variables, model, variable, options)
+        return await self._starter.run_shown(write.write(*services, task, heads, model, variable, options))
 
     write_async = awaited(write)
 

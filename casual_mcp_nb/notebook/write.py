@@ -159,7 +159,7 @@ class WrittenCell(Displayable):
             raise UsageError("There is nothing to repair: the last run did not fail.", hint='Say what is wrong: repair("…").')
         problem = problem or error_text(self.error, self.code)
         prompt = _FAILED.format(error=self._writer.masked(problem[:MAX_ERROR]))
-        cell = await self._writer.shown(self._writer.ask(self.task, prompt, list(self._history)))
+        cell = await self._writer.starter.run_shown(self._writer.ask(self.task, prompt, list(self._history)))
         before, after = self.code.splitlines(), cell.code.splitlines()
         cell.difference = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
         return cell
@@ -186,11 +186,6 @@ class CellWriter:
         for secret in sorted(self.secrets(), key=len, reverse=True):
             text = text.replace(secret, "***") if secret else text
         return text
-
-    async def shown(self, work: Any) -> WrittenCell:
-        """Run work on the engine's loop while the cell shows how servers start."""
-        cell: WrittenCell = await self.starter.run_shown(work)
-        return cell
 
     async def write(self, task: str, heads: str) -> WrittenCell:
         """Have the model write the first version."""
@@ -254,6 +249,15 @@ class CellWriter:
         return tuple(WrittenCall(tool, line, self.consent.foreseen(tool) or "") for tool, line in called if tool is not None)
 
 
+def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
+    """Check what a cell is written from, and format the heads of the notebook's variables, on the caller's thread."""
+    if not isinstance(task, str) or not task.strip():
+        raise UsageError("A cell needs a task.", hint='session.models.write("join the orders with their customers")')
+    if not variable.isidentifier():
+        raise UsageError(f"{shown(variable)} cannot be a variable.")
+    return heads_of(variables, _variables()) if variables else ""
+
+
 async def write(
     tools: SessionTools,
     turns: TurnService,
@@ -262,33 +266,22 @@ async def write(
     consent: Consent,
     secrets: Callable[[], Iterable[str]],
     task: str,
-    variables: Sequence[str],
+    heads: str,
     model: str | Model | ChatModel | None,
     variable: str,
     options: ModelOptions,
 ) -> WrittenCell:
-    """Have a model write a cell, see `SessionModels.write`."""
-    if not isinstance(task, str) or not task.strip():
-        raise UsageError("A cell needs a task.", hint='session.models.write("join the orders with their customers")')
-    if not variable.isidentifier():
-        raise UsageError(f"{shown(variable)} cannot be a variable.")
-    heads = heads_of(variables, _variables()) if variables else ""
-
-    async def work() -> WrittenCell:
-        chat_model = await turns.ready_model(model)
-        if isinstance(chat_model.client, OfflineClient):
-            raise UsageError("The offline planner is not a language model and cannot write.", hint="Choose a model: model=…")
-        warm_up()
-        await starter.view()
-        await warmed_up()
-        servers = ", ".join(dict.fromkeys(identifier(tool.server) for tool in tools.now)) or "none"
-        system = _SYSTEM.format(variable=variable, servers=servers)
-        given = TurnOptions(model=chat_model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
-        writer = CellWriter(tools, turns, starter, engine, consent, given, chat_model, variable, secrets)
-        return await writer.write(task, heads)
-
-    cell: WrittenCell = await starter.run_shown(work())
-    return cell
+    """Have a model write a cell, see `SessionModels.write`. On the engine's loop."""
+    chat_model = await turns.ready_model(model)
+    if isinstance(chat_model.client, OfflineClient):
+        raise UsageError("The offline planner is not a language model and cannot write.", hint="Choose a model: model=…")
+    warm_up()
+    await starter.view()
+    await warmed_up()
+    servers = ", ".join(dict.fromkeys(identifier(tool.server) for tool in tools.now)) or "none"
+    system = _SYSTEM.format(variable=variable, servers=servers)
+    given = TurnOptions(model=chat_model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
+    return await CellWriter(tools, turns, starter, engine, consent, given, chat_model, variable, secrets).write(task, heads)
 
 
 def code_in(text: str) -> str | None:

@@ -67,7 +67,7 @@ class Parts:
         self.turns = TurnService(
             self.chat, config, self.engine, self.runner, starter, self.tools, resources, self.questions, self.observers
         )
-        models = SessionModels(self.chat, config, self.engine, starter, self.turns)
+        models = SessionModels(self.chat, config, self.engine, starter, self.turns, self.tools)
         consent = SessionConsent(self.chat, gate, self.questions)
         self.servers = SessionServers(
             self.chat, config, self.engine, self.observers, gate, starter, self.turns, models, consent
