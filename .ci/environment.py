@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv"
 PYTHON = FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-EXTRAS = ("notebook", "providers", "google", "serve", "otel", "meaning")
+EXTRAS = ("notebook", "providers", "google", "serve", "otel", "meaning", "code")
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 

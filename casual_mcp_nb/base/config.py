@@ -61,7 +61,8 @@ class DiscoveryOptions(BaseModel):
         max_active_tools: Maximum number of tools loaded at a time by browsing. 1 or more.
         max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
-            through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
+            through `call_tool` (`bridge`). With `code`, it calls all tools as functions, in programs that it writes. `auto` is
+            `native` for models that are known to support it, else `definitions`.
         auto_threshold: The share of the model's context window, in percent, above which tool definitions are deferred if
             discovery is `auto`.
     """

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-Delivery = Literal["definitions", "native", "bridge"]
+Delivery = Literal["definitions", "native", "bridge", "code"]
 """How a step received search results.
 
 - `definitions`: their definitions are added to the request's.
 - `native`: the provider adds them to the conversation, behind the search that found them.
 - `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
+- `code`: there are no definitions. The model reads signatures, and writes programs that call the tools as functions.
 """
 
 DeliverySetting = Literal["auto", Delivery]

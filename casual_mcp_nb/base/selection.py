@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, Protocol, cast, get_args
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Privat
 from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
+from casual_mcp_nb.errors import MissingDependencyError, UnknownNameError, UsageError, brief, install
 
 P = ParamSpec("P")
 
@@ -173,6 +174,7 @@ class Selection(Displayable, DiscoveryOptions):
         def __init__(self, **values: Any) -> None:
             for name in values:
                 self._check_field(name)
+            check_code(values.get("delivery"))
             try:
                 super().__init__(**values)
             except ValidationError as error:
@@ -340,6 +342,17 @@ def _texts(value: object) -> Iterable[str]:
     if not all(isinstance(name, str) for name in names):
         raise ValueError("use a set of tool names, as strings")
     return names
+
+
+def check_code(delivery: object) -> None:
+    """Raise a MissingDependencyError if programs of a model cannot run here, and `delivery` is `code`."""
+    if delivery == "code":
+        try:
+            missing = importlib.util.find_spec("pydantic_monty") is None
+        except ImportError:
+            missing = True
+        if missing:
+            raise MissingDependencyError("The delivery 'code' needs the package pydantic-monty.", hint=install("code"))
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:

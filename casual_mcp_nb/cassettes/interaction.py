@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
@@ -23,9 +24,21 @@ if TYPE_CHECKING:
 
 
 Kind = Literal[
-    "turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval", "nearest"
+    "turn",
+    "model",
+    "call",
+    "resources",
+    "prompts",
+    "read",
+    "prompt",
+    "completion",
+    "subscription",
+    "approval",
+    "nearest",
+    "program",
 ]
-"""The last one is a search: its query, and the tools nearest to it in meaning."""
+"""`nearest` is a search: its query, and the tools nearest to it in meaning. `program` is one that a model wrote, with its clock
+and its seed."""
 Plain = Any
 """A JSON value."""
 
@@ -257,7 +270,15 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "subscription": lambda plain, request: None,
     "approval": _read_verdict,
     "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
+    "program": lambda plain, request: _read_start(plain, request),
 }
+
+
+def _read_start(plain: Any, request: Mapping[str, Plain]) -> dict[str, Any]:
+    clock = datetime.fromisoformat(plain["clock"])
+    if clock.tzinfo is None or not isinstance(plain["seed"], int):
+        raise ValueError("Not the start of a program.")
+    return {"clock": clock, "seed": plain["seed"]}
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -221,7 +221,7 @@ MAX_COMPARED = 200
 """Among how many recorded requests the closest one is looked for."""
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
-_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest")
+_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program")
 """What a session asks for without the person, or does not need to ask for."""
 
 

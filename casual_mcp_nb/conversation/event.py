@@ -42,6 +42,9 @@ READ_RESULT = "read_result"
 CALL_TOOL = "call_tool"
 """The name under which a model calls the tools that it found, with the delivery `bridge`."""
 
+RUN_CODE = "run_code"
+"""The name of the synthetic tool that runs a model's program, with the delivery `code`."""
+
 UNKNOWN = "_unknown"
 """The server name under which calls of unknown tools are counted."""
 

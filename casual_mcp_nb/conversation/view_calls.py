@@ -184,6 +184,8 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
     if call.search is not None:
         return (Span(search_words(call.search)),)
     arguments = first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
+    if program := _program(call):
+        arguments = f"{words.count(len(program.splitlines()), 'line')}, {words.count(len(call.nested), 'call')}"
     result = first(_result_words(call), _RESULT)
     spans = [Span(tool_words(call), "code"), Span(arguments, "quiet"), Span(f"→ {result}" if result else "", "result")]
     return tuple(span for span in spans if span.text)
@@ -234,11 +236,13 @@ def _part(call: ToolCall, name: str) -> Data:
 
 
 def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None) -> list[Block]:
-    arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
+    arguments, label = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments), "Arguments"
+    if program := _program(call):
+        arguments, label = program, "Program"
     blocks: list[Block] = []
     # The question whether it may run shows them complete.
     if not call.needs_approval:
-        blocks.append(TextBlock(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments")))
+        blocks.append(TextBlock(arguments, label=label, code=True, limit=limit, data=_part(call, "arguments")))
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     original: list[Block] = [TextBlock(kept_words(call.large))] if call.large is not None else []
@@ -256,6 +260,14 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         return [*blocks, *structured_blocks(call.structured)]
     before = TextBlock(call.unedited or "", code=True, limit=limit)
     return [*blocks, Section("Result before the edit", (before, *original), fold="closed")]
+
+
+def _program(call: ToolCall) -> str:
+    """Extract the program that a call runs, or nothing if it runs none."""
+    if (call.tool.server, call.tool.tool) != (event.SYNTHETIC, event.RUN_CODE) or not isinstance(call.arguments, Mapping):
+        return ""
+    code = call.arguments.get("code")
+    return code if isinstance(code, str) else ""
 
 
 def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Block]:
@@ -482,7 +494,7 @@ def change_table(before: TokenParts, after: TokenParts) -> Table:
 
 
 _FIRST_MESSAGES = 2
-_DELIVERIES = {"native": "added by the provider", "bridge": "called through call_tool"}
+_DELIVERIES = {"native": "added by the provider", "bridge": "called through call_tool", "code": "called in programs"}
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:

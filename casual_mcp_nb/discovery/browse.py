@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import (
     beginning,
     compose,
@@ -28,7 +28,7 @@ from casual_mcp_nb.discovery.manifest import (
     summary,
 )
 from casual_mcp_nb.discovery.search_tools import Finder, SearchArguments, read_browsing, read_names
-from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, synthetic_spec
+from casual_mcp_nb.discovery.synthetic import IN_CARDS, SyntheticTool, SyntheticToolResult, called_through, synthetic_spec
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -85,7 +85,7 @@ class ActiveTools:
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self.presented = self.always.union(presented) if delivery == "bridge" else self.usable
+        self.presented = self.always.union(presented) if delivery in IN_CARDS else self.usable
 
     @property
     def usable(self) -> set[ToolName]:
@@ -204,7 +204,7 @@ class LoadToolsTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`."""
-        through = f" through {CALL_TOOL}" if self._shelf.delivery == "bridge" else ""
+        through = called_through(self._shelf.delivery)
         text = (
             f"Load tools, to call them{through} from your next step on; at most {self._shelf.max_active} are loaded at a time."
         )

@@ -19,7 +19,8 @@ from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in
-from casual_mcp_nb.conversation.event import CALL_TOOL
+from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE
+from casual_mcp_nb.discovery.signatures import function_text, parameters_of
 from casual_mcp_nb.discovery.text import one_line
 
 MAX_MARKED = 10
@@ -227,6 +228,7 @@ _MAX_LINES = 8
 _MAX_DESCRIPTION = 500
 _MAX_WHOLE_DESCRIPTION = 2_000
 _MAX_PARAMETERS = 20
+_MAX_PARAMETER = 300
 _MAX_SIBLINGS = 500
 _MAX_TOO_LARGE = 12
 """How many tools to name that a search found and did not load."""
@@ -258,7 +260,8 @@ def compose(
     The best one comes first. The text names or counts others: `siblings` at the end, by server, and tools whose definitions
     exceed `max_tokens`, a limit under which one tool always fits. `filled` tools did not match: they only share the best
     match's server. With `native` delivery the provider adds the definitions, so cards are only names. With `bridge` nothing
-    else has their schemas. The model has read everything about `presented` tools, by default all loaded ones.
+    else has their schemas, and with `code` nothing else has the signatures of their functions. The model has read everything
+    about `presented` tools, by default all loaded ones.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})
@@ -278,7 +281,7 @@ def compose(
             continue
         card = _card(tool, tool.tool_name in presented, tool in filled, delivery)
         # A name is enough where the definition comes another way.
-        block = card if used + len(card) <= _MAX_CARDS or delivery == "bridge" else _marker(tool)
+        block = card if used + len(card) <= _MAX_CARDS or delivery in ("bridge", "code") else _marker(tool)
         if blocks and used + len(block) > MAX_ANSWER - 500:
             break
         blocks.append(block)
@@ -337,6 +340,8 @@ def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery
     call = "call it by its name." if len(tools) == 1 else "call them by their names."
     if delivery == "bridge":
         call = f"call {'it' if len(tools) == 1 else 'them'} through {CALL_TOOL}, in your next answer."
+    if delivery == "code":
+        call = f"call {'it' if len(tools) == 1 else 'them'} in programs of {RUN_CODE}."
     old = sum(tool.tool_name in loaded for tool in tools)
     new = len(tools) - old
     if not old:
@@ -355,7 +360,7 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
     server = one_line(tool.server, 200)
     # With its schema, a card has all that a call needs, and the name tells the server already.
-    schema = _schema_line(tool) if delivery == "bridge" else ""
+    schema = _schema_line(tool) if delivery == "bridge" else _function_lines(tool) if delivery == "code" else ""
     head = [_marker(tool), *([] if schema and not why and tool.wire_name.startswith(server) else [f"Server: {server}{why}"])]
     lines = _description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION)
     return "\n".join([*head, *lines, schema or f"Parameters: {_parameters(tool.input_schema)}"])
@@ -376,10 +381,26 @@ def _schema_line(tool: ToolSpec) -> str:
     return f"{_SCHEMA}{text}" if len(text) <= _MAX_SCHEMA else ""
 
 
-def presents_schema(content: str, tool: ToolSpec) -> bool:
-    """Check whether an answer has a tool's card with its schema, in its current form."""
-    schema, card = _schema_line(tool), content.partition(f"\n\n{_marker(tool)}\n")[2].partition("\n\n")[0]
-    return schema != "" and card.rpartition("\n")[2] == schema
+def presents_schema(content: str, tool: ToolSpec, delivery: Delivery = "bridge") -> bool:
+    """Check whether an answer has a tool's card with its schema, or its function with `code`, in its current form."""
+    schema = _function_lines(tool) if delivery == "code" else _schema_line(tool)
+    card = content.partition(f"\n\n{_marker(tool)}\n")[2].partition("\n\n")[0]
+    return schema != "" and f"\n{card}".endswith(f"\n{schema}")
+
+
+@lru_cache(maxsize=1_024)
+def _function_lines(tool: ToolSpec) -> str:
+    """Format a tool's function for a card, below what its parameters mean. Empty if it is too long for a card."""
+    text = function_text(tool)
+    texts = {name: " ".join(part.without_null().description.split()) for name, (_, part, _) in parameters_of(tool).items()}
+    described = [f"  {one_line(f'{name}: {text}', _MAX_PARAMETER)}" for name, text in texts.items() if text]
+    return "\n".join((*described[:_MAX_PARAMETERS], text)) if text else ""
+
+
+def function_card(tool: ToolSpec) -> str:
+    """Format a tool for a model that calls it as a function from the beginning: its description and its function."""
+    lines = _description(tool.description, _MAX_DESCRIPTION)
+    return "\n".join(filter(None, (f"# {tool.wire_name}", *lines, _function_lines(tool) or _parameters(tool.input_schema))))
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
-from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
+from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
+from casual_mcp_nb.discovery.synthetic import IN_CARDS, SyntheticToolResult, called_through, synthetic_spec
 from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
@@ -433,12 +433,12 @@ class SearchToolsTool:
         self._used = used
         self._delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
-        self._presented = set(presented) if delivery == "bridge" else self._loaded
+        self._presented = set(presented) if delivery in IN_CARDS else self._loaded
 
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
-        through = f" through {CALL_TOOL}" if self._delivery == "bridge" else ""
+        through = called_through(self._delivery)
         text = _DESCRIPTION.format(manifest=self._manifest, through=through)
         return synthetic_spec(self.name, text, _PROPERTIES).definition
 

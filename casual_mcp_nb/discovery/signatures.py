@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from casual_mcp_nb.base.schema import SchemaReader
@@ -24,6 +25,7 @@ MAX_LITERALS = 40
 MAX_LITERAL_LENGTH = 80
 MAX_DEPTH = 12
 MAX_FIELDS = 200
+MAX_FUNCTION = 6_000
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -211,6 +213,18 @@ def _result_type(tool: ToolSpec, learned: SchemaReader | None, types: TypeWriter
 def _is_wrapped(tool: ToolSpec) -> bool:
     """Whether its result is not an object. FastMCP and the SDK send such a value as an object with the field `result`."""
     return list(SchemaReader(tool.output_schema).properties) == ["result"]
+
+
+@lru_cache(maxsize=4_096)
+def function_text(tool: ToolSpec) -> str:
+    """Write a tool's function for a model that writes programs: the TypedDicts of its types, and its `def` as the last line.
+
+    It has neither an empty line nor a line with only a name in it. It is empty if it is longer than a card may be.
+    """
+    types = TypeWriter()
+    text = f"def {identifier(tool.wire_name)}{signature_of(tool, types=types)}"
+    text = "\n".join((*types.dicts.values(), text))
+    return text if len(text) <= MAX_FUNCTION else ""
 
 
 def docstring_of(tool: ToolSpec) -> str:

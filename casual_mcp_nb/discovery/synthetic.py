@@ -14,6 +14,7 @@ from casual_mcp_nb.conversation.event import (
     FINDING,
     LOAD_TOOLS,
     READ_RESULT,
+    RUN_CODE,
     SEARCH_TOOLS,
     SYNTHETIC,
     UNLOAD_TOOLS,
@@ -24,6 +25,9 @@ from casual_mcp_nb.discovery.manifest import compose, presents_schema
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+IN_CARDS: tuple[Delivery, ...] = ("bridge", "code")
+"""The deliveries with which only the cards of a search tell how to call what it found."""
+
 BUILT_IN = FINDING | {READ_RESULT}
 """The names of this package's synthetic tools, all harmless."""
 
@@ -33,6 +37,11 @@ def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping
     more = {"required": list(required)} if required else {}
     schema = {"type": "object", "properties": {each: {**fields} for each, fields in properties.items()}, **more}
     return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
+
+
+def called_through(delivery: Delivery) -> str:
+    """Write how the tools are called that a search loads, to follow `call them`."""
+    return {"bridge": f" through {CALL_TOOL}", "code": f" in programs of {RUN_CODE}"}.get(delivery, "")
 
 
 class _Result(NamedTuple):
@@ -126,11 +135,14 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
     return places
 
 
-def schemas_presented(messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = ()) -> set[ToolName]:
-    """Find the tools whose current schemas are readable in the search results."""
+def schemas_presented(
+    messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = (), delivery: Delivery = "bridge"
+) -> set[ToolName]:
+    """Find the tools whose current schemas, or functions with `code`, are readable in the search results."""
     finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
     texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
-    return {tool.tool_name for tool in tools if any(presents_schema(text, tool) for text in texts if isinstance(text, str))}
+    read = [text for text in texts if isinstance(text, str)]
+    return {tool.tool_name for tool in tools if any(presents_schema(text, tool, delivery) for text in read)}
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:

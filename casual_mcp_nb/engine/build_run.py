@@ -17,10 +17,10 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.conversation.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
+from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.discovery.synthetic import discovered_in, schemas_presented, used_in
+from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
 from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
@@ -280,7 +280,7 @@ async def build_run(
         # A call is made when the run has begun. It is not named here: it would wait for the garbage collector.
         emit(replace(notice, at=now()))
 
-    presented = schemas_presented(so_far, loaded_tools, own) if delivery == "bridge" else ()
+    presented = schemas_presented(so_far, loaded_tools, own, delivery) if delivery in IN_CARDS else ()
     dispatcher = build_dispatcher(chat, view, discovered, options, used, delivery, presented, on_notice=on_notice)
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
         model = with_turn_options(model, options.request, dispatcher)
@@ -382,6 +382,8 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
     if tool is None:
         offered = [*dispatcher.view.loaded_by_name, *dispatcher.discovered, *dispatcher.synthetic]
         raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
+    if RUN_CODE in dispatcher.synthetic:
+        return model.with_options(RequestOptions(tool_choice=RUN_CODE))
     bridged = CALL_TOOL in dispatcher.synthetic and tool.wire_name not in dispatcher.view.loaded_by_name
     return model.with_options(RequestOptions(tool_choice=CALL_TOOL if bridged else tool.wire_name))
 

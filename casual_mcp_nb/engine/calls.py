@@ -19,6 +19,7 @@ from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import NamedCall
 from casual_mcp_nb.conversation.event import (
+    RUN_CODE,
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
@@ -53,6 +54,7 @@ _MAX_REASON = 200
 _MAX_RESULT = 300
 
 _SYNTHETIC = f"{SYNTHETIC}:"
+_PROGRAM = ToolName(SYNTHETIC, RUN_CODE)
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 _Identity = tuple[str, str, str]
@@ -202,6 +204,18 @@ class Nesting:
             ToolCallError: It failed or nobody approved it, it is nested too deep, or the call around it has ended.
             UsageError: There is no such tool, or the arguments have no JSON form.
         """
+        call = await self.make_call(name, arguments)
+        if call.status != "ok":
+            raise ToolCallError(call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool)
+        return call
+
+    async def make_call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Run a nested call in a separate task, in whatever status it ends.
+
+        Raises:
+            ToolCallError: It is nested too deep, or the call around it has ended.
+            UsageError: There is no such tool, or the arguments have no JSON form.
+        """
         if self._ended:
             raise ToolCallError(STOPPED)
         if self.depth >= MAX_DEPTH:
@@ -214,12 +228,9 @@ class Nesting:
         self._tasks.add(task)
         try:
             nested = NestedCall(f"{self.call_id}/{next(self._numbers)}", self.call_id, name, jsonable, self.depth + 1)
-            call = await self.run(nested)
+            return await self.run(nested)
         finally:
             self._tasks.discard(task)
-        if call.status != "ok":
-            raise ToolCallError(call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool)
-        return call
 
     async def __aenter__(self) -> Self:
         self._token = SCOPE.set(self)
@@ -351,8 +362,8 @@ class Calls:
             listener = CallListener(progress.add, on_approval, on_permission)
             # A nested call takes no slot, since the call around it has one.
             running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
-            if tool.server == NOTEBOOK:
-                # Its functions can make calls.
+            if tool.server == NOTEBOOK or tool == _PROGRAM:
+                # Functions and programs can make calls.
                 async with Nesting(call_id, self.dispatcher.context, partial(self._nested, step), depth):
                     outcome = await running
             else:

@@ -20,6 +20,7 @@ from casual_mcp_nb.conversation.event import (
     PrefixChanged,
     Request,
 )
+from casual_mcp_nb.discovery.manifest import function_card
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.providers.factory import counter_for
 
@@ -40,8 +41,8 @@ ANSWER = 100
 """An answer's tokens: a short paragraph."""
 CARD = 60
 """Tokens for one tool in a search result: its name, its parameters, its description's first words."""
-_CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
-"""Tokens in a card that does not repeat the definition. With `bridge` the definition itself is in the result."""
+_CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20, "code": 10}
+"""Tokens in a card that does not repeat the definition. With `bridge` and `code` the definition is in the result itself."""
 TURNS = 10
 
 
@@ -49,9 +50,9 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     """Estimate the cost of turns with a view, and the cost if every tool in it were loaded."""
     undeferred = _costs(system_tokens, view.undeferred_tokens)
     if not view.deferred:
-        return Budget(undeferred, undeferred)
+        return Budget(_costs(system_tokens, view.first_call_tokens) if view.coded else undeferred, undeferred)
     count = len(view.deferred)
-    each = (view.undeferred_tokens - view.loaded_tokens) / count
+    each = view.deferred_tokens / count
     selection = view.selection
     most = count
     if selection.strategy == "browse":
@@ -60,6 +61,9 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     per_search = min(selection.max_search_results, most)
     if selection.strategy == "search":
         per_search = min(per_search, max(1, int(selection.max_search_tokens / max(each, 1))))
+    if selection.delivery == "code":
+        # In place of its definition, a tool has a function in the search's result.
+        each = sum(estimate_tokens(function_card(tool)) for tool in view.deferred) / count
     search = _SearchCost(each, per_search, most, _CARDS.get(selection.delivery, CARD), selection.delivery in _CARDS)
     return Budget(_costs(system_tokens, view.first_call_tokens, search), undeferred)
 
@@ -127,7 +131,9 @@ class Deliveries:
     def of(self, view: ToolView, model: ChatModel) -> Delivery:
         """Choose the delivery for a model: the selection's, as far as it is possible."""
         setting = view.selection.delivery
-        if not view.deferred:
+        if view.coded:
+            return "code"
+        if not view.deferred or setting == "code":
             return "definitions"
         if setting == "auto":
             setting = "native" if model.defers_natively or model.tries_natively else "definitions"

@@ -31,10 +31,12 @@ from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_view import mismatch
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
+from casual_mcp_nb.own_tools.context import SCOPE
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
@@ -229,6 +231,8 @@ class Dispatcher:
             await self.refresh()
         if name in self.synthetic:
             listener.on_permission(Permission("built-in"))
+            if isinstance(self.synthetic[name], CodeTool):
+                return await self._run_program(arguments)
             if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
                 await self._prepare(query)
             answer = await self.synthetic[name].execute(arguments)
@@ -248,6 +252,30 @@ class Dispatcher:
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
         return tool
+
+    async def _run_program(self, arguments: dict[str, Any]) -> CallOutcome:
+        """Run a program of the model. Its calls are nested in this one."""
+        scope = SCOPE.get()
+        try:
+            code = program_in(arguments)
+        except ValueError as error:
+            return CallOutcome("error", f"Error: {error}")
+        assert scope is not None
+        start, request = ProgramStart(), {"code": code}
+        if isinstance(self.tape, Recorder):
+            self.tape.start("program", request).done(start.plain())
+        elif self.tape is not None and (recorded := self.tape.find("program", request)) is not None:
+            start = ProgramStart.of(recorded.answer())
+
+        async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
+            wrong = await asyncio.to_thread(problems, tool, values, self.worker) if self.worker else ()
+            return wrong or ()
+
+        program = Program(
+            code, lambda: self.view.functions, lambda tool, values: scope.make_call(tool.wire_name, values), check, start
+        )
+        end = await program.run()
+        return CallOutcome("error" if end.failed else "ok", end.text, end.result)
 
     async def _prepare(self, query: str) -> None:
         """Get ready to search for a query. A cassette has the tools nearest in meaning, so a replay embeds nothing."""

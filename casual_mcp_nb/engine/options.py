@@ -12,7 +12,7 @@ from casual_mcp_nb.base.content import ResultFormat
 from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.base.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
-from casual_mcp_nb.base.selection import Mode, Selection
+from casual_mcp_nb.base.selection import Mode, Selection, check_code
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
@@ -94,6 +94,7 @@ class TurnOptions:
         delivery: object = options.get("delivery")
         if delivery is not None and delivery not in DELIVERY_SETTINGS:
             raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
+        check_code(delivery)
         strategy: object = options.get("strategy")
         if strategy is not None and strategy not in get_args(Strategy):
             raise UnknownNameError("strategy", str(strategy), get_args(Strategy))

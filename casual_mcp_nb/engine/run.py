@@ -44,7 +44,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.manifest import brief_spec
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, first_presented, schemas_presented
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
 from casual_mcp_nb.engine.calls import Calls, search_event
@@ -277,7 +277,7 @@ class Run:
         if left_out:
             defined, found_tools = self._delivered(left_out)
             tools_tokens = self._tools_tokens(defined, found_tools)
-            if self.delivery == "bridge" and left_out != self._presented_from:
+            if self.delivery in IN_CARDS and left_out != self._presented_from:
                 self._make_synthetic(left_out)
         tools = view.definitions
         read_on = [READ_ON] if READ_RESULT in self.dispatcher.synthetic else []
@@ -359,7 +359,7 @@ class Run:
         """Split the found tools: those defined with the others, and those that the provider adds to the request's messages."""
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
-        if self.delivery == "bridge":
+        if self.delivery in IN_CARDS:
             return (), ()
         places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
         # Also what was unloaded: without it, the requests so far would be read in another way.
@@ -441,8 +441,9 @@ class Run:
     def _make_synthetic(self, left_out: int = 0) -> None:
         """Make the synthetic tools. The search tool knows which definitions the model can still read in the messages."""
         tools, self._presented_from = self.discovered.values(), left_out
-        bridged, own = self.delivery == "bridge", {spec.name for spec in self.view.own_specs}
-        presented = schemas_presented(self.messages[left_out:], tools, own) if bridged else ()
+        own = {spec.name for spec in self.view.own_specs}
+        in_cards = self.delivery in IN_CARDS
+        presented = schemas_presented(self.messages[left_out:], tools, own, self.delivery) if in_cards else ()
         loaded = [tool.tool_name for tool in tools]
         self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used, presented)
         self._offer_reader(self.messages)

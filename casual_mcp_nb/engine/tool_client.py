@@ -121,7 +121,7 @@ class ToolClient:
         return {name: tool for name in self._found_tools if (tool := view.deferred_by_name.get(name)) is not None}
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
-        found_tools = () if view.bridged else self._found_in(view).values()
+        found_tools = () if view.bridged or view.coded else self._found_in(view).values()
         return (*view.offered, *found_tools)
 
     def _note(self, loaded: list[ToolSpec], unloaded: tuple[ToolSpec, ...] = ()) -> None:

@@ -16,18 +16,20 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, SYNTHETIC, Notice
+from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, RUN_CODE, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import (
     BUILT_IN,
+    IN_CARDS,
     SyntheticTool,
     SyntheticToolResult,
     synthetic_spec,
     with_loaded,
 )
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.engine.programs import CodeTool, functions_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
 
@@ -65,7 +67,7 @@ class OwnTool:
             )
         if not isinstance(name, str) or not _NAME.fullmatch(name) or definition.get("name", name) != name:
             raise UsageError(f"{shown(str(name))} cannot be the name of a tool.", hint="Use up to 64 letters, digits, _ and -.")
-        if name in BUILT_IN or name == CALL_TOOL:
+        if name in BUILT_IN or name in (CALL_TOOL, RUN_CODE):
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
         schema = checked_schema(parameters, name)
@@ -123,7 +125,7 @@ class GuardedTool:
             self._log("warning", f"Not loaded, because they are not deferred tools of this turn: {listed}.")
         new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self.loaded]
         # Only the results of the built-in tools tell a provider what was found.
-        content, inside = with_loaded(content, new, "bridge" if self.delivery == "bridge" else "definitions")
+        content, inside = with_loaded(content, new, self.delivery if self.delivery in IN_CARDS else "definitions")
         self.loaded.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, list(inside), None)
 
@@ -239,9 +241,12 @@ class ToolView:
 
     @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools."""
+        """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools.
+
+        With `code`, the functions of the loaded tools are in the description of `run_code` instead.
+        """
         synthetic = (tool.definition for tool in self.synthetic_tools().values())
-        return (*(tool.definition for tool in self.loaded), *synthetic)
+        return (*(() if self.coded else (tool.definition for tool in self.loaded)), *synthetic)
 
     @cached_property
     def loaded_by_name(self) -> Mapping[str, ToolSpec]:
@@ -256,7 +261,7 @@ class ToolView:
     @cached_property
     def manifest(self) -> str:
         """The manifest for the deferred tools, or empty if there are none."""
-        budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
+        budget = manifest_budget(self.deferred_tokens, self.selection.manifest_max_tokens)
         if self.selection.strategy == "browse":
             return list_servers(self.deferred, budget)
         return generate_manifest(self.deferred, budget, self.instructions)
@@ -277,8 +282,13 @@ class ToolView:
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated tokens in the loaded tools' definitions, including the person's own."""
-        return sum(tool.tokens for tool in (*self.loaded, *self.own_specs))
+        """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the person's own."""
+        return sum(tool.tokens for tool in (*(() if self.coded else self.loaded), *self.own_specs))
+
+    @cached_property
+    def deferred_tokens(self) -> int:
+        """Estimated tokens in the deferred tools' definitions."""
+        return sum(tool.tokens for tool in self.deferred)
 
     @cached_property
     def manifest_tokens(self) -> int:
@@ -287,7 +297,7 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated tokens in the search or browsing tools, without the manifest, or 0 if there are none."""
+        """Estimated tokens in the search or browsing tools and in `run_code`, without the manifest, or 0 without such tools."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
@@ -297,20 +307,20 @@ class ToolView:
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
-        """The search or browsing tools as specs. None if nothing is deferred."""
+        """The search or browsing tools, and `run_code`, as specs. No search tools if nothing is deferred."""
         own = {spec.name for spec in self.own_specs}
         sent = [(name, tool.definition) for name, tool in self.synthetic_tools().items() if name not in own]
         return tuple(ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name) for name, each in sent)
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that a conversation starts with: the loaded tools and the synthetic ones."""
-        return (*self.loaded, *self.own_specs, *self.synthetic_specs)
+        """The tools that a conversation starts with: the loaded tools, if they are defined, and the synthetic ones."""
+        return (*(() if self.coded else self.loaded), *self.own_specs, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
         """Estimated tokens in all definitions if every tool were loaded."""
-        return self.loaded_tokens + sum(tool.tokens for tool in self.deferred)
+        return sum(tool.tokens for tool in (*self.loaded, *self.own_specs)) + self.deferred_tokens
 
     @property
     def first_call_tokens(self) -> int:
@@ -322,6 +332,16 @@ class ToolView:
         """Whether the model calls the tools that it finds through `call_tool`."""
         return self.selection.delivery == "bridge" and bool(self.deferred)
 
+    @property
+    def coded(self) -> bool:
+        """Whether the model calls the tools as functions in programs."""
+        return self.selection.delivery == "code" and bool(self.loaded or self.deferred)
+
+    @cached_property
+    def functions(self) -> Mapping[str, ToolSpec]:
+        """The tools that a program can call, by the names of their functions."""
+        return functions_of((*self.loaded, *self.deferred))
+
     def synthetic_tools(
         self,
         discovered: Iterable[ToolName] = (),
@@ -329,12 +349,17 @@ class ToolView:
         used: Set[ToolName] = frozenset(),
         presented: Iterable[ToolName] = (),
     ) -> dict[str, SyntheticTool]:
-        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred."""
+        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
+
+        With `code`, `run_code` comes first.
+        """
         discovered = tuple(discovered)
-        delivery = delivery or ("bridge" if self.bridged else "definitions")
+        delivery = delivery or ("bridge" if self.bridged else "code" if self.coded else "definitions")
         own: dict[str, SyntheticTool] = {
             each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery) for each in self.own
         }
+        if delivery == "code":
+            own[CodeTool.name] = CodeTool(self.loaded)
         if not self.deferred:
             return own
         if delivery == "bridge":

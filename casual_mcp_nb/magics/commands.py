@@ -449,7 +449,7 @@ COMMANDS: dict[str, Command] = {
     "delivery": Command(
         _CHOOSE,
         "how the model receives search results",
-        "auto | definitions | native | bridge",
+        "auto | definitions | native | bridge | code",
         "bridge",
         "deliveries",
         _choice("delivery", DELIVERY_SETTINGS, "bridge"),

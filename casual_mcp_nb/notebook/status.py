@@ -46,8 +46,7 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
     """Build the manifest of the deferred tools."""
-    tokens = view.undeferred_tokens - view.loaded_tokens
-    return Manifest(view.manifest, len(view.deferred), tokens, view.search_tool_tokens, tuple(unconnected))
+    return Manifest(view.manifest, len(view.deferred), view.deferred_tokens, view.search_tool_tokens, tuple(unconnected))
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.content import bare_result, says_failed
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import loaded_in, read_call
-from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, RUN_CODE, UNLOAD_TOOLS
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -274,6 +274,7 @@ class PastCall(NamedTuple):
 def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
     """Choose the next step's calls, which can be made at the same time, or if there are none, the reply."""
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
+    tools.pop(RUN_CODE, None)
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
         texts = [text_of(message.content) for message in messages if message.role == "tool" and message.name in FINDING]

@@ -34,6 +34,10 @@ class CallScope(Protocol):
         """Make a nested call, on the call's loop."""
         ...
 
+    def make_call(self, name: str, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, ToolCall]:
+        """Make a nested call that may fail, on the call's loop."""
+        ...
+
 
 SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None)
 """The call that is being made. None outside of one."""

@@ -33,7 +33,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, SEARCH_TOOLS, Notice
+from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, RUN_CODE, SEARCH_TOOLS, Notice
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
@@ -194,6 +194,8 @@ class ToolServer:
             how.append(f"If {finding.split()[0]} is listed, not all tools are. {finding}.")
             if view.selection.delivery == "bridge":
                 how.append(f"Call what you find through {CALL_TOOL}, with its name and its arguments.")
+            elif view.coded:
+                how.append(f"Call what you find in programs of {RUN_CODE}.")
             else:
                 how.append("What you find joins the list of tools, and is called as those are.")
         return with_instructions(" ".join(how), view, self._chat.server_manager)

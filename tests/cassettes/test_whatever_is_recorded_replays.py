@@ -746,6 +746,7 @@ EMPTY: dict[Kind, Any] = {
     "subscription": True,
     "approval": {"verdict": False},
     "nearest": {},
+    "program": {"clock": "2026-11-24T12:00:00+01:00", "seed": 0},
 }
 
 

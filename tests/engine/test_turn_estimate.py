@@ -74,6 +74,17 @@ def test_what_is_not_said_twice_is_not_counted_twice() -> None:
     assert costs["bridge"].turn - costs["native"].turn == 3 * extra + 2 * 5 * 10
 
 
+def test_programs_are_estimated_by_their_functions() -> None:
+    coded, plain = view(40, delivery="code"), view(40)
+    assert coded.loaded_tokens == 0
+    assert coded.undeferred_tokens == plain.undeferred_tokens
+    now = turn_budget(coded).now
+    assert now.first_request == coded.first_call_tokens
+    alone = turn_budget(view(0, delivery="code"))
+    assert alone.now.first_request == view(0, delivery="code").first_call_tokens
+    assert alone.undeferred.first_request == view(0).undeferred_tokens
+
+
 def test_ten_typical_turns_cost_less_than_the_worst_and_a_cache_holds_most_of_them() -> None:
     definitions, native = (turn_budget(view(40, delivery=way), 100).now for way in ("definitions", "native"))
     for now in (definitions, native):

@@ -28,7 +28,7 @@ OPTIONAL = {
         "openai",
         "pytest",
     ),
-    *("fastembed", "huggingface_hub", "model2vec", "sentence_transformers"),
+    *("fastembed", "huggingface_hub", "model2vec", "pydantic_monty", "sentence_transformers"),
     *("fastapi", "fastapi_offline", "h11", "starlette", "tiktoken", "uvicorn"),
     *("google_auth_httplib2", "google_auth_oauthlib", "googleapiclient", "httplib2", "oauthlib", "requests"),
 }

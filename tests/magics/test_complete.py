@@ -37,7 +37,7 @@ NAMES = Names(
         ("%mcp toolset ", ["reading", "all"]),
         ("%mcp model l", ["llama"]),
         ("%mcp strategy ", ["search", "browse"]),
-        ("%mcp delivery ", ["auto", "definitions", "native", "bridge"]),
+        ("%mcp delivery ", ["auto", "definitions", "native", "bridge", "code"]),
         ("%mcp evaluate ", ["cases.jsonl"]),
         ("%mcp evaluate cases.jsonl ", []),
         ("%mcp preview t", ["teacher"]),
