@@ -1,7 +1,7 @@
 """What conversations cost with a prompt cache, for each way in which a model gets the tools that a search found.
 
     python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--each]
-                              [--whole]
+                              [--whole] [--loops 1,10,40]
 
 The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
 without one, the catalog in `common/sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
@@ -16,6 +16,10 @@ the package, of JSON without spaces, as it is sent. A token costs 1, read from t
 Anthropic, and at OpenAI from GPT-5.6 on.
 
 The table has the cost of each conversation, in brackets as a share of that with `definitions` and with every tool loaded.
+With `code`, each call is a program of one line that prints the whole result. `--loops` compares ways to make many calls in one
+turn instead: one in each answer of the model, all in one answer, and a program that makes them and prints a line. Of the
+repaired one, the first version is as long and fails in its last line.
+
 Under "again" are the tokens that were in the request before, behind the first change, and are billed in full once more.
 """
 
@@ -48,9 +52,11 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import CALL_TOOL, SEARCH_TOOLS
+from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, SEARCH_TOOLS
+from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.signatures import identifier
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.experiments.evaluate import load_catalog
@@ -60,7 +66,10 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
 MODELS = {"anthropic": "claude-sonnet-5", "openai-responses": "gpt-5.6", "openai": "gpt-5.6"}
 NOTHING = "every tool loaded"
-WAYS = (NOTHING, "definitions", "native", "bridge")
+WAYS = (NOTHING, "definitions", "native", "bridge", "code")
+STEP_BY_STEP, IN_ONE_ANSWER, PROGRAM, REPAIRED = "call by call", "calls in one answer", "program", "program, repaired"
+LOOPS = {STEP_BY_STEP: "definitions", IN_ONE_ANSWER: "definitions", PROGRAM: "code", REPAIRED: "code"}
+"""Ways to make many calls, each with its delivery."""
 SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4
 RESULT_LINE = "A line of the result of a tool, with a few numbers in it: 12, 345, 6789. "
 ANSWER = "This is what I found out for you, in a sentence of the usual length. " * 6
@@ -74,6 +83,7 @@ class Plan:
     query: str | None
     tool: ToolSpec
     arguments: Mapping[str, Any]
+    times: int = 1
 
 
 @dataclass
@@ -194,7 +204,7 @@ async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans
         client = {"provider": provider, "base_url": base, "api_key": "sk-none", "native_deferral": True, "timeout": 600}
         model = {"client": "here", "model": MODELS[provider]}
         config = Config.model_validate({"clients": {"here": client}, "models": {"m": model}})
-        deferred = {"discovery": True, "defer_all": True, "delivery": way}
+        deferred = {"discovery": True, "defer_all": True, "delivery": LOOPS.get(way, way)}
         selection = Selection.model_validate({} if way == NOTHING else deferred)
         manager = ServerManager({}, in_process=dict(servers_of(tools)), cache_ttl=None)
         names = list(manager.statuses)
@@ -231,20 +241,60 @@ def servers_of(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, FastMCP[Any]]]:
 def answers(provider: str, way: str, plan: Plan) -> list[Any]:
     """Return the model's answers in a turn."""
     name, arguments = plan.tool.wire_name, dict(plan.arguments)
-    used = (CALL_TOOL, {"name": name, "arguments": arguments}) if way == "bridge" else (name, arguments)
-    steps = [answer(provider, "", used), answer(provider, ANSWER)]
+    made = [(name, varied(arguments, number)) for number in range(plan.times)]
+    match way:
+        case "bridge":
+            steps = [[(CALL_TOOL, {"name": name, "arguments": arguments})]]
+        case "code":
+            steps = [[(RUN_CODE, {"code": f"print({function(plan.tool, arguments)})"})]]
+        case "program" | "program, repaired":
+            code = program(plan)
+            broken = [[(RUN_CODE, {"code": code.replace("results[0]", "results[0][1]['no']")})]] if way == REPAIRED else []
+            steps = [*broken, [(RUN_CODE, {"code": code})]]
+        case "call by call":
+            steps = [[each] for each in made]
+        case _:
+            steps = [made]
+    replies = [*(answer(provider, "", *each) for each in steps), answer(provider, ANSWER)]
     if plan.query is not None and way != NOTHING:
-        steps.insert(0, answer(provider, "", (SEARCH_TOOLS, {"query": plan.query})))
-    return steps
+        replies.insert(0, answer(provider, "", (SEARCH_TOOLS, {"query": plan.query})))
+    return replies
+
+
+def varied(arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return the arguments of the call with a number: the first text differs."""
+    text = next((name for name, value in arguments.items() if isinstance(value, str)), None)
+    return {**arguments, **({text: f"{arguments[text]} {number}"} if text is not None and number else {})}
+
+
+def function(tool: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    """Return a call of a tool in a program."""
+    return f"{identifier(tool.wire_name)}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+def program(plan: Plan) -> str:
+    """Return a program that makes the calls of a turn, and prints what the answer needs of them."""
+    text = next(name for name, value in plan.arguments.items() if isinstance(value, str))
+    others = {name: value for name, value in plan.arguments.items() if name != text}
+    called = function(plan.tool, others).removesuffix(")") + (", " if others else "")
+    value = f'{text}="{plan.arguments[text]}" + (f" {{number}}" if number else ""))'
+    return "\n".join(
+        (
+            "results = []",
+            f"for number in range({plan.times}):",
+            f"    results.append({called}{value})",
+            "print(len(results), sum(len(result) for result in results), results[0][:80])",
+        )
+    )
 
 
 def check(turn: Turn, way: str) -> None:
     """Say so if a turn did not go as planned, or if the engine does not see the request as the provider does."""
-    failed = [call for call in turn.tool_calls if call.status != "ok"]
-    if turn.status != "done" or failed:
+    failed = [call for call in with_nested(turn.tool_calls) if call.status != "ok"]
+    if turn.status != "done" or len(failed) != (way == REPAIRED):
         why = turn.error or (failed[0].result[:200] if failed else "")
         print(f"# {way}: a turn did not go as planned: {why}", file=sys.stderr)
-    if way in ("native", "bridge") and turn.prefix_changes:
+    if way in ("native", "bridge", "code", PROGRAM, REPAIRED) and turn.prefix_changes:
         print(f"# {way}: {turn.prefix_changes[0].cause} changed the prefix", file=sys.stderr)
 
 
@@ -331,6 +381,22 @@ def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+async def loops(catalogs: Sequence[Catalog], size: int, counts: Sequence[int], provider: str = "anthropic") -> Iterator[str]:
+    """Return the rows of the second table: one turn, with a search and a number of calls of what it found."""
+    tools = drawn(catalogs, size, random.Random(f"{size} 0"))
+    simple = ((tool, arguments) for tool, arguments in callable_tools(tools) if set(map(type, arguments.values())) == {str})
+    index = ToolSearchIndex(tools)
+    tool, arguments = next(one for one in simple if one[0] in index_hits(index, query_of(one[0])))
+    lines = []
+    for count in counts:
+        cells = []
+        for way in LOOPS:
+            sums = added_up(provider, await conversation(provider, way, tools, [Plan(query_of(tool), tool, arguments, count)]))
+            cells.append(f"{sums[-1].requests} | {sums[-1].new + sums[-1].reused:,} | {sums[-1].cost:,.0f}")
+        lines.append(row([provider, f"{len(tools):,}", f"{count}", *cells]))
+    return iter(lines)
+
+
 Sizes = Mapping[tuple[str, int], Mapping[str, Sequence[Sequence[Sums]]]]
 """By provider and number of tools: for each way, and each draw, the sums after each turn."""
 
@@ -384,6 +450,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--draws", type=int, default=1, help="conversations with other tools, of which the mean is shown")
     parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
     parser.add_argument("--each", action="store_true", help="a search in each turn")
+    parser.add_argument("--loops", default="", help="numbers of calls in a turn: another table, of ways to make them")
     parser.add_argument("--whole", action="store_true", help="what each way is billed, a row for each")
     options = parser.parse_args(argv)
     catalogs = read(options.data)
@@ -391,6 +458,12 @@ def main(argv: Sequence[str]) -> None:
     sizes = [size for size in map(int, options.sizes.split(",")) if size <= there] or [there]
     lengths = sorted(map(int, options.turns.split(",")))
     Listed.result = RESULT_LINE * max(1, options.result // estimate_tokens(RESULT_LINE))
+    if options.loops:
+        print(row(["provider", "tools", "calls", *(f"{way}: requests | tokens | cost" for way in LOOPS)]))
+        print(row(["---", *["--:"] * (2 + 3 * len(LOOPS))]))
+        for line in asyncio.run(loops(catalogs, sizes[0], list(map(int, options.loops.split(","))))):
+            print(line)
+        return
     print(row(TITLES[options.whole]))
     print(row(["---", *["--:"] * (len(TITLES[options.whole]) - 1)]))
     for (provider, size), sums in asyncio.run(measured(catalogs, sizes, max(lengths), options.draws, options.each)).items():

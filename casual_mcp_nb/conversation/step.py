@@ -15,6 +15,8 @@ from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
+    RUN_CODE,
+    SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
     CallStatus,
@@ -238,6 +240,20 @@ def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
     for call in calls:
         yield call
         yield from with_nested(call.nested)
+
+
+def calls_of_model(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
+    """Yield the calls that a model made: those of its programs in place of the programs."""
+    for call in calls:
+        if is_program(call.tool):
+            yield from call.nested
+        else:
+            yield call
+
+
+def is_program(tool: ToolName) -> bool:
+    """Check whether a call of a tool runs a program of the model, with the delivery `code`."""
+    return tool == ToolName(SYNTHETIC, RUN_CODE)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage, definit
 from casual_mcp_nb.conversation import event
 from casual_mcp_nb.conversation.event import CallStatus, HostedCall, Request, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
-from casual_mcp_nb.conversation.step import Step, StepDiff, ToolCall, text_of
+from casual_mcp_nb.conversation.step import Step, StepDiff, ToolCall, is_program, text_of
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import IMAGE_TYPES
 from casual_mcp_nb.display.view import (
@@ -264,7 +264,7 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
 
 def _program(call: ToolCall) -> str:
     """Extract the program that a call runs, or nothing if it runs none."""
-    if (call.tool.server, call.tool.tool) != (event.SYNTHETIC, event.RUN_CODE) or not isinstance(call.arguments, Mapping):
+    if not is_program(call.tool) or not isinstance(call.arguments, Mapping):
         return ""
     code = call.arguments.get("code")
     return code if isinstance(code, str) else ""

@@ -19,7 +19,6 @@ from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.answers import NamedCall
 from casual_mcp_nb.conversation.event import (
-    RUN_CODE,
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
@@ -30,7 +29,7 @@ from casual_mcp_nb.conversation.event import (
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall
+from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall, is_program
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits
@@ -54,7 +53,6 @@ _MAX_REASON = 200
 _MAX_RESULT = 300
 
 _SYNTHETIC = f"{SYNTHETIC}:"
-_PROGRAM = ToolName(SYNTHETIC, RUN_CODE)
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 _Identity = tuple[str, str, str]
@@ -362,7 +360,7 @@ class Calls:
             listener = CallListener(progress.add, on_approval, on_permission)
             # A nested call takes no slot, since the call around it has one.
             running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
-            if tool.server == NOTEBOOK or tool == _PROGRAM:
+            if tool.server == NOTEBOOK or is_program(tool):
                 # Functions and programs can make calls.
                 async with Nesting(call_id, self.dispatcher.context, partial(self._nested, step), depth):
                     outcome = await running

@@ -12,6 +12,7 @@ from casual_mcp_nb.base.tool import ToolChange, ToolName
 from casual_mcp_nb.conversation.answers import read_call
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
+    RUN_CODE,
     SYNTHETIC,
     UNKNOWN,
     Event,
@@ -29,6 +30,7 @@ from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.dispatch import problems
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.programs import program_spec
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 
@@ -48,7 +50,7 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
     answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
     calls = (answers[-1].message.tool_calls or ()) if answers else ()
 
-    by_name = {tool.name: tool for tool in own}
+    by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in own}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
         errors = problems(tool, arguments, worker)

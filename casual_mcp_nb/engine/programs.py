@@ -78,13 +78,18 @@ class CodeTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`."""
-        cards = "\n\n".join(map(function_card, self._loaded))
-        text = _DESCRIPTION + (_FUNCTIONS.format(functions=cards) if cards else "")
-        return synthetic_spec(self.name, text, {"code": {"type": "string", "description": "The program"}}, "code").definition
+        return dict(program_spec(self._loaded).definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Build an error that explains how to use the tool."""
         return SyntheticToolResult(f'Error: {RUN_CODE} takes a program: {{"code": "…"}}.', [], None)
+
+
+def program_spec(loaded: Sequence[ToolSpec]) -> ToolSpec:
+    """Describe `run_code`, with the functions of the loaded tools."""
+    cards = "\n\n".join(map(function_card, loaded))
+    text = _DESCRIPTION + (_FUNCTIONS.format(functions=cards) if cards else "")
+    return synthetic_spec(RUN_CODE, text, {"code": {"type": "string", "description": "The program"}}, "code")
 
 
 def functions_of(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
@@ -270,7 +275,8 @@ class Program:
             text = printed if value is None else f"{printed}\n{text}"
         elif value is None:
             text = "The program ended. It printed nothing, and its last line is not an expression with a value."
-        structured = plain if isinstance(plain, dict | list) else None
+        # As servers send a list: structured content is always an object.
+        structured = {"result": plain} if isinstance(plain, list) else plain if isinstance(plain, dict) else None
         return ProgramEnd(text, ToolResult((ContentPart("text", text),), structured))
 
     def _failed(self, error: str) -> ProgramEnd:

@@ -40,7 +40,7 @@ def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = Fals
         )
     chosen: NamedTurnFields = {"tool_set": tool_set}
     if all_tools:
-        chosen["discovery"] = False
+        chosen["discovery"], chosen["delivery"] = False, "definitions"
     if bridge:
         chosen["delivery"] = "bridge"
     return TurnOptions(**chosen)

@@ -20,6 +20,7 @@ from casual_mcp_nb.base.search import Explanation, SearchHit
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
+from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
@@ -148,7 +149,7 @@ def cases_of(turns: Iterable[Turn]) -> tuple[Case, ...]:
 def _called(turn: Turn) -> Iterator[tuple[str, ToolName]]:
     """Yield each tool that was called, with the last query that found it."""
     searches: list[ToolsSearched] = []
-    for call in turn.tool_calls:
+    for call in calls_of_model(turn.tool_calls):
         if call.search is not None:
             searches.append(call.search)
         elif call.status == "ok" and call.tool.server not in (SYNTHETIC, UNKNOWN):

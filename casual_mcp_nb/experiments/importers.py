@@ -21,7 +21,7 @@ from casual_mcp_nb.conversation.answers import named_call, read_call
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
-from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.step import calls_of_model, text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, UsageError, brief, install, shown
 from casual_mcp_nb.experiments.cases import (
@@ -143,7 +143,7 @@ def cases_of_turns(turns: Iterable[Turn], cluster: str | None = None) -> list[To
     for turn in turns:
         calls = [
             ExpectedCall(str(call.tool), call.arguments)
-            for call in turn.tool_calls
+            for call in calls_of_model(turn.tool_calls)
             if call.status == "ok" and call.tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(call.arguments, Mapping)
         ]
         if calls and turn.prompt.strip():

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
+from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.cases import (
     MAX_TEXT,
@@ -113,7 +114,7 @@ def judge_turns(
     calls = [
         _Call(call.tool, call.arguments, call.status == "ok", number)
         for number, turn in enumerate(turns, 1)
-        for call in turn.tool_calls
+        for call in calls_of_model(turn.tool_calls)
         if call.tool.server != SYNTHETIC
     ]
     options = [_match(case, expected, calls) for expected in case.acceptable]

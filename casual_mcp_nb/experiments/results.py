@@ -21,7 +21,7 @@ from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.event import FINDING, SYNTHETIC, TurnStarted
+from casual_mcp_nb.conversation.event import FINDING, RUN_CODE, SYNTHETIC, TurnStarted
 from casual_mcp_nb.conversation.stats import StepStats
 from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
@@ -312,7 +312,8 @@ class ComparedRun:
         if turn is None or not turn.trace.of(TurnStarted):
             return self
         stats, calls = turn.stats, list(with_nested(turn.tool_calls))
-        used = [call.tool for call in calls if call.tool.server != SYNTHETIC or call.tool.tool not in FINDING]
+        searches = sum(call.tool.server == SYNTHETIC and call.tool.tool in FINDING for call in calls)
+        used = [call.tool for call in calls if call.tool.server != SYNTHETIC or call.tool.tool not in (*FINDING, RUN_CODE)]
         reused, reused_origin = _reused(stats.steps)
         tokens, cost = stats.tokens, stats.cost
         answered = stats.llm_calls > 0 and not tokens.unknown_calls
@@ -320,7 +321,7 @@ class ComparedRun:
             self,
             steps=len(stats.steps),
             calls=len(used),
-            searches=len(calls) - len(used),
+            searches=searches,
             ranked_by=_listed(search.ranked_by for search in turn.searches if search.query),
             tokens_in_full=stats.sent_tokens - (reused or 0) if stats.steps else None,
             tokens_reused=reused,

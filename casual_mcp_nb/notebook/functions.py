@@ -14,7 +14,7 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.status import Tools
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.audit import RecordedCalls
-from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.step import ToolCall, calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.signatures import (
     TypeWriter,
@@ -89,7 +89,10 @@ class ServerFunctions:
             return None
         calls = [each.call for each in self._tools.recorded.list(tool.tool_name)][:MAX_SAMPLES]
         of_turns = [
-            each for turn in self._turns() for each in turn.tool_calls if each.tool == tool.tool_name and not each.large
+            each
+            for turn in self._turns()
+            for each in calls_of_model(turn.tool_calls)
+            if each.tool == tool.tool_name and not each.large
         ]
         return learned_schema(value_of_call(tool, call) for call in (*calls, *of_turns[-MAX_SAMPLES:]) if call.status == "ok")
 

@@ -26,6 +26,7 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC
+from casual_mcp_nb.conversation.step import is_program
 from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.engine.dispatch import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
@@ -314,7 +315,10 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
     """Convert a tool to its form in a listing, with its server's whole definition."""
     definition = tool.definition
     hints = tool.annotations
-    if hints is None and tool.server == SYNTHETIC:
+    if is_program(tool.tool_name):
+        # Its program can call any tool. Where the host decides, this is what it decides about.
+        hints = ToolAnnotations(destructive=True)
+    elif hints is None and tool.server == SYNTHETIC:
         # A host that asks its person before calls that may write need not ask before a search.
         hints = ToolAnnotations(read_only=True, open_world=False)
     return mcp.Tool(

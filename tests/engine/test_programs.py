@@ -28,6 +28,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine import programs
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.plan import planned_calls, run_planned
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -428,6 +429,24 @@ async def test_a_conversation_changes_its_way_and_stays_valid(chat: McpToolChat)
 async def test_a_tool_can_be_forced(chat: McpToolChat) -> None:
     turn = await ask(chat, run("shop__rate(currency='EUR')"), "ok", tool_choice="shop__rate")
     assert turn.steps[0].request.options["tool_choice"] == "run_code"
+
+
+async def test_a_planned_program_runs_later(chat: McpToolChat) -> None:
+    options = TurnOptions(model=scripted_model(run(TOTAL)))
+    turn = await chat.run([UserMessage(content="Do it")], options, plan_only=True)
+    assert not turn.tool_calls
+    (planned,) = planned_calls(turn, chat.catalog, (), chat.server_manager.worker)
+    assert planned.tool is not None
+    assert (planned.tool.name, planned.arguments) == ("run_code", {"code": TOTAL})
+    (made,) = await run_planned(chat, [planned], TurnOptions(), 1, lambda event: None)
+    assert (made.result, len(made.nested)) == ("orders added\n78000.0", 41)
+
+
+async def test_a_mock_answers_in_place_of_a_tool(chat: McpToolChat) -> None:
+    await chat.view()
+    with chat.mocks.add({"shop:rate": "2.5"}):
+        program = await result(chat, "shop__rate(currency='EUR')")
+    assert program.nested[0].mocked
 
 
 async def test_the_card_shows_the_program_and_its_calls(chat: McpToolChat) -> None:

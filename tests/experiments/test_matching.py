@@ -13,6 +13,7 @@ from kit.weather import desk, weather
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.cases import ExpectedCall, Near, Regex, ToolUseCase
+from casual_mcp_nb.experiments.importers import cases_of_turns
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, Judgement, judge_turns
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
@@ -115,6 +116,16 @@ def test_a_failure_belongs_to_one_group(
     judgement = judged(session, case, *answers)
     assert (judgement.right, judgement.failure, judgement.parameters) == (False, group, parameters)
     assert judgement.detail
+
+
+def test_the_calls_of_a_program_are_the_models_calls(session: Session) -> None:
+    pytest.importorskip("pydantic_monty")
+    program = call("run_code", code="weather__forecast(city='Oslo')\nweather__history(city='Oslo')")
+    case: dict[str, Any] = {"calls": [FORECAST, HISTORY]}
+    assert judged(session, case, program, "Sunny.", delivery="code") == Judgement(True, matched=2, expected=2)
+    assert judged(session, {"calls": [FORECAST]}, program, "Sunny.", delivery="code").extra == 1
+    (made,) = cases_of_turns([turn_of(session, program, "Sunny.", delivery="code")])
+    assert [each.tool for each in made.acceptable[0]] == ["weather:forecast", "weather:history"]
 
 
 def test_a_limit_is_a_failure_of_the_model(session: Session) -> None:

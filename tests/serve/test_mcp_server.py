@@ -134,6 +134,26 @@ async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Cal
             session.serve.mcp(all_tools=True, bridge=True)
 
 
+async def test_a_host_runs_programs(opened: Callable[..., Session]) -> None:
+    pytest.importorskip("pydantic_monty")
+    async with clients() as connect:
+        session = opened({"tool_discovery": {"delivery": "code"}}, approval={"desk": {"burn": "always"}})
+        client = await connect(await session.serve.mcp_async())
+        (listed,) = (await client.list_tools()).tools
+        assert (listed.name, listed.annotations.destructive_hint) == ("run_code", True)
+        assert "def desk__add(*, a: int, b: int)" in listed.description
+        result = await client.call_tool("run_code", {"code": "[desk__add(a=n, b=1)['sum'] for n in range(3)]"})
+        assert result.structured_content == {"result": [1, 2, 3]}
+        refused = await client.call_tool("run_code", {"code": "desk__burn(what='it')"})
+        assert refused.is_error
+        assert "PermissionError" in text(refused)
+        made = [(str(record.tool), record.caller) for record in session.consent.audit]
+        assert made.count(("desk:add", "tool")) == 3
+        assert made.count(("_synthetic:run_code", "host")) == 2
+        everything = await connect(await session.serve.mcp_async(all_tools=True))
+        assert "desk__add" in names(await everything.list_tools())
+
+
 async def test_results_pass_through(opened: Callable[..., Session]) -> None:
     async with clients() as connect:
         client = await connect(await opened().serve.mcp_async())

@@ -18,6 +18,7 @@ const DELIVERIES = [
   ["definitions", "more definitions"],
   ["native", "its provider"],
   ["bridge", "call_tool"],
+  ["code", "programs"],
 ] as const;
 /** The option that matters most for each strategy; the others are one click away. */
 const MAIN = { search: "max_search_results", browse: "max_active_tools" };
