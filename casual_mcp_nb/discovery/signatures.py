@@ -6,12 +6,14 @@ never contains code of a server.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import keyword
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -26,6 +28,7 @@ MAX_LITERAL_LENGTH = 80
 MAX_DEPTH = 12
 MAX_FIELDS = 200
 MAX_FUNCTION = 6_000
+_WIRE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -296,3 +299,55 @@ def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any
     properties = {name: _merged([each["properties"][name] for each in schemas if name in each["properties"]]) for name in names}
     required = [name for name in names if all(name in schema["required"] for schema in schemas)]
     return {"type": kind, "properties": properties, "required": required}
+
+
+def functions_in(text: str) -> dict[str, dict[str, Any]]:
+    """Parse the functions in a text of cards: for each tool's wire name, a definition with the names of the function.
+
+    It is less than the tool's own: a TypedDict is an object. Skips a card that a person edited, or that was cut.
+    """
+    definitions = {}
+    for block in text.split("\n\n"):
+        first, *lines = block.split("\n")
+        name = first.lstrip("#").strip()
+        if lines and lines[-1].startswith("def ") and _WIRE_NAME.fullmatch(name):
+            about = "\n".join(line.strip() for line in lines[:-1] if line.startswith("  "))
+            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                definitions[name] = _definition_of(lines[-1], about)
+    return definitions
+
+
+def _definition_of(line: str, about: str) -> dict[str, Any]:
+    (function,) = ast.parse(f"{line}: ...").body
+    if not isinstance(function, ast.FunctionDef):
+        raise ValueError("Not a function.")
+    texts = dict(re.findall(r"^(\w+): (.+)$", about, re.MULTILINE))
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+        properties[parameter.arg] = _schema_of_type(parameter.annotation)
+        if parameter.arg in texts:
+            properties[parameter.arg]["description"] = texts[parameter.arg]
+        if default is None:
+            required.append(parameter.arg)
+    schema = {"type": "object", "properties": properties, "required": required}
+    description = "\n".join(each for each in about.split("\n") if each.partition(":")[0] not in properties)
+    return {"name": function.name, "description": description, "parameters": schema}
+
+
+def _schema_of_type(node: ast.AST | None) -> dict[str, Any]:
+    kinds = {name: kind for kind, name in _SCALARS.items()}
+    match node:
+        case ast.Constant(value=None):
+            return {"type": "null"}
+        case ast.Name(id=name):
+            return {} if name == "Any" else {"type": kinds.get(name, "array" if name == "list" else "object")}
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
+            return {"enum": list(ast.literal_eval(choices)) if isinstance(choices, ast.Tuple) else [ast.literal_eval(choices)]}
+        case ast.Subscript(value=ast.Name(id="list"), slice=item):
+            return {"type": "array", "items": _schema_of_type(item)}
+        case ast.Subscript(value=ast.Name(id="dict")):
+            return {"type": "object"}
+        case ast.BinOp(left=left, right=right):
+            return {"anyOf": [_schema_of_type(left), _schema_of_type(right)]}
+    return {}

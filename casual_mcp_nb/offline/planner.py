@@ -6,10 +6,13 @@ which is run from the beginning at each step, with the results of the calls that
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +26,7 @@ from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
+from casual_mcp_nb.discovery.signatures import functions_in
 from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
@@ -274,14 +278,42 @@ class PastCall(NamedTuple):
 def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
     """Choose the next step's calls, which can be made at the same time, or if there are none, the reply."""
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
-    tools.pop(RUN_CODE, None)
+    texts = [text_of(message.content) for message in messages if message.role == "tool" and message.name in FINDING]
+    coded = tools.pop(RUN_CODE, None)
+    if coded is not None:
+        return _plan_program(messages, tools, coded.description, texts)
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
-        texts = [text_of(message.content) for message in messages if message.role == "tool" and message.name in FINDING]
         new_tools = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
         bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))}
     calls, reply = _Planner(messages, [*tools.values(), *bridged.values()]).next_step()
     return [NextCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls], reply
+
+
+def _plan_program(
+    messages: Sequence[ChatMessage], tools: Mapping[str, ToolSpec], description: str, texts: Sequence[str]
+) -> tuple[list[NextCall], str]:
+    """Choose the next step's calls where the model writes programs. Here, each of them makes one call."""
+    functions = functions_in(description.partition("<functions>\n")[2])
+    found_tools = {name: each for text in texts for name, each in functions_in(text).items()}
+    by_marker = Catalog(replace(_tool(each), wire_name=name) for name, each in found_tools.items())
+    functions |= {tool.wire_name: found_tools[tool.wire_name] for tool in discovered_in(messages, by_marker)}
+    callable_tools = {each["name"]: _tool(each) for each in functions.values()}
+    calls, reply = _Planner(messages, [*tools.values(), *callable_tools.values()]).next_step()
+    return [NextCall(RUN_CODE, {"code": _program(call)}) if call.name in callable_tools else call for call in calls], reply
+
+
+def _program(call: NextCall) -> str:
+    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+
+
+def _call_in(code: object) -> NextCall | None:
+    """Parse the call in a program of the planner."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = ast.parse(str(code), mode="eval").body
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
+            return NextCall(tree.func.id, {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords})
+    return None
 
 
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
@@ -423,7 +455,9 @@ def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
     results = {message.tool_call_id: text_of(message.content) for message in messages if message.role == "tool"}
     model_calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
     read = [(read_call(call.function.name, call.function.arguments), results.get(call.id, "")) for call in model_calls]
-    return [
-        PastCall(NextCall(name, arguments if isinstance(arguments, dict) else {}), bare_result(text, name))
-        for (name, arguments, _), text in read
-    ]
+    past = []
+    for (name, arguments, _), text in read:
+        call = NextCall(name, arguments if isinstance(arguments, dict) else {})
+        inner = _call_in(call.arguments.get("code")) if name == RUN_CODE else None
+        past.append(PastCall(inner or call, bare_result(text, name)))
+    return past

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 
 CONFIG: dict[str, Any] = {
@@ -28,10 +29,12 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
 
 def used(turn: Turn) -> list[str]:
-    return [call.tool.tool for call in turn.tool_calls if call.tool.server != "_synthetic"]
+    return [call.tool.tool for call in calls_of_model(turn.tool_calls) if call.tool.server != "_synthetic"]
 
 
-@pytest.mark.parametrize(("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"})])
+@pytest.mark.parametrize(
+    ("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"}), ("code", {"code"})]
+)
 def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, ways: set[str]) -> None:
     session.selection.delivery = delivery
     first = session.chat("How much is 5 miles in km?", echo="none")
@@ -44,7 +47,7 @@ def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, 
 
 
 def test_a_conversation_changes_its_way(session: Session) -> None:
-    for delivery in ("definitions", "native", "bridge", "native", "definitions"):
+    for delivery in ("definitions", "native", "bridge", "code", "native", "code", "definitions"):
         session.selection.delivery = delivery  # type: ignore[assignment]
         turn = session.chat("How much is 5 miles in km?", echo="none")
         assert used(turn) == ["convert_units"]
