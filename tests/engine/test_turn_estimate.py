@@ -75,6 +75,7 @@ def test_what_is_not_said_twice_is_not_counted_twice() -> None:
 
 
 def test_programs_are_estimated_by_their_functions() -> None:
+    pytest.importorskip("pydantic_monty", reason="an extra brings it")
     coded, plain = view(40, delivery="code"), view(40)
     assert coded.loaded_tokens == 0
     assert coded.undeferred_tokens == plain.undeferred_tokens

@@ -36,6 +36,8 @@ def used(turn: Turn) -> list[str]:
     ("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"}), ("code", {"code"})]
 )
 def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, ways: set[str]) -> None:
+    if delivery == "code":
+        pytest.importorskip("pydantic_monty", reason="an extra brings it")
     session.selection.delivery = delivery
     first = session.chat("How much is 5 miles in km?", echo="none")
     second = session.chat("And 7 miles in km?", echo="none")
@@ -47,6 +49,7 @@ def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, 
 
 
 def test_a_conversation_changes_its_way(session: Session) -> None:
+    pytest.importorskip("pydantic_monty", reason="an extra brings it")
     for delivery in ("definitions", "native", "bridge", "code", "native", "code", "definitions"):
         session.selection.delivery = delivery  # type: ignore[assignment]
         turn = session.chat("How much is 5 miles in km?", echo="none")
