@@ -125,6 +125,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.tool_sets_view,
     servers_views.log_view,
     servers_views.messages_view,
+    servers_views.wire_view,
+    servers_views.wire_record_view,
     servers_views.direct_call_view,
     servers_views.direct_calls_view,
     servers_views.audit_view,

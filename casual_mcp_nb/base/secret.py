@@ -312,6 +312,146 @@ def random_parts(path: str) -> list[str]:
     return _RANDOM.findall(path)
 
 
+_WORD_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SECRET_WORD = re.compile(
+    r"api_?key|auth|authorization|bearer|cookies?|credentials?|jwt|otp|pass|pass(?:code|phrase|wd|words?)|pin|pwd|secrets?|"
+    r"(?:j|php)?sess(?:ion)?id|sid|token"
+)
+_SECRET_PAIRS: Mapping[str, re.Pattern[str]] = {
+    "key": re.compile(r"access|account|api|auth|client|encryption|functions?|master|private|shared|signing|subscription"),
+    "session": re.compile(r"id|key"),
+}
+"""Words that mean a secret together with one of others."""
+_PERHAPS = frozenset({"key", "keys", "session", "sig", "signature", "tokens"})
+"""Words in the name of a value that is a secret only if it looks like one."""
+_ABOUT_SECRETS = re.compile(
+    r"at|count|enabled|endpoint|expir(?:es|y)|in|length|limit|max|methods?|min|name|policy|progress|required|scope|size|supported|"
+    r"ttl|type|uri|url|usage"
+)
+"""The last word of a name of a fact about a secret, such as `token_type`."""
+_PAGES = frozenset({"continuation", "next", "page", "progress", "sync"})
+_TYPES = frozenset({"array", "boolean", "integer", "number", "object", "optional", "required", "string"})
+_SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
+_AFTER_WORD = re.compile(r"(?i)\b(?P<scheme>bearer|basic|dpop|token)(?P<gap>\s{1,3})(?=\S{0,4096}\d)[A-Za-z0-9._~+/=-]{8,}")
+_QUERY = re.compile(r"(?P<before>[?&;#])(?P<name>[\w.%~\[\]-]{1,64})=(?P<value>[^&#;\s\"'<>\\]+)")
+_USER = re.compile(r"://[^\s/@:\"'<>]{0,256}:[^\s/@\"'<>]{1,1024}@")
+_NAMED = re.compile(
+    r"(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,63})(?P<gap>\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?:(?i:bearer|basic|dpop|token)\s{1,3})?)"
+    r"(?P<value>[^\s\"'\\,;&<>{}\[\]()]{4,})"
+)
+_MAX_SUSPECTS = 200
+_LONG_ENOUGH = 8
+
+
+def names_secret(name: str, value: str = "") -> bool:
+    """Check whether a name, such as that of an argument or a header, is that of a secret, rather than of a fact about one.
+
+    Names such as `key` are those of a secret only if the value looks like one.
+    """
+    words = [word.lower() for word in _WORD_OF_NAME.findall(name[:200])]
+    present = set(words)
+    if not words or _ABOUT_SECRETS.fullmatch(words[-1]) or (words[-1] == "token" and present & _PAGES):
+        return False
+    if any(map(_SECRET_WORD.fullmatch, words)):
+        return True
+    if any(word in present and any(map(other.fullmatch, words)) for word, other in _SECRET_PAIRS.items()):
+        return True
+    return bool(present & _PERHAPS and _LOOKS_SECRET.fullmatch(value))
+
+
+class Suspects:
+    """Masks what is probably a secret, although it is in no config: by the name it has, or by its form.
+
+    Text has keys, tokens in URLs, and values after names such as `password`; JSON has members, and HTTP has headers. Long
+    values are also collected, to be masked where nothing but the value itself reveals them: `found` is their mask.
+    """
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+
+    @property
+    def found(self) -> Mask:
+        """The mask of the values that were collected."""
+        return Mask(self._values)
+
+    def text(self, text: str) -> str:
+        """Mask the suspects in a text."""
+        for match in _TOKEN.findall(text):
+            self._collect(match)
+        text = _TOKEN.sub(MASK, text)
+        if "://" in text:
+            text = _USER.sub(f"://{MASK}@", text)
+        if "=" in text:
+            text = _QUERY.sub(self._in_query, text)
+        if "=" in text or ":" in text:
+            text = _NAMED.sub(self._named, text)
+        return _AFTER_WORD.sub(rf"\g<scheme>\g<gap>{MASK}", text)
+
+    def value(self, value: Any, name: str = "", in_schema: bool = False) -> Any:
+        """Mask the suspects in a JSON value that is called `name` where it is. A schema's properties are no values."""
+        match value:
+            case str():
+                if name and names_secret(name, value):
+                    self._collect(value)
+                    return MASK
+                return self.text(value)
+            case dict():
+                secret = bool(name) and not in_schema and names_secret(name)
+                return {
+                    self.text(str(key)): self.value(item, name if secret else str(key), in_schema or key in _SCHEMAS)
+                    for key, item in value.items()
+                }
+            case list() | tuple():
+                return [self.value(item, name, in_schema) for item in value]
+            case bool() | None:
+                return value
+            case int() | float():
+                return MASK if name and names_secret(name) else value
+        return self.other(value, name)
+
+    def other(self, value: Any, name: str) -> Any:
+        """Mask the suspects in a value that is not of JSON. It has none, unless a subclass has such values."""
+        return value
+
+    def header(self, name: str, value: str) -> str:
+        """Mask an HTTP header's value, or the suspects in it. The scheme of credentials stays."""
+        words = {word.lower() for word in _WORD_OF_NAME.findall(name)}
+        if not (names_secret(name, value) or words & {"key", "session", "sig", "signature", "cookie"}):
+            return self.text(value)
+        for part in re.split(r"[;,\s]+", value):
+            self._collect(part.partition("=")[2] if "cookie" in words else part)
+        scheme, blank, _ = value.strip().partition(" ")
+        return f"{scheme} {MASK}" if blank and scheme.lower() in ("basic", "bearer", "digest", "dpop", "token") else MASK
+
+    def url(self, url: str) -> str:
+        """Mask what is secret in an HTTP address: user, keys in the query, and parts of the path that look like tokens."""
+        address, mark, query = url.partition("?")
+        origin, slash, path = address.partition("://")[2].partition("/")
+        for part in random_parts(path):
+            self._collect(part)
+            path = path.replace(part, MASK)
+        return self.text(f"{address.partition('://')[0]}://{origin}{slash}{path}{mark}{query}")
+
+    def _in_query(self, match: re.Match[str]) -> str:
+        name, value = unquote(match["name"]), match["value"]
+        if not names_secret(name, value) and name.lower() not in ("sig", "signature", "key"):
+            return match[0]
+        self._collect(value)
+        self._collect(unquote(value))
+        return f"{match['before']}{match['name']}={MASK}"
+
+    def _named(self, match: re.Match[str]) -> str:
+        value = match["value"]
+        if value.lower() in COMMON | _TYPES or value.startswith("//") or not names_secret(match["name"], value):
+            return match[0]
+        self._collect(value)
+        return f"{match['name']}{match['gap']}{MASK}"
+
+    def _collect(self, value: str) -> None:
+        if len(value) >= _LONG_ENOUGH and MASK not in value and can_be_masked(value) and len(self._values) < _MAX_SUSPECTS:
+            self._values.add(value)
+
+
 E = TypeVar("E", bound=CasualMcpError)
 MAX_CAUSE = 300
 

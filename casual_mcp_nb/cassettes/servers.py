@@ -20,6 +20,7 @@ from casual_mcp_nb.base.mcp import (
     ServerLog,
     ServerPrompt,
     Subscription,
+    Wire,
 )
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
@@ -263,6 +264,10 @@ class ReplayedServer:
     def read_messages(self, tool: str | None = None) -> Messages:
         """Return no messages: none were exchanged."""
         return Messages(self.name)
+
+    def read_wire(self) -> Wire:
+        """Return no messages: none were exchanged."""
+        return Wire()
 
 
 class _Subscriptions:

@@ -10,7 +10,7 @@ from typing import Never, cast, overload
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ServerConfig
 from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.base.displayable import NamespaceMapping
-from casual_mcp_nb.base.mcp import Messages, ServerLog
+from casual_mcp_nb.base.mcp import Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import Servers, ServerStatus
 from casual_mcp_nb.config.environment import read_environment
@@ -168,6 +168,23 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """
         self._chat.names.check_server(name)
         return self._chat.server_manager.messages_of(name, self._chat.catalog.resolve(tool).name if tool else None)
+
+    def wire(self, server: str | None = None, method: str | None = None, text: str | None = None) -> Wire:
+        """Return the last messages to and from servers in groups of one request each, with HTTP headers, secrets masked.
+
+        A group is shown whole: a request, its progress, the questions of the server during it, and all of its rounds.
+
+        Args:
+            server: The server, or None for all.
+            method: Only groups with a message of this method, with `*` for any characters, such as `tools/*`.
+            text: Only groups with a message or a header that contains this text, in any case.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        if server is not None:
+            self._chat.names.check_server(server)
+        return self._chat.server_manager.wire_of(server).matching(method, text)
 
     @overload
     def doctor(self) -> Diagnosis: ...

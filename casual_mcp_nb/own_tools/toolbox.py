@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog
+from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import SchemaReader, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
@@ -283,6 +283,10 @@ class Toolbox:
     def read_messages(self, tool: str | None = None) -> Messages:
         """Return no messages: the notebook's functions are called directly."""
         return Messages(self.name)
+
+    def read_wire(self) -> Wire:
+        """Return no messages: the notebook's functions are called directly."""
+        return Wire()
 
     async def connect(self) -> None:
         """Do nothing: a notebook's functions are always there."""

@@ -23,12 +23,12 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from casual_mcp_nb.base.mcp import Direction
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.servers.handlers import ASKER
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.wire import SENT, WireLog
 
 T = TypeVar("T")
 
@@ -51,9 +51,9 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
 
 
 class _Recorded:
-    def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
+    def __init__(self, stream: Any, wire: WireLog) -> None:
         self._stream = stream
-        self._record = record
+        self._wire = wire
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -88,14 +88,17 @@ class _Received(_Recorded):
         if reply:
             item = SessionMessage(JSONRPCError.model_validate(reply))
         if isinstance(item, SessionMessage):
-            self._record("received", item.message)
+            self._wire.add("received", item.message, self.last_context)
         return item
 
 
 class _Sent(_Recorded):
     async def send(self, item: Any) -> None:
-        self._record("sent", item.message)
-        await self._stream.send(item)
+        token = SENT.set(self._wire.add("sent", item.message))
+        try:
+            await self._stream.send(item)
+        finally:
+            SENT.reset(token)
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
@@ -141,11 +144,11 @@ class _TolerantSession(ClientSession):
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
-    record: Callable[[Direction, Any], None]
+    wire: WireLog
     redact: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
-        dispatcher = _Dispatcher(_Received(read_stream, self.record), _Sent(write_stream, self.record))
+        dispatcher = _Dispatcher(_Received(read_stream, self.wire), _Sent(write_stream, self.wire))
         dispatcher.session = self
         if (callback := kwargs.get("elicitation_callback")) is not None:
             kwargs["elicitation_callback"] = _bounded(callback)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
-from casual_mcp_nb.base.mcp import METHOD, Messages, ServerLog
+from casual_mcp_nb.base.mcp import METHOD, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.base.status import ServerStatus
@@ -47,8 +47,9 @@ from casual_mcp_nb.servers.handlers import (
     forwarded_to,
 )
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots, cannot_ask
-from casual_mcp_nb.servers.logs import LogBuffer, MessageLog, keep_out_of_log, logger
+from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.wire import WireLog
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -354,7 +355,7 @@ class Connection:
         self._redact = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
         keep_out_of_log(self._secrets)
         self.log = LogBuffer(name, self._secrets)
-        self.messages = MessageLog(name, self._secrets)
+        self.wire = WireLog(name, self._secrets)
         self._handlers = _also_logged(handlers or Handlers(), self.log)
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
@@ -369,7 +370,7 @@ class Connection:
             lambda: self.resources.changed(),
             lambda uri: self.resources.subscriptions.updated(uri),
             self._refused,
-            self.messages.add,
+            self.wire,
             self.log.stderr,
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
@@ -446,7 +447,11 @@ class Connection:
 
     def read_messages(self, tool: str | None = None) -> Messages:
         """List the last messages to and from the server, or only those about one tool."""
-        return self.messages.read(tool)
+        return self.wire.read(tool)
+
+    def read_wire(self) -> Wire:
+        """List the last messages to and from the server, with the HTTP exchanges that carried them."""
+        return self.wire.wire()
 
     @property
     def settled(self) -> bool:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import AnswerLimits, TimeLimit
-from casual_mcp_nb.base.mcp import MAX_SAMPLE_TOKENS, MAX_SAMPLES, Direction, SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.base.mcp import MAX_SAMPLE_TOKENS, MAX_SAMPLES, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.wire import WireLog
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageResult, InputRequiredResult
@@ -417,7 +418,7 @@ class Hooks:
     offers_changed: Callable[[], None]
     resource_updated: Callable[[str], None]
     refused: Callable[[str], None]
-    record: Callable[[Direction, Any], None]
+    wire: WireLog
     stderr: Callable[[], Callable[[bytes], None]]
 
 

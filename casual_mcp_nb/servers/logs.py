@@ -1,22 +1,16 @@
-"""Text from servers: their logs, their last JSON-RPC messages, and the libraries' log records about them."""
+"""Text from servers: their logs, and the libraries' log records about them."""
 
 from __future__ import annotations
 
-import json
 import logging
-import marshal
-import re
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.mcp import Direction, LogLine, Message, Messages, ServerLog
-from casual_mcp_nb.base.secret import MASK, redacted
+from casual_mcp_nb.base.mcp import LogLine, ServerLog
+from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.servers._errors import Redactor, clean
 
 logger = logging.getLogger("casual_mcp_nb.servers")
@@ -167,181 +161,3 @@ class LogBuffer:
                 break
             lines.append(LogLine(at, level, shown))
         return ServerLog(self._server, tuple(reversed(lines)), count - len(lines))
-
-
-MAX_MESSAGES = 200
-MAX_MESSAGE_LENGTH = 20_000
-_PLAIN = 2
-"""The version of marshal that looks for no values that are the same."""
-_MAX_COPIED = 200
-_MAX_DEPTH = 50
-_MAX_OPEN = 1_000
-_BASE64_KEYS = frozenset({"data", "blob"})
-_SHORT = 200
-_SCALARS = frozenset({bool, int, float})
-_MORE = "…"
-_INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A string's beginning, longer than the part that is shown, and its total length."""
-
-    text: str
-    length: int
-
-
-class _Stored(NamedTuple):
-    at: float
-    direction: Direction
-    method: str
-    tool: str
-    body: Any
-
-
-class MessageLog:
-    """Collects the messages of a server across its sessions. Written on one thread, read on any."""
-
-    def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
-        self._server = server
-        self._redact = Redactor(secrets)
-        self._stored: deque[_Stored] = deque(maxlen=MAX_MESSAGES)
-        self._open: dict[tuple[Direction, Any], tuple[str, str]] = {}
-
-    def add(self, direction: Direction, message: Any) -> None:
-        """Add one of the SDK's four kinds of JSON-RPC messages."""
-        fields = {name: value for name, value in vars(message).items() if value is not None}
-        if "error" in fields:
-            fields["error"] = vars(fields["error"])
-        method, tool = self._subject(direction, fields)
-        # Most messages are short, and nobody reads most of them: a copy in C takes a tenth of what a shortened one takes.
-        body: Any = None
-        result = fields.get("result")
-        parts = result.values() if isinstance(result, dict) else ()
-        # A whole listing would be copied only to be shortened.
-        if not any(isinstance(part, list) and len(part) > _MAX_COPIED for part in parts):
-            with suppress(ValueError):
-                body = marshal.dumps(fields, _PLAIN)
-        if body is None or len(body) > MAX_MESSAGE_LENGTH:
-            body = self._shortened(fields)
-        self._stored.append(_Stored(time.time(), direction, method, tool, body))
-
-    def _shortened(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return _Shortener(MAX_MESSAGE_LENGTH - 4, self._redact.longest).fields(fields)
-
-    def read(self, tool: str | None = None) -> Messages:
-        """List the messages, redacted, of one tool or of all."""
-        stored = [each for each in tuple(self._stored) if tool is None or each.tool == tool]
-        return Messages(self._server, tuple(map(self._message, stored)))
-
-    def _subject(self, direction: Direction, fields: dict[str, Any]) -> tuple[str, str]:
-        """Find the method and tool of a message. For a response, those of its request."""
-        method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
-        opposite: Direction = "received" if direction == "sent" else "sent"
-        if method is None:
-            return self._open.pop((opposite, request_id), ("", ""))
-        values = params if isinstance(params, dict) else {}
-        method = method if isinstance(method, str) else ""
-        if request_id is None:
-            if method == "notifications/progress":
-                return method, self._open.get((opposite, values.get("progressToken")), ("", ""))[1]
-            if method == "notifications/cancelled":
-                return method, self._open.get((direction, values.get("requestId")), ("", ""))[1]
-            return method, ""
-        name = values.get("name") if method == "tools/call" else None
-        subject = (method, name if isinstance(name, str) else "")
-        self._open[direction, request_id] = subject
-        if len(self._open) > _MAX_OPEN:
-            self._open.pop(next(iter(self._open)))
-        return subject
-
-    def _message(self, stored: _Stored) -> Message:
-        body = self._shortened(marshal.loads(stored.body)) if isinstance(stored.body, bytes) else stored.body
-        text = json.dumps(self._redacted(body), ensure_ascii=False, indent=2, default=str)
-        text = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-        if len(text) > MAX_MESSAGE_LENGTH:
-            text = f"{text[:MAX_MESSAGE_LENGTH]}{_MORE}"
-        method, tool = (clean(self._redact(name))[:200] for name in (stored.method, stored.tool))
-        return Message(stored.at, stored.direction, method, tool, text)
-
-    def _redacted(self, value: Any) -> Any:
-        match value:
-            case str():
-                return self._redact(value)
-            case _Cut(text, length):
-                beginning = self._redact.start(text, len(text), cut=True)
-                return f"{beginning}{_MORE} ({length:,} characters)"
-            case dict():
-                return {self._redact(key): self._redacted(item) for key, item in value.items()}
-            case list():
-                return [self._redacted(item) for item in value]
-            case int() | float() if not isinstance(value, bool) and self._redact(str(value)) == MASK:
-                return MASK
-        return value
-
-
-class _Shortener:
-    """Copies the beginning of a JSON value, in a time independent of its size.
-
-    Of a string that is cut, `spare` more characters are copied, in case the cut is inside a secret.
-    """
-
-    def __init__(self, length: int, spare: int) -> None:
-        self._left = length
-        self._spare = spare
-
-    def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
-        self._left -= 4
-        if isinstance(value, dict):
-            return _MORE if depth > _MAX_DEPTH else self.fields(value, depth)
-        if isinstance(value, list) and depth > _MAX_DEPTH:
-            return _MORE
-        if isinstance(value, (list, tuple)):
-            items: list[Any] = []
-            for item in value:
-                if self._left <= 0:
-                    items.append(f"{_MORE} {len(value) - len(items):,} more")
-                    break
-                items.append(self.short(item, key, depth + 1))
-            return items
-        if isinstance(value, str):
-            return self._text(value, key)
-        return value if value is None or isinstance(value, (int, float)) else f"({type(value).__name__})"
-
-    def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
-        copy: dict[str, Any] = {}
-        for name, item in value.items():
-            left = self._left
-            if left <= 0:
-                copy[_MORE] = f"{len(value) - len(copy):,} more"
-                break
-            if type(name) is str and len(name) <= _SHORT:
-                self._left = left = left - len(name)
-            else:
-                name = self._key(name)
-            kind = type(item)
-            # Nearly all items are short: a call for each would take longer than all else.
-            if kind is str and len(item) <= _SHORT and len(item) + 4 <= left:
-                self._left = left - len(item) - 4
-                copy[name] = item
-            elif item is None or kind in _SCALARS:
-                self._left = left - 4
-                copy[name] = item
-            elif kind is dict and depth < _MAX_DEPTH:
-                self._left = left - 4
-                copy[name] = self.fields(item, depth + 1) if item else {}
-            else:
-                copy[name] = self.short(item, name[:20], depth + 1)
-        return copy
-
-    def _text(self, value: str, key: str) -> Any:
-        if key in _BASE64_KEYS and len(value) > _SHORT and " " not in value[:_SHORT]:
-            return f"({len(value):,} characters of base64)"
-        room = max(self._left, 0)
-        self._left -= len(value)
-        return value if len(value) <= room else _Cut(value[: room + self._spare], len(value))
-
-    def _key(self, name: object) -> str:
-        key = str(name)
-        self._left -= len(key)
-        return key if len(key) <= _SHORT else f"({len(key):,} characters)"

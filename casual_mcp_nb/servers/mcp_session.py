@@ -123,7 +123,7 @@ class McpSession:
                 server_name=name,
                 on_closed=self._stream_ended,
                 on_refused=hooks.refused,
-                record=hooks.record,
+                wire=hooks.wire,
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
                 redact=context.redact,
@@ -139,6 +139,7 @@ class McpSession:
         )
         if context.http is not None:
             context.http.broken = self.give_up
+            context.http.wire = hooks.wire
         if context.lines is not None:
             context.lines.on_endless = self.give_up
         self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ToolResult
-from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog
+from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Wire
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
@@ -50,6 +50,7 @@ class _ToolServer(Protocol):
     def fresh(self) -> bool: ...
     def read_log(self) -> ServerLog: ...
     def read_messages(self, tool: str | None = None) -> Messages: ...
+    def read_wire(self) -> Wire: ...
     async def ensure(self) -> None: ...
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]: ...
     async def call(
@@ -213,6 +214,14 @@ class ServerManager:
     def messages_of(self, name: str, tool: str | None = None) -> Messages:
         """List the last messages to and from a server, of one tool or of all."""
         return self._connection_to(name).read_messages(tool)
+
+    def wire_of(self, name: str | None = None) -> Wire:
+        """List the last messages to and from a server, or all servers, with the HTTP exchanges that carried them."""
+        if name is not None:
+            return self._connection_to(name).read_wire()
+        wires = [connection.read_wire() for connection in self._connections.values()]
+        records = sorted(itertools.chain.from_iterable(wires), key=lambda record: record.at)
+        return Wire(tuple(records), sum(wire.dropped for wire in wires))
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.

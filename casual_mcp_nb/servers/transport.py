@@ -52,6 +52,7 @@ from casual_mcp_nb.servers._errors import (
 )
 from casual_mcp_nb.servers._launch import ANNOUNCEMENT
 from casual_mcp_nb.servers.logs import route_library_logs
+from casual_mcp_nb.servers.wire import SENT, WireLog, exchange_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -241,6 +242,7 @@ FAILURE_SECONDS = 2.0
 MAX_FAILURE_BYTES = 64 * 1024
 MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384
+_HEAD = 40
 _ENDPOINT = re.compile(rb"(?:^|\n)event:\s*endpoint\r?\ndata:([^\r\n]*)\r?\n")
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 CLOSED_IN_CALL = f"{CLOSED}. It is not repeated, as it may have had an effect"
@@ -275,9 +277,18 @@ class ResponseMonitor:
     failure: tuple[int, float] | None = None
     failure_body: str = ""
     broken: Callable[[str | None], None] = field(default=lambda _reason: None)
+    wire: WireLog | None = None
 
     async def __call__(self, response: httpx2.Response) -> None:
         """Inspect a response before its body is read."""
+        if self.wire is not None:
+            request = response.request
+            exchange = exchange_of(
+                request.method, str(request.url), response.status_code, request.headers.raw, response.headers.raw
+            )
+            # The requests for a token are made in the same context.
+            carries = request.method == "POST" and b'"jsonrpc"' in request.content[:_HEAD]
+            self.wire.add_http(SENT.get() if carries else None, exchange)
         _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400:
             return

@@ -22,6 +22,8 @@ from casual_mcp_nb.base.mcp import (
     ServerPrompt,
     Subscription,
     Subscriptions,
+    Wire,
+    WireRecord,
     is_json,
 )
 from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
@@ -46,7 +48,9 @@ from casual_mcp_nb.display.view import (
     KeyValues,
     Line,
     Name,
+    Phrase,
     Section,
+    Span,
     Status,
     Table,
     Tags,
@@ -313,6 +317,92 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
     )
     note = f"→ sent, ← received, the last {len(visible):,}" if visible else ""
     return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
+
+
+def wire_view(wire: Wire, limits: DisplayLimits) -> View:
+    """Show the last groups of messages, folded, the newest last."""
+    groups = wire.groups
+    several = len({record.server for record in wire}) > 1
+    visible = groups[-max(1, limits.rows // 2) :]
+    sections = tuple(_wire_group(group, limits, several) for group in visible)
+    counts = [words.count(len(wire), "message"), words.count(len(groups), "group")]
+    if len(visible) < len(groups):
+        counts.append(f"the last {len(visible):,} of them")
+    if wire.dropped:
+        counts.append(f"{wire.dropped:,} earlier ones are not kept")
+    title = "Wire" if several or not wire else f"Wire of {wire[0].server}"
+    return View("wire", title, sections or (TextBlock("None."),), note=", ".join(counts))
+
+
+def wire_record_view(record: WireRecord, limits: DisplayLimits) -> View:
+    """Show one message with the HTTP exchange that carried it."""
+    blocks = (_wire_table([record], limits), *_wire_blocks(record))
+    return View("wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server)
+
+
+def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: bool) -> Section:
+    first_record, last = group[0], group[-1]
+    rounds = sum(record.kind == "request" and record.direction == "sent" for record in group)
+    open_ids = {record.id for record in group if record.kind == "request" and record.direction == "sent"}
+    open_ids -= {record.id for record in group if record.kind in ("response", "error") and record.direction == "received"}
+    failed = any(record.kind == "error" for record in group)
+    notes = [
+        first_record.server if several else "",
+        _clock(first_record.at),
+        words.count(len(group), "message"),
+        words.count(rounds, "round") if rounds > 1 else "",
+    ]
+    title = Phrase((Span(first_record.method or first_record.kind, "code"), Span(first_record.tool)))
+    rows = group[: limits.rows]
+    return Section(
+        title,
+        (_wire_table(rows, limits, len(group) - len(rows)), *(_wire_message(record) for record in rows)),
+        mark=Status("✗ error", "bad") if failed else Status("… no answer", "busy") if open_ids else None,
+        note=", ".join(filter(None, notes)),
+        fold="closed",
+        figures=(words.seconds(last.at - first_record.at),) if len(group) > 1 else (),
+    )
+
+
+def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:
+    rows = tuple(
+        (
+            f"{_arrow(record)} {record.direction}",
+            _clock(record.at),
+            Status(record.kind, "bad") if record.kind == "error" else record.kind,
+            Name(record.method),
+            "" if record.id is None else str(record.id),
+            f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
+            words.seconds(record.seconds) if record.seconds is not None else "",
+            str(record.http.status) if record.http else "",
+        )
+        for record in records
+    )
+    return Table(columns("", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
+
+
+def _wire_message(record: WireRecord) -> Section:
+    title = f"{_arrow(record)} {record.kind}{'' if record.id is None else f' {record.id}'}"
+    return Section(title, _wire_blocks(record), note=record.method, fold="closed", brief=True)
+
+
+def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
+    blocks: list[Block] = []
+    if record.http:
+        exchange = record.http
+        sent = "\n".join(f"{name}: {value}" for name, value in exchange.request_headers)
+        received = "\n".join(f"{name}: {value}" for name, value in exchange.response_headers)
+        if record.direction == "sent":
+            blocks.append(TextBlock(f"{exchange.method} {exchange.url}\n{sent}", label="HTTP request", code=True))
+        if record.direction == "received" or record.kind in ("notification", "http"):
+            blocks.append(TextBlock(f"{exchange.status}\n{received}", label="HTTP response", code=True))
+    if record.text:
+        blocks.append(TextBlock(pretty(record.message), label="Cut" if record.cut else "", code=True))
+    return tuple(blocks)
+
+
+def _arrow(record: WireRecord) -> str:
+    return "→" if record.direction == "sent" else "←"
 
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:

@@ -472,6 +472,7 @@ NOT_RECORDED = {
     "cassettes.replay": "it runs a cassette again; see the test of it below",
     "cassettes.replay_async": "it runs a cassette again; see the test of it below",
     "servers.messages": "the messages of a replay are none: nothing is sent",
+    "servers.wire": "the messages of a replay are none: nothing is sent",
     "tools.save_set": "it writes the config file, which a cassette does not have",
     "serve.stdio": "it takes the standard input of the process",
     "serve.stdio_async": "it takes the standard input of the process",

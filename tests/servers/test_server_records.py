@@ -21,9 +21,10 @@ from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.logs import LINE_LENGTH, MAX_CHARACTERS, MAX_LINES, MAX_MESSAGES, LogBuffer, MessageLog
-from casual_mcp_nb.servers.logs import MAX_MESSAGE_LENGTH as MAX_LENGTH
+from casual_mcp_nb.servers.logs import LINE_LENGTH, MAX_CHARACTERS, MAX_LINES, LogBuffer
 from casual_mcp_nb.servers.server_manager import ServerManager
+from casual_mcp_nb.servers.wire import MAX_MESSAGE_LENGTH as MAX_LENGTH
+from casual_mcp_nb.servers.wire import MAX_MESSAGES, MAX_STORED, WireLog
 
 SECRET = "s3cr3t-of-the-server"
 PIXELS = b"\x89PNG" + bytes(2_000)
@@ -109,15 +110,15 @@ async def test_messages_are_recorded_in_both_directions_with_their_tool(opened: 
     connection: Connection = opened(Connection("talking", server=talking()))
     await connection.connect()
     await connection.call("tell", {})
-    recorded = subjects(connection.messages.read())
+    recorded = subjects(connection.wire.read())
     assert ("sent", "tools/list", "") in recorded
     assert ("received", "tools/list", "") in recorded
-    about = subjects(connection.messages.read("tell"))
+    about = subjects(connection.wire.read("tell"))
     assert about[0] == ("sent", "tools/call", "tell")
     assert about[-1] == ("received", "tools/call", "tell")
     assert ("received", "notifications/progress", "tell") in about
-    assert subjects(connection.messages.read("picture")) == []
-    sent = json.loads(connection.messages.read("tell")[0].text)
+    assert subjects(connection.wire.read("picture")) == []
+    sent = json.loads(connection.wire.read("tell")[0].text)
     assert (sent["method"], sent["params"]["name"]) == ("tools/call", "tell")
 
 
@@ -126,13 +127,13 @@ async def test_messages_hold_no_secret_and_no_picture(opened: Callable[..., Any]
     connection: Connection = opened(Connection("raw", raw(calls=echo)))
     await connection.connect()
     await connection.call("echo", {"key": SECRET, "number": 7})
-    texts = "\n".join(message.text for message in connection.messages.read())
+    texts = "\n".join(message.text for message in connection.wire.read())
     assert SECRET not in texts
     assert f"it is {MASK}" in texts
     own: Connection = opened(Connection("talking", server=talking()))
     await own.connect()
     await own.call("picture", {})
-    answer = own.messages.read("picture")[-1].text
+    answer = own.wire.read("picture")[-1].text
     assert base64.b64encode(PIXELS).decode()[:100] not in answer
     assert "characters of base64" in answer
 
@@ -140,16 +141,20 @@ async def test_messages_hold_no_secret_and_no_picture(opened: Callable[..., Any]
 async def test_messages_are_bounded_in_number_and_length(opened: Callable[..., Any]) -> None:
     connection: Connection = opened(Connection("talking", server=talking()))
     await connection.connect()
-    for _ in range(MAX_MESSAGES):
+    for _ in range(MAX_MESSAGES // 2):
+        await connection.call("picture", {})
+    assert len(connection.wire.read()) == MAX_MESSAGES
+    for _ in range(MAX_STORED // MAX_LENGTH):
         await connection.call("long", {})
-    messages = connection.messages.read()
-    assert len(messages) == MAX_MESSAGES
+    messages = connection.wire.read()
+    assert MAX_MESSAGES // 2 < len(messages) < MAX_MESSAGES
     assert max(len(message.text) for message in messages) <= MAX_LENGTH + 1
+    assert sum(len(message.text) for message in messages) <= MAX_STORED * 1.1
 
 
 @pytest.mark.parametrize("size", range(1, 30))
 def test_a_message_that_is_cut_shows_no_part_of_a_secret(size: int) -> None:
-    log = MessageLog("cut", [SECRET])
+    log = WireLog("cut", [SECRET])
     text = f"{'z' * (MAX_LENGTH - 100 - size)}{SECRET}{'y' * MAX_LENGTH}"
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": text}))
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=2, result={"many": [{SECRET: SECRET * 9}] * 10_000}))
@@ -163,8 +168,8 @@ def test_a_message_that_is_cut_shows_no_part_of_a_secret(size: int) -> None:
 
 @pytest.mark.defect("G10")
 def test_a_message_with_a_value_that_is_not_plain_is_read_like_another_one() -> None:
-    log = MessageLog("odd", [SECRET])
-    values: list[Any] = [{"deep": [[1, 2.5, None, True, {"key": SECRET}]]}, {"deep": [[object()]]}, {"deep": MessageLog}]
+    log = WireLog("odd", [SECRET])
+    values: list[Any] = [{"deep": [[1, 2.5, None, True, {"key": SECRET}]]}, {"deep": [[object()]]}, {"deep": WireLog}]
     for number, value in enumerate(values):
         log.add("received", JSONRPCResponse(jsonrpc="2.0", id=number, result=value))
         # What was recorded is what arrived.
@@ -222,7 +227,7 @@ async def test_a_call_that_waits_for_a_removed_server_fails(
 
 @pytest.mark.parametrize("tools", [3, 3_000])
 def test_only_the_beginning_of_a_long_listing_is_copied(tools: int) -> None:
-    log = MessageLog("many")
+    log = WireLog("many")
     listing = {"tools": [{"name": f"tool_{number}", "description": "d" * 50} for number in range(tools)]}
     copied: list[str] = []
     sys.setprofile(lambda frame, event, called: copied.append(called.__name__) if event == "c_call" else None)

@@ -1,0 +1,488 @@
+"""The wire between this client and an MCP server: each JSON-RPC message and HTTP exchange, recorded cheaply, shown masked.
+
+What is recorded is a reference or a copy in C. It is shortened, redacted and grouped into rounds when somebody reads it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import marshal
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from casual_mcp_nb.base.mcp import Direction, HttpExchange, Kind, Message, Messages, Wire, WireRecord
+from casual_mcp_nb.base.secret import MASK, Mask, Suspects
+from casual_mcp_nb.servers._errors import Redactor, clean
+
+MAX_MESSAGES = 500
+"""How many messages and HTTP exchanges of one server are kept."""
+MAX_MESSAGE_LENGTH = 20_000
+MAX_STORED = 4 * 1024 * 1024
+"""The length of all messages of one server together, without headers."""
+MAX_HEADERS = 50
+MAX_HEADER_LENGTH = 1_000
+_PLAIN = 2
+"""The version of marshal that looks for no values that are the same."""
+_MAX_COPIED = 200
+_MAX_DEPTH = 50
+_MAX_OPEN = 1_000
+_MAX_WAITING = 100
+_MAX_NAME = 200
+_BASE64_KEYS = frozenset({"data", "blob"})
+_SHORT = 200
+_SCALARS = frozenset({bool, int, float})
+_MORE = "…"
+_INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_LISTENING = "subscriptions/listen"
+_NEWS = ("/list_changed", "resources/updated")
+_groups = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A string's beginning, longer than the part that is shown, and its total length."""
+
+    text: str
+    length: int
+
+
+class _Http(NamedTuple):
+    """An HTTP exchange as it was. It is masked when it is read."""
+
+    method: str
+    url: str
+    status: int
+    request: Sequence[tuple[bytes, bytes]]
+    response: Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True, eq=False)
+class _Origin:
+    """What a message is about. Requests on the way and HTTP requests refer to it, without the message's body."""
+
+    group: int
+    id: Any = None
+    method: str = ""
+    tool: str = ""
+    clock: float = 0.0
+    http: _Http | None = None
+    cancelled: bool = False
+
+
+class _Stored(NamedTuple):
+    at: float
+    direction: Direction
+    kind: Kind
+    origin: _Origin
+    asked: _Origin | None
+    seconds: float | None
+    body: Any
+    size: int
+    weight: int
+
+
+class _Waiting(NamedTuple):
+    """A request that the server answered by questions, until it is sent again with the answers."""
+
+    method: str
+    target: Any
+    state: Any
+    questions: frozenset[str]
+    group: int
+
+
+SENT: ContextVar[_Origin | None] = ContextVar("SENT", default=None)
+"""The message that is being sent in this context: HTTP carries it, and what the server sends on its stream is about it."""
+
+
+class WireLog:
+    """Collects the messages of a server across its sessions. Written on one thread, read on any."""
+
+    def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
+        self._server = server
+        self._redact = Redactor(secrets)
+        self._stored: deque[_Stored] = deque()
+        self._weight = self._dropped = 0
+        self._open: dict[tuple[Direction, Any], _Origin] = {}
+        self._waiting: deque[_Waiting] = deque(maxlen=_MAX_WAITING)
+
+    def add(self, direction: Direction, message: Any, context: Context | None = None) -> _Origin:
+        """Add one of the SDK's four kinds of JSON-RPC messages.
+
+        Args:
+            direction: Whether it was sent or received.
+            message: The message. What is kept of it is a copy.
+            context: That of the sender, which streams in this process and those of HTTP have.
+
+        Returns:
+            A reference to it for `SENT`.
+        """
+        fields = {name: value for name, value in vars(message).items() if value is not None}
+        if "error" in fields:
+            fields["error"] = vars(fields["error"])
+        clock = time.monotonic()
+        kind, origin, asked = self._subject(direction, fields, clock, context)
+        # Most messages are short, and nobody reads most of them: a copy in C takes a tenth of what a shortened one takes.
+        body: Any = None
+        size = 0
+        result = fields.get("result")
+        parts = result.values() if isinstance(result, dict) else ()
+        # A whole listing would be copied only to be shortened.
+        if not any(isinstance(part, list) and len(part) > _MAX_COPIED for part in parts):
+            with suppress(ValueError):
+                body = marshal.dumps(fields, _PLAIN)
+        if body is None or len(body) > MAX_MESSAGE_LENGTH:
+            shortener = self._shortener()
+            body, size = shortener.fields(fields), shortener.size
+        weight = len(body) if isinstance(body, bytes) else min(size, MAX_MESSAGE_LENGTH)
+        seconds = clock - asked.clock if asked is not None and kind in ("response", "error") else None
+        self._store(_Stored(time.time(), direction, kind, origin, asked, seconds, body, size, weight))
+        return origin
+
+    def add_http(self, carried: _Origin | None, exchange: _Http) -> None:
+        """Add an HTTP exchange: to the message that it carried, or as a record without a message.
+
+        Of several that carried a message, as after a redirect, the last one stays with it.
+        """
+        if carried is not None:
+            carried.http, exchange = exchange, carried.http or exchange
+            if carried.http is exchange:
+                return
+        origin = _Origin(carried.group if carried is not None else next(_groups), method=exchange.method, http=exchange)
+        self._store(_Stored(time.time(), "sent", "http", origin, None, None, b"", 0, 0))
+
+    def read(self, tool: str | None = None) -> Messages:
+        """List the messages, redacted, of one tool or of all."""
+        stored = [
+            each for each in tuple(self._stored) if each.kind != "http" and tool in (None, (each.asked or each.origin).tool)
+        ]
+        messages = []
+        for each, masked in zip(stored, self._masked(stored), strict=True):
+            text = _json(masked.body, indent=2)
+            text = f"{text[:MAX_MESSAGE_LENGTH]}{_MORE}" if len(text) > MAX_MESSAGE_LENGTH else text
+            messages.append(Message(each.at, each.direction, masked.method, masked.tool, text))
+        return Messages(self._server, tuple(messages))
+
+    def wire(self) -> Wire:
+        """List all messages and HTTP exchanges, redacted."""
+        stored, dropped = tuple(self._stored), self._dropped
+        records = [
+            WireRecord(
+                self._server,
+                each.at,
+                each.direction,
+                each.kind,
+                masked.method,
+                masked.id,
+                masked.tool,
+                each.origin.group,
+                each.seconds,
+                masked.size,
+                masked.cut,
+                _json(masked.body) if each.kind != "http" else "",
+                masked.http,
+            )
+            for each, masked in zip(stored, self._masked(stored), strict=True)
+        ]
+        return Wire(tuple(records), dropped)
+
+    def _store(self, stored: _Stored) -> None:
+        self._stored.append(stored)
+        self._weight += stored.weight
+        while len(self._stored) > MAX_MESSAGES or self._weight > MAX_STORED:
+            self._weight -= self._stored.popleft().weight
+            self._dropped += 1
+
+    def _subject(
+        self, direction: Direction, fields: dict[str, Any], clock: float, context: Context | None
+    ) -> tuple[Kind, _Origin, _Origin | None]:
+        """Find the kind of a message, what it is about, and for a response what it answers."""
+        method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
+        opposite: Direction = "received" if direction == "sent" else "sent"
+        if method is None:
+            asked = self._open.pop((opposite, request_id), None)
+            group = asked.group if asked is not None else next(_groups)
+            result = fields.get("result")
+            if asked is not None and isinstance(result, dict) and result.get("resultType") == "input_required":
+                self._wait(asked, result)
+            return "error" if "error" in fields else "response", _Origin(group, request_id), asked
+        values = params if isinstance(params, dict) else {}
+        method = method if isinstance(method, str) else ""
+        if request_id is None:
+            about = self._notified(direction, opposite, method, values, context)
+            group, tool = (about.group, about.tool) if about is not None else (next(_groups), "")
+            return "notification", _Origin(group, None, method, tool), None
+        name = values.get("name") if method == "tools/call" else None
+        tool = name if isinstance(name, str) else ""
+        if direction == "sent":
+            waiting = self._continued(method, values) if "inputResponses" in values or "requestState" in values else None
+            group = waiting.group if waiting is not None else next(_groups)
+        else:
+            about = self._cause(context)
+            group = about.group if about is not None else next(_groups)
+        origin = _Origin(group, request_id, method, tool, clock)
+        self._open[direction, request_id] = origin
+        if len(self._open) > _MAX_OPEN:
+            self._open.pop(next(iter(self._open)))
+        return "request", origin, None
+
+    def _notified(
+        self, direction: Direction, opposite: Direction, method: str, values: Mapping[str, Any], context: Context | None
+    ) -> _Origin | None:
+        """Find the request that a notification is about."""
+        with suppress(TypeError):  # A token or an id may be anything.
+            if method == "notifications/progress":
+                return self._open.get((opposite, values.get("progressToken")))
+            if method == "notifications/cancelled":
+                about = self._open.get((direction, values.get("requestId")))
+                if about is not None:
+                    about.cancelled = True
+                return about
+        return None if direction == "sent" or method.endswith(_NEWS) else self._cause(context)
+
+    def _cause(self, context: Context | None) -> _Origin | None:
+        """Find the request during which the server sent something: that of its stream, or the only one on the way."""
+        sent = context.get(SENT) if context is not None else None
+        if sent is not None and sent.id is not None and self._open.get(("sent", sent.id)) is sent:
+            return sent
+        on_the_way = [
+            origin
+            for (direction, _), origin in self._open.items()
+            if direction == "sent" and not origin.cancelled and origin.method != _LISTENING
+        ]
+        return on_the_way[0] if len(on_the_way) == 1 else None
+
+    def _wait(self, asked: _Origin, result: Mapping[str, Any]) -> None:
+        questions = result.get("inputRequests")
+        keys = frozenset(questions) if isinstance(questions, dict) else frozenset[str]()
+        self._waiting.append(_Waiting(asked.method, asked.tool, result.get("requestState"), keys, asked.group))
+
+    def _continued(self, method: str, values: Mapping[str, Any]) -> _Waiting | None:
+        """Find the request of which this one is the next round: the server's state and questions come back with it."""
+        name = values.get("name") if method == "tools/call" else ""
+        answers = values.get("inputResponses")
+        keys = frozenset(answers) if isinstance(answers, dict) else frozenset[str]()
+        for waiting in self._waiting:
+            if waiting[:2] == (method, name) and waiting.state == values.get("requestState") and waiting.questions == keys:
+                self._waiting.remove(waiting)
+                return waiting
+        return None
+
+    def _masked(self, stored: Sequence[_Stored]) -> list[_Masked]:
+        """Redact messages: what the config has, what looks like a secret, and then whatever was recognised in any of them."""
+        suspects = _Suspects()
+        drafts = []
+        for each in stored:
+            http = each.origin.http if each.direction == "sent" else each.asked.http if each.asked is not None else None
+            about = each.asked or each.origin
+            body, size, cut = None, each.size, each.size > 0
+            if isinstance(each.body, bytes) and each.body:
+                fields = marshal.loads(each.body)
+                shortener = self._shortener()
+                body, size, cut = shortener.fields(fields), len(_compact(fields).encode()), shortener.cut
+            else:
+                body = each.body
+            drafts.append(
+                _Masked(
+                    self._name(about.method),
+                    self._name(about.tool),
+                    self._name(each.origin.id) if isinstance(each.origin.id, str) else each.origin.id,
+                    size,
+                    cut,
+                    suspects.value(self._redacted(body)),
+                    self._exchange(http, suspects) if http is not None else None,
+                )
+            )
+        mask = suspects.found
+        return [each._replace(body=_finished(each.body, mask), http=each.http and _hidden(each.http, mask)) for each in drafts]
+
+    def _shortener(self) -> _Shortener:
+        return _Shortener(MAX_MESSAGE_LENGTH - 4, self._redact.longest)
+
+    def _name(self, name: str) -> str:
+        return clean(self._redact(name))[:_MAX_NAME]
+
+    def _exchange(self, http: _Http, suspects: Suspects) -> HttpExchange:
+        def headers(pairs: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+            return tuple((self._name(name.decode("latin-1")), self._header(name, value, suspects)) for name, value in pairs)
+
+        url = suspects.url(self._redact.start(http.url, MAX_HEADER_LENGTH, cut=len(http.url) > MAX_HEADER_LENGTH))
+        return HttpExchange(http.method, clean(url), http.status, headers(http.request), headers(http.response))
+
+    def _header(self, name: bytes, value: bytes, suspects: Suspects) -> str:
+        text = value.decode("utf-8", "replace")
+        masked = self._redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH)
+        return clean(suspects.header(name.decode("latin-1"), masked))
+
+    def _redacted(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self._redact(value)
+            case _Cut(text, length):
+                return _Cut(self._redact.start(text, len(text), cut=True), length)
+            case dict():
+                return {self._redact(key): self._redacted(item) for key, item in value.items()}
+            case list():
+                return [self._redacted(item) for item in value]
+            case int() | float() if not isinstance(value, bool) and self._redact(str(value)) == MASK:
+                return MASK
+        return value
+
+
+class _Suspects(Suspects):
+    """Those in messages that are cut, too."""
+
+    def other(self, value: Any, name: str) -> Any:
+        if not isinstance(value, _Cut):
+            return value
+        text = self.value(value.text, name)
+        return MASK if text == MASK else _Cut(text, value.length)
+
+
+class _Masked(NamedTuple):
+    method: str
+    tool: str
+    id: int | str | None
+    size: int
+    cut: bool
+    body: Any
+    http: HttpExchange | None
+
+
+def exchange_of(
+    method: str, url: str, status: int, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
+) -> _Http:
+    """Record an HTTP exchange, with as much of its headers as is kept."""
+    return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _kept(request), _kept(response))
+
+
+def _kept(headers: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple([(name[:_MAX_NAME], value[:MAX_HEADER_LENGTH]) for name, value in headers[:MAX_HEADERS]])
+
+
+def _hidden(http: HttpExchange, mask: Mask) -> HttpExchange:
+    def headers(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        return tuple((name, mask(value)) for name, value in pairs)
+
+    return HttpExchange(http.method, mask(http.url), http.status, headers(http.request_headers), headers(http.response_headers))
+
+
+def _finished(value: Any, mask: Mask) -> Any:
+    """Mask the collected values, and show how long a text is that was cut."""
+    match value:
+        case str():
+            return mask(value)
+        case _Cut(text, length):
+            text = mask(text)
+            # Its end may be half of a secret.
+            return f"{text[: len(text) - mask.longest] if mask.longest else text}{_MORE} ({length:,} characters)"
+        case dict():
+            return {mask(key): _finished(item, mask) for key, item in value.items()}
+        case list():
+            return [_finished(item, mask) for item in value]
+    return value
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace").decode()
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class _Shortener:
+    """Copies the beginning of a JSON value, in a time independent of its size.
+
+    `cut` tells that something was left out, and `size` estimates the length of all.
+
+    Of a string that is cut, `spare` more characters are copied, in case the cut is inside a secret.
+    """
+
+    def __init__(self, length: int, spare: int) -> None:
+        self._length = self._left = length
+        self._spare = spare
+        self._left_out = 0
+
+    @property
+    def size(self) -> int:
+        """The length of the whole value as JSON, about."""
+        return max(1, self._length - self._left + self._left_out)
+
+    @property
+    def cut(self) -> bool:
+        """Whether something was left out."""
+        return self._left_out > 0 or self._left < 0
+
+    def _leave_out(self, count: int, copied: int, left: int) -> None:
+        """Count parts that are left out, each as long as the mean of those that were copied since `left`."""
+        self._left_out += count * max(4, (left - self._left) // max(1, copied))
+
+    def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
+        self._left -= 4
+        if isinstance(value, dict):
+            return _MORE if depth > _MAX_DEPTH else self.fields(value, depth)
+        if isinstance(value, list) and depth > _MAX_DEPTH:
+            return _MORE
+        if isinstance(value, (list, tuple)):
+            items: list[Any] = []
+            left = self._left
+            for item in value:
+                if self._left <= 0:
+                    self._leave_out(len(value) - len(items), len(items), left)
+                    items.append(f"{_MORE} {len(value) - len(items):,} more")
+                    break
+                items.append(self.short(item, key, depth + 1))
+            return items
+        if isinstance(value, str):
+            return self._text(value, key)
+        return value if value is None or isinstance(value, (int, float)) else f"({type(value).__name__})"
+
+    def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
+        copy: dict[str, Any] = {}
+        start = self._left
+        for name, item in value.items():
+            left = self._left
+            if left <= 0:
+                self._leave_out(len(value) - len(copy), len(copy), start)
+                copy[_MORE] = f"{len(value) - len(copy):,} more"
+                break
+            if type(name) is str and len(name) <= _SHORT:
+                self._left = left = left - len(name)
+            else:
+                name = self._key(name)
+            kind = type(item)
+            # Nearly all items are short: a call for each would take longer than all else.
+            if kind is str and len(item) <= _SHORT and len(item) + 4 <= left:
+                self._left = left - len(item) - 4
+                copy[name] = item
+            elif item is None or kind in _SCALARS:
+                self._left = left - 4
+                copy[name] = item
+            elif kind is dict and depth < _MAX_DEPTH:
+                self._left = left - 4
+                copy[name] = self.fields(item, depth + 1) if item else {}
+            else:
+                copy[name] = self.short(item, name[:20], depth + 1)
+        return copy
+
+    def _text(self, value: str, key: str) -> Any:
+        if key in _BASE64_KEYS and len(value) > _SHORT and " " not in value[:_SHORT]:
+            self._left_out += len(value)
+            return f"({len(value):,} characters of base64)"
+        room = max(self._left, 0)
+        self._left -= len(value)
+        return value if len(value) <= room else _Cut(value[: room + self._spare], len(value))
+
+    def _key(self, name: object) -> str:
+        key = str(name)
+        self._left -= len(key)
+        return key if len(key) <= _SHORT else f"({len(key):,} characters)"
