@@ -9,6 +9,7 @@ import json
 import re
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -339,6 +340,9 @@ _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,63})(?P<gap>\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?:(?i:bearer|basic|dpop|token)\s{1,3})?)"
     r"(?P<value>[^\s\"'\\,;&<>{}\[\]()]{4,})"
 )
+_IN_HEADERS = frozenset({"cookie", "key", "session", "sig", "signature"})
+_IN_QUERIES = frozenset({"assertion", "code", "code_verifier", "state"})
+_SCHEMES = frozenset({"basic", "bearer", "digest", "dpop", "token"})
 _MAX_SUSPECTS = 200
 _LONG_ENOUGH = 8
 
@@ -363,19 +367,24 @@ class Suspects:
     """Masks what is probably a secret, although it is in no config: by the name it has, or by its form.
 
     Text has keys, tokens in URLs, and values after names such as `password`; JSON has members, and HTTP has headers. Long
-    values are also collected, to be masked where nothing but the value itself reveals them: `found` is their mask.
+    values are also collected, to be masked where nothing but the value itself reveals them: `collected` is their mask.
     """
 
     def __init__(self) -> None:
         self._values: set[str] = set()
 
     @property
-    def found(self) -> Mask:
+    def collected(self) -> Mask:
         """The mask of the values that were collected."""
         return Mask(self._values)
 
     def text(self, text: str) -> str:
-        """Mask the suspects in a text."""
+        """Mask the suspects in a text. One that is JSON is read as JSON."""
+        if text[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(text)
+                if (masked := self.value(value)) != value:
+                    return json.dumps(masked, ensure_ascii=False)
         for match in _TOKEN.findall(text):
             self._collect(match)
         text = _TOKEN.sub(MASK, text)
@@ -413,28 +422,26 @@ class Suspects:
         """Mask the suspects in a value that is not of JSON. It has none, unless a subclass has such values."""
         return value
 
-    def header(self, name: str, value: str) -> str:
-        """Mask an HTTP header's value, or the suspects in it. The scheme of credentials stays."""
+    def credential(self, name: str, value: str) -> str | None:
+        """Mask the value of an HTTP header that has credentials, or return None for another. Their scheme stays."""
         words = {word.lower() for word in _WORD_OF_NAME.findall(name)}
-        if not (names_secret(name, value) or words & {"key", "session", "sig", "signature", "cookie"}):
-            return self.text(value)
+        if not (names_secret(name, value) or words & _IN_HEADERS):
+            return None
         for part in re.split(r"[;,\s]+", value):
             self._collect(part.partition("=")[2] if "cookie" in words else part)
         scheme, blank, _ = value.strip().partition(" ")
-        return f"{scheme} {MASK}" if blank and scheme.lower() in ("basic", "bearer", "digest", "dpop", "token") else MASK
+        return f"{scheme} {MASK}" if blank and scheme.lower() in _SCHEMES else MASK
 
     def url(self, url: str) -> str:
-        """Mask what is secret in an HTTP address: user, keys in the query, and parts of the path that look like tokens."""
-        address, mark, query = url.partition("?")
-        origin, slash, path = address.partition("://")[2].partition("/")
-        for part in random_parts(path):
+        """Mask the suspects in an HTTP address, see `url_secrets`."""
+        for part in sorted(filter(can_be_masked, url_secrets(url)), key=len, reverse=True):
             self._collect(part)
-            path = path.replace(part, MASK)
-        return self.text(f"{address.partition('://')[0]}://{origin}{slash}{path}{mark}{query}")
+            url = url.replace(part, MASK)
+        return self.text(url)
 
     def _in_query(self, match: re.Match[str]) -> str:
         name, value = unquote(match["name"]), match["value"]
-        if not names_secret(name, value) and name.lower() not in ("sig", "signature", "key"):
+        if not (names_secret(name, value) or (name.lower() in _IN_QUERIES and _LOOKS_SECRET.fullmatch(value))):
             return match[0]
         self._collect(value)
         self._collect(unquote(value))

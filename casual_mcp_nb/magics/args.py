@@ -332,6 +332,31 @@ class ForkArgs:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+WIRE_OPTIONS = {"--method": "method", "--text": "text"}
+"""The options of `%mcp wire`, each with its keyword argument of `session.servers.wire`."""
+METHODS = (
+    "tools/*",
+    "tools/call",
+    "tools/list",
+    "resources/*",
+    "prompts/*",
+    "elicitation/create",
+    "sampling/createMessage",
+    "notifications/*",
+)
+"""Methods of MCP that completion offers."""
+
+
+def parse_wire(line: str) -> dict[str, str]:
+    """Parse the server and the options of `%mcp wire` into keyword arguments of `session.servers.wire`."""
+    servers, values = _split_options("wire", line, WIRE_OPTIONS)
+    if len(servers) > 1:
+        text = f"%mcp wire takes one server, but this line has {len(servers)}."
+        raise UsageError(text, hint='For example: %mcp wire time --method tools/* --text "not found"')
+    options = {WIRE_OPTIONS[name]: value for name, value in values.items()}
+    return {"server": servers[0], **options} if servers else options
+
+
 _FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--toolset": "tool_set"}
 
 

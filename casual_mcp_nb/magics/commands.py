@@ -18,6 +18,7 @@ from casual_mcp_nb.magics.args import (
     parse_compare,
     parse_fork,
     parse_position,
+    parse_wire,
     words_of,
 )
 
@@ -611,6 +612,14 @@ COMMANDS: dict[str, Command] = {
         lambda session, line: session.servers.log(one_word("log", line, "server", "time")),
     ),
     "messages": Command(_TROUBLE, "the JSON-RPC messages to and from a server", "SERVER [TOOL]", "files", "servers", _messages),
+    "wire": Command(
+        _TROUBLE,
+        "the messages to and from servers, by request, with HTTP headers",
+        "[SERVER] [--method METHOD] [--text TEXT]",
+        "files --method tools/*",
+        "servers",
+        lambda session, line: session.servers.wire(**parse_wire(line)),
+    ),
     "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
     "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "call", "commands"),
 }

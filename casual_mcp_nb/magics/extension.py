@@ -25,7 +25,9 @@ from casual_mcp_nb.magics.args import (
     COMPARE_OPTIONS,
     DISCOVERY,
     ECHO,
+    METHODS,
     STRATEGIES,
+    WIRE_OPTIONS,
     fill_in,
     is_config_file,
     one_word,
@@ -612,6 +614,8 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
         return names.commands
     if words[0] == "compare":
         return _of_compare(words[1:], names)
+    if words[0] == "wire":
+        return _of_wire(words[1:], names)
     command = COMMANDS.get(words[0])
     if command is None or not command.names:
         return ()
@@ -634,6 +638,13 @@ def _of_compare(words: list[str], names: Names) -> Sequence[str]:
         candidates: Sequence[str] = getattr(names, COMPARE_OPTIONS[last], ())
         return candidates
     return [option for option in COMPARE_OPTIONS if option not in words]
+
+
+def _of_wire(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    if last in WIRE_OPTIONS:
+        return METHODS if last == "--method" else ()
+    return [*(() if words else names.servers), *(option for option in WIRE_OPTIONS if option not in words)]
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:

@@ -184,7 +184,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """
         if server is not None:
             self._chat.names.check_server(server)
-        return self._chat.server_manager.wire_of(server).matching(method, text)
+        return self._chat.server_manager.read_wire(server).matching(method, text)
 
     @overload
     def doctor(self) -> Diagnosis: ...

@@ -215,7 +215,7 @@ class ServerManager:
         """List the last messages to and from a server, of one tool or of all."""
         return self._connection_to(name).read_messages(tool)
 
-    def wire_of(self, name: str | None = None) -> Wire:
+    def read_wire(self, name: str | None = None) -> Wire:
         """List the last messages to and from a server, or all servers, with the HTTP exchanges that carried them."""
         if name is not None:
             return self._connection_to(name).read_wire()

@@ -81,7 +81,7 @@ class _Stored(NamedTuple):
     direction: Direction
     kind: Kind
     origin: _Origin
-    asked: _Origin | None
+    request: _Origin | None
     seconds: float | None
     body: Any
     size: int
@@ -128,7 +128,7 @@ class WireLog:
         if "error" in fields:
             fields["error"] = vars(fields["error"])
         clock = time.monotonic()
-        kind, origin, asked = self._subject(direction, fields, clock, context)
+        kind, origin, request = self._subject(direction, fields, clock, context)
         # Most messages are short, and nobody reads most of them: a copy in C takes a tenth of what a shortened one takes.
         body: Any = None
         size = 0
@@ -142,8 +142,8 @@ class WireLog:
             shortener = self._shortener()
             body, size = shortener.fields(fields), shortener.size
         weight = len(body) if isinstance(body, bytes) else min(size, MAX_MESSAGE_LENGTH)
-        seconds = clock - asked.clock if asked is not None and kind in ("response", "error") else None
-        self._store(_Stored(time.time(), direction, kind, origin, asked, seconds, body, size, weight))
+        seconds = clock - request.clock if request is not None and kind in ("response", "error") else None
+        self._store(_Stored(time.time(), direction, kind, origin, request, seconds, body, size, weight))
         return origin
 
     def add_http(self, carried: _Origin | None, exchange: _Http) -> None:
@@ -161,7 +161,7 @@ class WireLog:
     def read(self, tool: str | None = None) -> Messages:
         """List the messages, redacted, of one tool or of all."""
         stored = [
-            each for each in tuple(self._stored) if each.kind != "http" and tool in (None, (each.asked or each.origin).tool)
+            each for each in tuple(self._stored) if each.kind != "http" and tool in (None, (each.request or each.origin).tool)
         ]
         messages = []
         for each, masked in zip(stored, self._masked(stored), strict=True):
@@ -207,12 +207,12 @@ class WireLog:
         method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:
-            asked = self._open.pop((opposite, request_id), None)
-            group = asked.group if asked is not None else next(_groups)
+            request = self._open.pop((opposite, request_id), None)
+            group = request.group if request is not None else next(_groups)
             result = fields.get("result")
-            if asked is not None and isinstance(result, dict) and result.get("resultType") == "input_required":
-                self._wait(asked, result)
-            return "error" if "error" in fields else "response", _Origin(group, request_id), asked
+            if request is not None and isinstance(result, dict) and result.get("resultType") == "input_required":
+                self._wait(request, result)
+            return "error" if "error" in fields else "response", _Origin(group, request_id), request
         values = params if isinstance(params, dict) else {}
         method = method if isinstance(method, str) else ""
         if request_id is None:
@@ -237,14 +237,14 @@ class WireLog:
         self, direction: Direction, opposite: Direction, method: str, values: Mapping[str, Any], context: Context | None
     ) -> _Origin | None:
         """Find the request that a notification is about."""
-        with suppress(TypeError):  # A token or an id may be anything.
-            if method == "notifications/progress":
-                return self._open.get((opposite, values.get("progressToken")))
-            if method == "notifications/cancelled":
-                about = self._open.get((direction, values.get("requestId")))
-                if about is not None:
-                    about.cancelled = True
-                return about
+        progress = method == "notifications/progress"
+        if progress or method == "notifications/cancelled":
+            key = (opposite, values.get("progressToken")) if progress else (direction, values.get("requestId"))
+            # A token may be any JSON value.
+            about = self._open.get(key) if isinstance(key[1], int | str) else None
+            if about is not None and not progress:
+                about.cancelled = True
+            return about
         return None if direction == "sent" or method.endswith(_NEWS) else self._cause(context)
 
     def _cause(self, context: Context | None) -> _Origin | None:
@@ -259,10 +259,10 @@ class WireLog:
         ]
         return on_the_way[0] if len(on_the_way) == 1 else None
 
-    def _wait(self, asked: _Origin, result: Mapping[str, Any]) -> None:
+    def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
         questions = result.get("inputRequests")
         keys = frozenset(questions) if isinstance(questions, dict) else frozenset[str]()
-        self._waiting.append(_Waiting(asked.method, asked.tool, result.get("requestState"), keys, asked.group))
+        self._waiting.append(_Waiting(request.method, request.tool, result.get("requestState"), keys, request.group))
 
     def _continued(self, method: str, values: Mapping[str, Any]) -> _Waiting | None:
         """Find the request of which this one is the next round: the server's state and questions come back with it."""
@@ -280,8 +280,8 @@ class WireLog:
         suspects = _Suspects()
         drafts = []
         for each in stored:
-            http = each.origin.http if each.direction == "sent" else each.asked.http if each.asked is not None else None
-            about = each.asked or each.origin
+            http = each.origin.http if each.direction == "sent" else each.request.http if each.request is not None else None
+            about = each.request or each.origin
             body, size, cut = None, each.size, each.size > 0
             if isinstance(each.body, bytes) and each.body:
                 fields = marshal.loads(each.body)
@@ -300,7 +300,7 @@ class WireLog:
                     self._exchange(http, suspects) if http is not None else None,
                 )
             )
-        mask = suspects.found
+        mask = suspects.collected
         return [each._replace(body=_finished(each.body, mask), http=each.http and _hidden(each.http, mask)) for each in drafts]
 
     def _shortener(self) -> _Shortener:
@@ -318,8 +318,10 @@ class WireLog:
 
     def _header(self, name: bytes, value: bytes, suspects: Suspects) -> str:
         text = value.decode("utf-8", "replace")
-        masked = self._redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH)
-        return clean(suspects.header(name.decode("latin-1"), masked))
+        masked = suspects.credential(name.decode("latin-1"), text)
+        if masked is None:
+            masked = suspects.text(self._redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH))
+        return clean(self._redact(masked))
 
     def _redacted(self, value: Any) -> Any:
         match value:
@@ -360,10 +362,10 @@ def exchange_of(
     method: str, url: str, status: int, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
 ) -> _Http:
     """Record an HTTP exchange, with as much of its headers as is kept."""
-    return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _kept(request), _kept(response))
+    return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _bounded(request), _bounded(response))
 
 
-def _kept(headers: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
+def _bounded(headers: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
     return tuple([(name[:_MAX_NAME], value[:MAX_HEADER_LENGTH]) for name, value in headers[:MAX_HEADERS]])
 
 
@@ -422,10 +424,6 @@ class _Shortener:
         """Whether something was left out."""
         return self._left_out > 0 or self._left < 0
 
-    def _leave_out(self, count: int, copied: int, left: int) -> None:
-        """Count parts that are left out, each as long as the mean of those that were copied since `left`."""
-        self._left_out += count * max(4, (left - self._left) // max(1, copied))
-
     def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
         self._left -= 4
         if isinstance(value, dict):
@@ -437,7 +435,8 @@ class _Shortener:
             left = self._left
             for item in value:
                 if self._left <= 0:
-                    self._leave_out(len(value) - len(items), len(items), left)
+                    mean = (left - self._left) // max(1, len(items))
+                    self._left_out += (len(value) - len(items)) * max(4, mean)
                     items.append(f"{_MORE} {len(value) - len(items):,} more")
                     break
                 items.append(self.short(item, key, depth + 1))
@@ -448,11 +447,11 @@ class _Shortener:
 
     def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
         copy: dict[str, Any] = {}
-        start = self._left
         for name, item in value.items():
             left = self._left
             if left <= 0:
-                self._leave_out(len(value) - len(copy), len(copy), start)
+                remaining = itertools.islice(value.items(), len(copy), len(copy) + _MAX_COPIED)
+                self._left_out += sum(len(item) if isinstance(item, str) else 8 for pair in remaining for item in pair)
                 copy[_MORE] = f"{len(value) - len(copy):,} more"
                 break
             if type(name) is str and len(name) <= _SHORT:

@@ -24,6 +24,7 @@ from casual_mcp_nb.magics.args import (
     parse_compare,
     parse_line,
     parse_position,
+    parse_wire,
     split_model,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
@@ -293,3 +294,23 @@ def test_a_cassette_is_read_with_its_options(command: str, line: str, parsed: Ca
 def test_a_wrong_line_about_a_cassette_is_refused(command: str, line: str) -> None:
     with pytest.raises(UsageError):
         parse_cassette(command, line)
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("", {}),
+        ("time", {"server": "time"}),
+        ("--method tools/* time", {"server": "time", "method": "tools/*"}),
+        ('time --text="not found" --method tools/call', {"server": "time", "method": "tools/call", "text": "not found"}),
+    ],
+)
+def test_the_wire_of_a_server_is_filtered_by_method_and_text(line: str, given: dict[str, str]) -> None:
+    assert parse_wire(line) == given
+
+
+@pytest.mark.parametrize("line", ["time math", "time --metod tools/*", "time --text"])
+def test_what_the_wire_does_not_take_is_an_error_with_a_hint(line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_wire(line)
+    assert refused.value.hint or "--method" in str(refused.value)
