@@ -333,7 +333,7 @@ _ABOUT_SECRETS = re.compile(
 _PAGES = frozenset({"continuation", "next", "page", "progress", "sync"})
 _TYPES = frozenset({"array", "boolean", "integer", "number", "object", "optional", "required", "string"})
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
-_AFTER_WORD = re.compile(r"(?i)\b(?P<scheme>bearer|basic|dpop|token)(?P<gap>\s{1,3})(?=\S{0,4096}\d)[A-Za-z0-9._~+/=-]{8,}")
+_AFTER_WORD = re.compile(r"(?i)\b(?P<scheme>bearer|basic|dpop|token)(?P<gap> {1,3})(?=\S{0,4096}\d)[A-Za-z0-9._~+/=-]{8,}")
 _QUERY = re.compile(r"(?P<before>[?&;#])(?P<name>[\w.%~\[\]-]{1,64})=(?P<value>[^&#;\s\"'<>\\]+)")
 _USER = re.compile(r"://[^\s/@:\"'<>]{0,256}:[^\s/@\"'<>]{1,1024}@")
 _NAMED = re.compile(
@@ -385,16 +385,17 @@ class Suspects:
                 value = json.loads(text)
                 if (masked := self.value(value)) != value:
                     return json.dumps(masked, ensure_ascii=False)
-        for match in _TOKEN.findall(text):
-            self._collect(match)
-        text = _TOKEN.sub(MASK, text)
+        if tokens := _TOKEN.findall(text):
+            for token in tokens:
+                self._collect(token)
+            text = _TOKEN.sub(MASK, text)
         if "://" in text:
             text = _USER.sub(f"://{MASK}@", text)
         if "=" in text:
             text = _QUERY.sub(self._in_query, text)
         if "=" in text or ":" in text:
             text = _NAMED.sub(self._named, text)
-        return _AFTER_WORD.sub(rf"\g<scheme>\g<gap>{MASK}", text)
+        return _AFTER_WORD.sub(rf"\g<scheme>\g<gap>{MASK}", text) if " " in text else text
 
     def value(self, value: Any, name: str = "", in_schema: bool = False) -> Any:
         """Mask the suspects in a JSON value that is called `name` where it is. A schema's properties are no values."""
