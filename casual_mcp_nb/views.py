@@ -31,6 +31,7 @@ from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.serve import views as serve_views
 from casual_mcp_nb.servers import views as servers_views
+from casual_mcp_nb.servers import wire_views
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
@@ -125,8 +126,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.tool_sets_view,
     servers_views.log_view,
     servers_views.messages_view,
-    servers_views.wire_view,
-    servers_views.wire_record_view,
+    wire_views.wire_view,
+    wire_views.wire_record_view,
     servers_views.direct_call_view,
     servers_views.direct_calls_view,
     servers_views.audit_view,

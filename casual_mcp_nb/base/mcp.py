@@ -334,11 +334,11 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpExchange:
-    """The HTTP request that carried a message, and its response, with secrets masked."""
+    """The HTTP request that carried a message, and its response, with secrets masked. Without a response the status is None."""
 
     method: str
     url: str
-    status: int
+    status: int | None
     request_headers: Headers
     response_headers: Headers
 

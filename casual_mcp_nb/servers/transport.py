@@ -281,14 +281,7 @@ class ResponseMonitor:
 
     async def __call__(self, response: httpx2.Response) -> None:
         """Inspect a response before its body is read."""
-        if self.wire is not None:
-            request = response.request
-            exchange = exchange_of(
-                request.method, str(request.url), response.status_code, request.headers.raw, response.headers.raw
-            )
-            # The requests for a token are made in the same context.
-            carries = request.method == "POST" and b'"jsonrpc"' in request.content[:_HEAD]
-            self.wire.add_http(SENT.get() if carries else None, exchange)
+        self._record(response.request, response)
         _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400:
             return
@@ -299,6 +292,18 @@ class ResponseMonitor:
         if self.sse and response.request.method == "POST":
             # The SDK silently stops sending after the first refused message.
             self.broken(None)
+
+    async def sending(self, request: httpx2.Request) -> None:
+        """Record a request that carries a message: its response may never come."""
+        if _carries_message(request):
+            self._record(request, None)
+
+    def _record(self, request: httpx2.Request, response: httpx2.Response | None) -> None:
+        if self.wire is not None:
+            status, headers = (response.status_code, response.headers.raw) if response is not None else (None, ())
+            exchange = exchange_of(request.method, str(request.url), status, request.headers.raw, headers)
+            # The requests for a token are sent in the same context.
+            self.wire.add_http(SENT.get() if _carries_message(request) else None, exchange)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
         """Describe the last HTTP error since `start`, if it is more informative than `reason`. Otherwise, return `reason`."""
@@ -333,7 +338,7 @@ class _Client(httpx2.AsyncClient):
     """A client in which a broken connection fails only its own request. The SDK would end the whole session."""
 
     def __init__(self, monitor: ResponseMonitor, **options: Any) -> None:
-        super().__init__(event_hooks={"response": [monitor]}, **options)
+        super().__init__(event_hooks={"request": [monitor.sending], "response": [monitor]}, **options)
         self._monitor = monitor
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -426,6 +431,10 @@ def _bound(response: httpx2.Response, monitor: ResponseMonitor, check_chunk: Cal
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200]
+
+
+def _carries_message(request: httpx2.Request) -> bool:
+    return request.method == "POST" and b'"jsonrpc"' in request.content[:_HEAD]
 
 
 def _request_id(request: httpx2.Request) -> int | None:

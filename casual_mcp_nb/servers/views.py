@@ -22,8 +22,6 @@ from casual_mcp_nb.base.mcp import (
     ServerPrompt,
     Subscription,
     Subscriptions,
-    Wire,
-    WireRecord,
     is_json,
 )
 from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
@@ -48,9 +46,7 @@ from casual_mcp_nb.display.view import (
     KeyValues,
     Line,
     Name,
-    Phrase,
     Section,
-    Span,
     Status,
     Table,
     Tags,
@@ -291,7 +287,7 @@ _DIGITS = 8
 
 def log_view(log: ServerLog, limits: DisplayLimits) -> View:
     """Show the end of a server's log, the newest line last."""
-    lines = [f"{_clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
+    lines = [f"{clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
     before = log.dropped + len(log) - len(lines)
     note = words.count(len(log) + log.dropped, "line")
     if before:
@@ -310,7 +306,7 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
         Section(
             f"{'→' if message.direction == 'sent' else '←'} {message.method or 'message'}",
             (TextBlock(message.text, code=True),),
-            note=" ".join(filter(None, [message.tool, _clock(message.at)])),
+            note=" ".join(filter(None, [message.tool, clock(message.at)])),
             fold="closed",
         )
         for message in visible
@@ -319,98 +315,12 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
     return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
 
 
-def wire_view(wire: Wire, limits: DisplayLimits) -> View:
-    """Show the last groups of messages, folded, the newest last."""
-    groups = wire.groups
-    several = len({record.server for record in wire}) > 1
-    visible = groups[-max(1, limits.rows // 2) :]
-    sections = tuple(_wire_group(group, limits, several) for group in visible)
-    counts = [words.count(len(wire), "message"), words.count(len(groups), "group")]
-    if len(visible) < len(groups):
-        counts.append(f"the last {len(visible):,} of them")
-    if wire.dropped:
-        counts.append(f"{wire.dropped:,} earlier ones are not kept")
-    title = "Wire" if several or not wire else f"Wire of {wire[0].server}"
-    return View("wire", title, sections or (TextBlock("None."),), note=", ".join(counts))
-
-
-def wire_record_view(record: WireRecord, limits: DisplayLimits) -> View:
-    """Show one message with the HTTP exchange that carried it."""
-    blocks = (_wire_table([record], limits), *_wire_blocks(record))
-    return View("wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server)
-
-
-def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: bool) -> Section:
-    first_record, last = group[0], group[-1]
-    rounds = sum(record.kind == "request" and record.direction == "sent" for record in group)
-    open_ids = {record.id for record in group if record.kind == "request" and record.direction == "sent"}
-    open_ids -= {record.id for record in group if record.kind in ("response", "error") and record.direction == "received"}
-    failed = any(record.kind == "error" for record in group)
-    notes = [
-        first_record.server if several else "",
-        _clock(first_record.at),
-        words.count(len(group), "message"),
-        words.count(rounds, "round") if rounds > 1 else "",
-    ]
-    title = Phrase((Span(first_record.method or first_record.kind, "code"), Span(first_record.tool)))
-    rows = group[: limits.rows]
-    return Section(
-        title,
-        (_wire_table(rows, limits, len(group) - len(rows)), *(_wire_message(record) for record in rows)),
-        mark=Status("✗ error", "bad") if failed else Status("… no answer", "busy") if open_ids else None,
-        note=", ".join(filter(None, notes)),
-        fold="closed",
-        figures=(words.seconds(last.at - first_record.at),) if len(group) > 1 else (),
-    )
-
-
-def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:
-    rows = tuple(
-        (
-            f"{_arrow(record)} {record.direction}",
-            _clock(record.at),
-            Status(record.kind, "bad") if record.kind == "error" else record.kind,
-            Name(record.method),
-            "" if record.id is None else str(record.id),
-            f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
-            words.seconds(record.seconds) if record.seconds is not None else "",
-            str(record.http.status) if record.http else "",
-        )
-        for record in records
-    )
-    return Table(columns("", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
-
-
-def _wire_message(record: WireRecord) -> Section:
-    title = f"{_arrow(record)} {record.kind}{'' if record.id is None else f' {record.id}'}"
-    return Section(title, _wire_blocks(record), note=record.method, fold="closed", brief=True)
-
-
-def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
-    blocks: list[Block] = []
-    if record.http:
-        exchange = record.http
-        sent = "\n".join(f"{name}: {value}" for name, value in exchange.request_headers)
-        received = "\n".join(f"{name}: {value}" for name, value in exchange.response_headers)
-        if record.direction == "sent":
-            blocks.append(TextBlock(f"{exchange.method} {exchange.url}\n{sent}", label="HTTP request", code=True))
-        if record.direction == "received" or record.kind in ("notification", "http"):
-            blocks.append(TextBlock(f"{exchange.status}\n{received}", label="HTTP response", code=True))
-    if record.text:
-        blocks.append(TextBlock(pretty(record.message), label="Cut" if record.cut else "", code=True))
-    return tuple(blocks)
-
-
-def _arrow(record: WireRecord) -> str:
-    return "→" if record.direction == "sent" else "←"
-
-
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
     """Show the calls that the person made, the newest first."""
     rows = tuple(
         (
             call.id,
-            _clock(call.at),
+            clock(call.at),
             Name(str(call.call.tool)),
             pretty(call.call.arguments, indent=None),
             status_of(call.call),
@@ -433,7 +343,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     visible = audit.records[::-1][: limits.rows]
     rows = tuple(
         (
-            _clock(record.at),
+            clock(record.at),
             Name(tool_of(record)),
             caller_of(record),
             decided(record.permission),
@@ -525,7 +435,8 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
     return (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ()))
 
 
-def _clock(at: float) -> str:
+def clock(at: float) -> str:
+    """Format a time in seconds since 1970 as the time of day."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
@@ -634,7 +545,7 @@ def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View
 
 
 def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
-    last = _clock(subscription.last) if subscription.last is not None else ""
+    last = clock(subscription.last) if subscription.last is not None else ""
     state = Status(f"✗ {subscription.problem}", "bad") if subscription.problem else Status("✓ followed", "good")
     return (Name(subscription.uri), subscription.server, words.number(subscription.updates), last, state)
 

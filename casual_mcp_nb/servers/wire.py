@@ -58,7 +58,7 @@ class _Http(NamedTuple):
 
     method: str
     url: str
-    status: int
+    status: int | None
     request: Sequence[tuple[bytes, bytes]]
     response: Sequence[tuple[bytes, bytes]]
 
@@ -149,12 +149,13 @@ class WireLog:
     def add_http(self, carried: _Origin | None, exchange: _Http) -> None:
         """Add an HTTP exchange: to the message that it carried, or as a record without a message.
 
-        Of several that carried a message, as after a redirect, the last one stays with it.
+        A response replaces its request. Of several that carried a message, as after a redirect, the last one stays with it.
         """
         if carried is not None:
-            carried.http, exchange = exchange, carried.http or exchange
-            if carried.http is exchange:
+            before, carried.http = carried.http, exchange
+            if before is None or before.status is None:
                 return
+            exchange = before
         origin = _Origin(carried.group if carried is not None else next(_groups), method=exchange.method, http=exchange)
         self._store(_Stored(time.time(), "sent", "http", origin, None, None, b"", 0, 0))
 
@@ -359,7 +360,7 @@ class _Masked(NamedTuple):
 
 
 def exchange_of(
-    method: str, url: str, status: int, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
+    method: str, url: str, status: int | None, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
 ) -> _Http:
     """Record an HTTP exchange, with as much of its headers as is kept."""
     return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _bounded(request), _bounded(response))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
+from casual_mcp_nb.base.mcp import Wire, WireRecord
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
@@ -22,6 +23,7 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of, tools_of
 from casual_mcp_nb.servers.views import caller_of, decided, tool_of
+from casual_mcp_nb.servers.wire_views import exchange_texts, outcome_of_group, rounds_of
 from casual_mcp_nb.widgets.base import HasParts, State
 
 MAX_FIELDS = 100
@@ -262,6 +264,68 @@ def audit_rows(audit: Audit) -> list[dict[str, Any]]:
         }
         for index, record in enumerate(audit.records[: -MAX_AUDITED - 1 : -1])
     ]
+
+
+MAX_GROUPS = 50
+"""How many groups of a server's messages the explorer lists."""
+MAX_RECORDS = 40
+"""How many messages of one group it lists."""
+MAX_WIRE_TEXT = 400_000
+"""The length of all messages that it lists together. Earlier ones are without their text."""
+
+
+def wire_rows(wire: Wire) -> dict[str, Any]:
+    """List the last groups of a server's messages, the newest first.
+
+    Returns:
+        `groups`: for each its `number`, `method`, `tool`, `at`, `seconds` in words, how many `rounds` it had, how it `ended`
+        (`ok`, `error` or `open`), its `messages`, and how many of them are `hidden`. `hidden`: how many groups came before.
+        `dropped`: how many messages are no longer there.
+    """
+    groups, room = wire.groups, MAX_WIRE_TEXT
+    rows = []
+    for group in groups[: -MAX_GROUPS - 1 : -1]:
+        row, room = _wire_group(group, room)
+        rows.append(row)
+    return {"groups": rows, "hidden": len(groups) - len(rows), "dropped": wire.dropped}
+
+
+def _wire_group(group: Sequence[WireRecord], room: int) -> tuple[dict[str, Any], int]:
+    first_record, messages = group[0], []
+    for record in group[:MAX_RECORDS]:
+        message = _wire_message(record, room)
+        room -= sum(len(message.get(name, "")) for name in ("text", "request", "response"))
+        messages.append(message)
+    row = {
+        "number": first_record.group,
+        "method": first(clean(first_record.method or first_record.kind), MAX_NAME),
+        "tool": first(clean(first_record.tool), MAX_NAME),
+        "at": first_record.at,
+        "seconds": words.seconds(group[-1].at - first_record.at) if len(group) > 1 else "",
+        "rounds": rounds_of(group),
+        "ended": outcome_of_group(group),
+        "messages": messages,
+        "hidden": len(group) - len(messages),
+    }
+    return row, room
+
+
+def _wire_message(record: WireRecord, room: int) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "at": record.at,
+        "direction": record.direction,
+        "kind": record.kind,
+        "method": first(clean(record.method), MAX_NAME),
+        "id": "" if record.id is None else first(clean(str(record.id)), MAX_NAME),
+        "size": f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
+        "seconds": words.seconds(record.seconds) if record.seconds is not None else "",
+        "status": (record.http.status or 0) if record.http else 0,
+    }
+    if room > 0:
+        message["text"] = _text(pretty(record.message)) if record.text else ""
+        for name, text in exchange_texts(record).items():
+            message[name] = _text(text)
+    return message
 
 
 def _text(text: str, limit: int = MAX_TEXT) -> str:

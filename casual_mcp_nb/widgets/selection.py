@@ -22,6 +22,7 @@ from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.notebook.status import estimated_budget
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import (
+    MAX_NAME,
     Rows,
     ToolsState,
     arguments_of,
@@ -33,6 +34,7 @@ from casual_mcp_nb.widgets._rows import (
     tool_detail,
     tool_statuses,
     undeferred_budget_of,
+    wire_rows,
 )
 from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, command, unaccepted
 
@@ -380,6 +382,27 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
         messages = await asyncio.to_thread(self.parts.servers.messages, server, tool)
         return [asdict(message) for message in messages]
+
+    @command
+    async def wire(self, server: str, method: str = "", text: str = "") -> dict[str, Any]:
+        """List the last messages to and from a server in groups of one request, the newest first.
+
+        Args:
+            server: The server.
+            method: Only groups with a message of this method, or empty. `*` stands for any characters.
+            text: Only groups with a message or a header that contains this text.
+
+        Returns:
+            See `wire_rows`.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+
+        def rows() -> dict[str, Any]:
+            return wire_rows(self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None))
+
+        return await asyncio.to_thread(rows)
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
         selection, catalog = self._chat.selection, self.catalog

@@ -460,6 +460,23 @@ def test_a_bundled_server_is_added_with_one_click(page: Any) -> None:
     sync_api.expect(page.get_by_test_id("server-text")).to_have_count(0)
 
 
+def test_the_wire_of_a_server_is_read_by_group_and_filtered(page: Any) -> None:
+    execute(page, "session.tools.call('math:add', a=19, b=23)")
+    at(page, "server-math").click()
+    at(page, "wire-toggle").click()
+    newest = at(page, "wire-group").first
+    sync_api.expect(newest).to_contain_text("tools/call")
+    newest.locator("summary").first.click()
+    newest.get_by_test_id("wire-message").nth(1).locator("summary").click()
+    sync_api.expect(newest).to_contain_text('"jsonrpc": "2.0"')
+    at(page, "wire-method").select_option("prompts/*")
+    sync_api.expect(at(page, "wire-group")).to_have_count(0)
+    at(page, "wire-method").select_option("")
+    at(page, "wire-text").fill("tools/list")
+    at(page, "wire-text").press("Enter")
+    sync_api.expect(at(page, "wire-group")).to_have_count(1)
+
+
 def test_the_log_of_a_failed_server_is_one_click_away(page: Any) -> None:
     at(page, "failure-shy").get_by_test_id("show-log").click()
     expect(page, at(page, "server-card"), data_server="shy", data_status="failed")

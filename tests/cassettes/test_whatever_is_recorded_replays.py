@@ -556,6 +556,7 @@ COMMANDS: dict[str, Action] = {
     "explorer.selection.call_html": lambda w: bool(
         w.do("explorer", "selection.call_html", id=w.do("explorer", "selection.calls")[0]["id"])
     ),
+    "explorer.selection.wire": lambda w: sorted(w.do("explorer", "selection.wire", **HARBOUR)),
     "explorer.selection.server_log": lambda w: len(w.do("explorer", "selection.server_log", **HARBOUR)["lines"]),
     "explorer.selection.messages": lambda w: bool(w.do("explorer", "selection.messages", **HARBOUR)) == w.recording,
     "explorer.search.search": lambda w: w.do("explorer", "search.search", query="barrels"),

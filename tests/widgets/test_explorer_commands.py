@@ -1,4 +1,4 @@
-"""The explorer's commands on servers and calls: add, remove, log, messages, history, code."""
+"""The explorer's commands on servers and calls: add, remove, log, messages, wire, history, code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fastmcp import Context, FastMCP
+from kit.mcp_http import McpHttp
 from kit.raw_server import raw_config, text_result
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import ServerError, UnknownNameError, UsageError
+from casual_mcp_nb.widgets._rows import MAX_GROUPS, MAX_RECORDS, MAX_WIRE_TEXT
 from casual_mcp_nb.widgets.selection import SelectionState
 
 Do = Callable[..., Any]
@@ -66,6 +69,71 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
     for command in ("server_log", "messages"):
         with pytest.raises(UnknownNameError):
             do(state, command, server="rwa")
+
+
+def test_the_wire_of_a_server_is_listed_by_group(session: Session, state: SelectionState, do: Do) -> None:
+    evil = "<b>\x1b[31m\u202e"
+    answers = {"say": {"result": text_result(f"a-secret-of-it {evil}")}, "fail": {"error": {"code": -32000, "message": evil}}}
+    session.servers.add("raw", raw_config(config={"env": {"TOKEN": "a-secret-of-it"}}, calls=answers))
+    session.tools.call("raw:say", password="hunter2-hunter2")
+    with pytest.raises(ServerError):
+        session.tools.call("raw:fail")
+    wire = do(state, "wire", server="raw")
+    failed, said = wire["groups"][:2]
+    assert [(each["direction"], each["kind"], each["method"]) for each in said["messages"]] == [
+        ("sent", "request", "tools/call"),
+        ("received", "response", "tools/call"),
+    ]
+    assert (said["tool"], said["rounds"], said["ended"], said["hidden"]) == ("say", 1, "ok", 0)
+    assert (failed["tool"], failed["ended"], failed["messages"][1]["kind"]) == ("fail", "error", "error")
+    assert json.loads(said["messages"][0]["text"])["params"]["arguments"] == {"password": "**********"}
+    assert all(message["size"] and message["status"] == 0 for message in said["messages"])
+    sent = json.dumps(wire, ensure_ascii=False)
+    assert not [part for part in ("a-secret-of-it", "hunter2", "\x1b", "\u202e") if part in sent]
+    assert [group["tool"] for group in do(state, "wire", server="raw", method="tools/call", text="secret")["groups"]] == []
+    assert [group["tool"] for group in do(state, "wire", server="raw", text="PASSWORD")["groups"]] == ["say"]
+    assert {group["method"] for group in do(state, "wire", server="raw", method="*list")["groups"]} == {"tools/list"}
+    with pytest.raises(UnknownNameError):
+        do(state, "wire", server="rwa")
+
+
+def test_the_wire_is_bounded_in_groups_messages_and_text(session: Session, state: SelectionState, do: Do) -> None:
+    server: FastMCP[Any] = FastMCP("noisy")
+
+    @server.tool
+    async def count(ctx: Context) -> str:
+        for number in range(MAX_RECORDS):
+            await ctx.report_progress(number, MAX_RECORDS)
+        return "done"
+
+    session.servers.add("noisy", server)
+    session.tools.call("noisy:count")
+    newest = do(state, "wire", server="noisy")["groups"][0]
+    assert (len(newest["messages"]), newest["hidden"]) == (MAX_RECORDS, 2)
+    session.servers.add("raw", raw_config(calls={"say": {"result": text_result("y" * 15_000)}}))
+    for _ in range(MAX_GROUPS + 5):
+        session.tools.call("raw:say")
+    wire = do(state, "wire", server="raw")
+    assert len(wire["groups"]) == MAX_GROUPS
+    assert wire["hidden"] > 5
+    assert "text" in wire["groups"][0]["messages"][1]
+    assert "text" not in wire["groups"][-1]["messages"][1]
+    assert len(json.dumps(wire)) < 2 * MAX_WIRE_TEXT
+
+
+def test_the_wire_to_an_address_has_both_halves_of_http(session: Session, state: SelectionState, do: Do) -> None:
+    with McpHttp() as server:
+        session.servers.add("remote", server.config(headers={"Authorization": "Bearer t0ken-of-ada-1815"}))
+        session.tools.call("remote:a")
+        newest = do(state, "wire", server="remote", method="tools/call")["groups"][0]
+        session.servers.remove("remote")
+    request, response = newest["messages"]
+    assert request["status"] == response["status"] == 200
+    assert request["request"].startswith("POST http://127.0.0.1")
+    assert "Authorization: Bearer **********" in request["request"]
+    assert response["response"].startswith("HTTP 200")
+    assert ("response" in request, "request" in response) == (False, False)
+    assert "t0ken" not in json.dumps(newest)
 
 
 def test_calls_are_listed_by_tool_and_shown_again(session: Session, state: SelectionState, do: Do) -> None:

@@ -4,8 +4,9 @@ import { headlineSaving, partRows, verdict, wholeRows } from "../src/explorer/bu
 import { sumOf, ToolsetDraft, tickable } from "../src/explorer/draft";
 import { scoreText, splitHits, summaryOf } from "../src/explorer/hits";
 import { type ListEntry, RowMaker } from "../src/explorer/rows";
-import type { Cost, Hit, ServerInfo, ToolEntry } from "../src/explorer/state";
+import type { Cost, Hit, ServerInfo, ToolEntry, WireGroup } from "../src/explorer/state";
 import { modeHelp, statusOf } from "../src/explorer/statuses";
+import { aboutGroup, aboutWire } from "../src/explorer/WireView";
 import { Workbench } from "../src/explorer/workbench";
 
 const server = (more: Partial<ServerInfo> = {}): ServerInfo => ({
@@ -225,4 +226,26 @@ test("a choice shows its card, whatever tab or form was there", () => {
   assert.deepEqual([bench.tab.value, bench.task.value, bench.cardFocus.value], ["tool", null, 0]);
   bench.choose({ kind: "server", server: "math" }, { focus: true });
   assert.equal(bench.cardFocus.value, 1);
+});
+
+test("a group of messages says how many rounds it had, how long it took and how it ended", () => {
+  const group: WireGroup = {
+    number: 1,
+    method: "tools/call",
+    tool: "book",
+    at: 0,
+    seconds: "12 ms",
+    rounds: 3,
+    ended: "open",
+    messages: [],
+    hidden: 9,
+  };
+  assert.equal(aboutGroup(group), "9 messages, 3 rounds, 12 ms, … no answer");
+  assert.equal(aboutGroup({ ...group, hidden: 1, rounds: 1, seconds: "", ended: "ok" }), "1 message");
+  assert.equal(aboutWire({ groups: [group], hidden: 0, dropped: 0 }), "1 group");
+  assert.equal(
+    aboutWire({ groups: [group, group], hidden: 1, dropped: 4 }),
+    "2 groups, 1 earlier group not shown, 4 messages before that were dropped",
+  );
+  assert.equal(aboutWire({ groups: [], hidden: 0, dropped: 0 }), "None.");
 });

@@ -6,21 +6,19 @@ import type { RpcMessage } from "./state";
 
 interface Props {
   server: string;
-  tool?: string;
+  tool: string;
   /** The messages are read again when it changes. */
   version: unknown;
 }
 
-/** The JSON-RPC messages to and from a server, as they were sent. */
+/** The JSON-RPC messages about a tool, as they were sent. */
 export function MessageList({ server, tool, version }: Props) {
   const bridge = useBridge();
   const [messages, setMessages] = useState<readonly RpcMessage[] | null>(null);
   // `version` tells that there are others
   useEffect(() => {
     let wanted = true;
-    void bridge
-      .call<RpcMessage[]>("selection.messages", tool ? { server, tool } : { server })
-      .then((next) => wanted && setMessages(next ?? []));
+    void bridge.call<RpcMessage[]>("selection.messages", { server, tool }).then((next) => wanted && setMessages(next ?? []));
     return () => {
       wanted = false;
     };
@@ -28,9 +26,7 @@ export function MessageList({ server, tool, version }: Props) {
   if (!messages) return null;
   return (
     <div class="cmn-messages" data-testid="messages">
-      {messages.length ? null : (
-        <p class="cmn-quiet">{tool ? "No messages about this tool yet: run it." : "No messages yet."}</p>
-      )}
+      {messages.length ? null : <p class="cmn-quiet">No messages about this tool yet: run it.</p>}
       {messages.map((message, place) => (
         <details key={`${message.at}-${place}`}>
           <summary>

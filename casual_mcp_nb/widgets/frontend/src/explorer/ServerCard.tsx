@@ -2,20 +2,20 @@ import { useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, tokens } from "../lib/words";
-import { MessageList } from "./MessageList";
 import { RemoveButton } from "./RemoveButton";
 import { RestartButton } from "./RestartButton";
 import { ServerLog } from "./ServerLog";
 import type { ExplorerState, ServerInfo } from "./state";
 import { modeHelp, STATES } from "./statuses";
 import { useCardFocus } from "./useCardFocus";
+import { WireView } from "./WireView";
 import type { Workbench } from "./workbench";
 
 /** The state of a server, its log, and what is done with it as a whole. */
 export function ServerCard({ bench, server }: { bench: Workbench; server: string }) {
   const bridge = useBridge<ExplorerState>();
   const { servers } = useWidgetState<ExplorerState>().selection;
-  const [messages, setMessages] = useState(false);
+  const [wire, setWire] = useState(false);
   const heading = useRef<HTMLHeadingElement>(null);
   useCardFocus(bench, heading, true);
   const info = servers[server];
@@ -58,13 +58,13 @@ export function ServerCard({ bench, server }: { bench: Workbench; server: string
         >
           Log
         </Button>
-        <Button testid="messages-toggle" tone="quiet" aria-expanded={messages} onClick={() => setMessages(!messages)}>
-          Messages
+        <Button testid="wire-toggle" tone="quiet" aria-expanded={wire} onClick={() => setWire(!wire)}>
+          Wire
         </Button>
         <RemoveButton bench={bench} server={server} />
       </div>
       {log && <ServerLog server={server} version={info.state} />}
-      {messages && <MessageList server={server} version={info.state} />}
+      {wire && <WireView server={server} version={info.state} />}
       {info.instructions && (
         <details data-testid="instructions">
           <summary>Its instructions for the model</summary>

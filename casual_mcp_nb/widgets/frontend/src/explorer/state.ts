@@ -161,6 +161,43 @@ export interface RpcMessage {
   text: string;
 }
 
+export interface WireMessage {
+  at: number;
+  direction: "sent" | "received";
+  kind: "request" | "response" | "error" | "notification" | "http";
+  method: string;
+  id: string;
+  /** In words, as the time is; empty for what has none. */
+  size: string;
+  seconds: string;
+  /** That of HTTP, or 0. */
+  status: number;
+  /** The message, and the halves of its HTTP exchange; not of early messages. */
+  text?: string;
+  request?: string;
+  response?: string;
+}
+
+/** A request with all that belongs to it, in all of its rounds. */
+export interface WireGroup {
+  number: number;
+  method: string;
+  tool: string;
+  at: number;
+  seconds: string;
+  rounds: number;
+  ended: "ok" | "error" | "open";
+  messages: readonly WireMessage[];
+  hidden: number;
+}
+
+/** What `selection.wire` returns, the newest first. */
+export interface Wire {
+  groups: readonly WireGroup[];
+  hidden: number;
+  dropped: number;
+}
+
 export interface Hit {
   name: string;
   wire_name: string;

@@ -1,0 +1,132 @@
+"""Views of the wire: groups of messages, single messages, and the HTTP exchanges that carried them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from casual_mcp_nb.base.mcp import Direction, Headers, Wire, WireRecord
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Block,
+    DisplayLimits,
+    Name,
+    Phrase,
+    Section,
+    Span,
+    Status,
+    Table,
+    TextBlock,
+    View,
+    columns,
+    pretty,
+)
+from casual_mcp_nb.servers.views import clock
+
+_OPPOSITE: Mapping[Direction, Direction] = {"sent": "received", "received": "sent"}
+
+
+def wire_view(wire: Wire, limits: DisplayLimits) -> View:
+    """Show the last groups of messages, folded, the newest last."""
+    groups = wire.groups
+    several = len({record.server for record in wire}) > 1
+    visible = groups[-max(1, limits.rows // 2) :]
+    sections = tuple(_wire_group(group, limits, several) for group in visible)
+    counts = [words.count(len(wire), "message"), words.count(len(groups), "group")]
+    if len(visible) < len(groups):
+        counts.append(f"the last {len(visible):,} of them")
+    if wire.dropped:
+        counts.append(f"{wire.dropped:,} earlier ones are not kept")
+    title = "Wire" if several or not wire else f"Wire of {wire[0].server}"
+    return View("wire", title, sections or (TextBlock("None."),), note=", ".join(counts))
+
+
+def wire_record_view(record: WireRecord, limits: DisplayLimits) -> View:
+    """Show one message with the HTTP exchange that carried it."""
+    blocks = (_wire_table([record], limits), *_wire_blocks(record))
+    return View("wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server)
+
+
+def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: bool) -> Section:
+    first_record, last = group[0], group[-1]
+    rounds, outcome = rounds_of(group), outcome_of_group(group)
+    notes = [
+        first_record.server if several else "",
+        clock(first_record.at),
+        words.count(len(group), "message"),
+        words.count(rounds, "round") if rounds > 1 else "",
+    ]
+    title = Phrase((Span(first_record.method or first_record.kind, "code"), Span(first_record.tool)))
+    rows = group[: limits.rows]
+    return Section(
+        title,
+        (_wire_table(rows, limits, len(group) - len(rows)), *(_wire_message(record) for record in rows)),
+        mark={"error": Status("✗ error", "bad"), "open": Status("… no answer", "busy")}.get(outcome),
+        note=", ".join(filter(None, notes)),
+        fold="closed",
+        figures=(words.seconds(last.at - first_record.at),) if len(group) > 1 else (),
+    )
+
+
+def rounds_of(group: Sequence[WireRecord]) -> int:
+    """Count how often a group's request was sent."""
+    return sum(record.kind == "request" and record.direction == "sent" for record in group)
+
+
+def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "open"]:
+    """Tell whether a message of a group is an error, and whether a request of it has no answer yet."""
+    if any(record.kind == "error" for record in group):
+        return "error"
+    requests = {(record.direction, record.id) for record in group if record.kind == "request"}
+    answers = {(record.direction, record.id) for record in group if record.kind == "response"}
+    return "open" if requests - {(_OPPOSITE[direction], id) for direction, id in answers} else "ok"
+
+
+def exchange_texts(record: WireRecord) -> dict[str, str]:
+    """Format the halves of the HTTP exchange that belong to a message: `request` and `response`, each with its headers."""
+    texts: dict[str, str] = {}
+    if (exchange := record.http) is None:
+        return texts
+    if record.direction == "sent":
+        texts["request"] = "\n".join([f"{exchange.method} {exchange.url}", *_header_lines(exchange.request_headers)])
+    if exchange.status is not None and (record.direction == "received" or record.kind != "request"):
+        texts["response"] = "\n".join([f"HTTP {exchange.status}", *_header_lines(exchange.response_headers)])
+    return texts
+
+
+def _header_lines(headers: Headers) -> list[str]:
+    return [f"{name}: {value}" for name, value in headers]
+
+
+def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:
+    rows = tuple(
+        (
+            f"{_arrow(record)} {record.direction}",
+            clock(record.at),
+            Status(record.kind, "bad") if record.kind == "error" else record.kind,
+            Name(record.method),
+            "" if record.id is None else str(record.id),
+            f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
+            words.seconds(record.seconds) if record.seconds is not None else "",
+            str(record.http.status or "…") if record.http else "",
+        )
+        for record in records
+    )
+    return Table(columns("", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
+
+
+def _wire_message(record: WireRecord) -> Section:
+    title = f"{_arrow(record)} {record.kind}{'' if record.id is None else f' {record.id}'}"
+    return Section(title, _wire_blocks(record), note=record.method, fold="closed", brief=True)
+
+
+def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
+    texts = exchange_texts(record).items()
+    blocks: list[Block] = [TextBlock(text, label=f"HTTP {name}", code=True) for name, text in texts]
+    if record.text:
+        blocks.append(TextBlock(pretty(record.message), label="Cut" if record.cut else "", code=True))
+    return tuple(blocks)
+
+
+def _arrow(record: WireRecord) -> str:
+    return "→" if record.direction == "sent" else "←"
