@@ -389,7 +389,7 @@ class SelectionState(AcceptsConfig, ToolsState):
 
         Args:
             server: The server.
-            method: Only groups with a message of this method, or empty. `*` stands for any characters.
+            method: Only groups with a message of this method, or empty. `*` matches any characters.
             text: Only groups with a message or a header that contains this text.
 
         Returns:
