@@ -1,1 +1,1 @@
-"""Conversations: their turns' events, values derived from them, their JSON, their store, and their views."""
+"""Conversations: events and everything derived from them, JSON, storage, and views."""

@@ -1,4 +1,4 @@
-"""A model's answer: its response, the calls it meant, and the tools that the answer of a search names.
+"""A model's answer: its response, the intended calls, and the tools named in a search result.
 
 A marker is a line with only a tool's wire name, after an empty line. Text from a server is indented and has no empty lines, so
 it can never look like a marker, even if the answer is cut later. `discovery` writes the markers. Here they are read.
@@ -26,7 +26,7 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "mo
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """The response to one request, with the calls of tools that the provider ran itself.
+    """The response to one request, with the tool calls that the provider ran itself.
 
     The next request can be compared with the response by its id. The request's id is from the headers.
     """

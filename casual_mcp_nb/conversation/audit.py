@@ -1,4 +1,4 @@
-"""Call records: the audit list of a session, and the calls that the person made."""
+"""Call records: a session's audit list, and the user's own calls."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import UnknownNameError
 
 Caller = Literal["model", "person", "tool", "server", "host"]
-"""Who made a call. A `tool` is a function of the notebook that calls another tool, a `server` asked the model
-for an answer, a `host` is another program that uses the session's tools."""
+"""Who made a call. A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a `host`
+is another program that uses the session's tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord(Displayable):
-    """One call of a tool, at a time in seconds since 1970.
+    """One tool call. `at` is in seconds since 1970.
 
-    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for a name that is not a tool's. Such a call has no
-    permission. The seconds are without the time that it waited for approval. Sizes are in characters, of the arguments as JSON,
-    and bytes.
+    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for an unknown name, which has no permission.
+    `seconds` excludes the wait for approval. Sizes count characters, and bytes of binary parts. Arguments are measured as JSON.
     """
 
     at: float
@@ -97,7 +96,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class AuditTrail:
-    """The last calls, bounded in number. For any thread. `secrets` returns the values to mask in people's messages."""
+    """The last calls, up to a limit. Thread-safe. `secrets` returns the values to mask in people's messages."""
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
         self._secrets = secrets
@@ -125,16 +124,16 @@ class AuditTrail:
             return Audit(tuple(self._records), self._added - len(self._records))
 
     def follow(self) -> Callable[[Event], None]:
-        """Build a listener that adds one turn's calls. It is called with each event of the turn."""
+        """Build a listener that receives one turn's events and adds its calls."""
         return _Follower(self.add).on_event
 
 
 FOLLOWED = frozenset({ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished, TurnFinished})
-"""The events that become records."""
+"""Events that become records."""
 
 
 class _Follower:
-    """Turns the events of one turn into records."""
+    """Turns one turn's events into records."""
 
     def __init__(self, add: Callable[[AuditRecord], None]) -> None:
         self._add = add
@@ -202,14 +201,14 @@ class DirectCall(Displayable):
 
 @dataclass(frozen=True)
 class DirectCalls(DisplayableList[DirectCall], items="calls"):
-    """The most recent of these calls, newest first."""
+    """The most recent calls, newest first."""
 
     calls: tuple[DirectCall, ...] = field(default=(), repr=False)
 
 
 MAX_CALLS = 200
 MAX_SIZE = 32 * 1024 * 1024
-"""What the results of all recorded calls may take, in characters and bytes. The last one is kept whatever it takes."""
+"""Maximum size for all recorded results together, in characters and bytes. The last one is always kept."""
 
 
 class RecordedCalls:

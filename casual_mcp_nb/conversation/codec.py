@@ -140,7 +140,7 @@ def _model_fields(kind: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def _open(kind: type[BaseModel]) -> type[BaseModel]:
-    """Create a variant of a message class that keeps unknown fields."""
+    """Subclass a message class so that it keeps unknown fields."""
     from pydantic import ConfigDict
 
     return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})
@@ -148,10 +148,9 @@ def _open(kind: type[BaseModel]) -> type[BaseModel]:
 
 @dataclass(frozen=True)
 class Format:
-    """What a kind of file is called in itself, and its version as this package writes it. All earlier ones can be read.
+    """A file format: its name in the file, and the version that this package writes. It reads all earlier ones.
 
-    Their versions differ, because a change of one leaves the others as they are. The events in all of them are written by this
-    module. A new field of an event needs no new version.
+    Each format has its own version. All contain events, which this module writes. Adding an event field needs no new version.
     """
 
     name: str
@@ -159,11 +158,11 @@ class Format:
 
     @property
     def head(self) -> dict[str, Any]:
-        """The first fields of such a file."""
+        """The fields with which a file begins."""
         return {"format": self.name, "version": self.version}
 
     def problem(self, name: str, version: Any) -> str:
-        """Describe why a file of a version cannot be read, or empty if it can."""
+        """Explain why this version cannot be read, or return an empty string if it can."""
         if type(version) is int and version <= self.version:
             return ""
         return f"{name} has version {shown(str(version))}, and this package reads versions up to {self.version}."
@@ -173,11 +172,11 @@ CONVERSATION = Format("casual-mcp-nb conversation", 2)
 CASSETTE = Format("casual-mcp-nb cassette", 1)
 PLAYER = Format("casual-mcp-nb player", 1)
 STORE = Format("SQLite", 1)
-"""The tables in the file of saved conversations, whose version is SQLite's `user_version`."""
+"""The tables that hold saved conversations. Their version is SQLite's `user_version`."""
 NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 MAX_DEPTH = 100
-"""Maximum nesting of lists and objects within an event. Deeper values are written as text."""
+"""How deeply lists and objects may nest in an event. Deeper values are written as text."""
 TOO_DEEP = "[nested too deeply]"
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -187,12 +186,12 @@ _SHARED: Mapping[type[Any], Any] = {
     TurnStarted: {"messages"},
     StepFinished: {"message"},
 }
-"""The fields of events that are written as indices."""
+"""Event fields that are written as indices."""
 
 
 @dataclass(frozen=True)
 class PlainLimits:
-    """How much of a value is converted: characters of a text, items and nesting of lists and objects, size of an integer."""
+    """How much of a value is converted: text length, list length, nesting depth, integer size."""
 
     text: float = math.inf
     items: int | None = None
@@ -266,19 +265,18 @@ _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
     # It has the system prompt and all definitions.
     StepStarted: {"request": _size},
     StepFinished: {"message": message_fields},
-    # The text is what the model reads of the result.
+    # The model reads the text, not the result.
     ToolFinished: dict.fromkeys(("result", "large")),
     TurnFinished: {"failure": lambda failure: failure and failure.given()},
 }
-"""The fields of events that `followed` leaves out (None) or converts."""
+"""Event fields that `followed` leaves out (None) or converts."""
 
 
 @dataclass
 class Unread:
-    """Parts of a saved turn that this version of the package does not know, preserved on saving.
+    """Parts in a saved turn that this version does not know. Saving preserves them.
 
-    Events of unknown kinds by the index of the event that they precede, unknown fields of events by index, and those of the
-    turn.
+    Unknown events are listed by the index of the event that they precede, unknown event fields by index.
     """
 
     events: dict[int, list[Any]] = field(default_factory=dict)
@@ -287,7 +285,7 @@ class Unread:
 
 
 class Recorded(Protocol):
-    """The part of a trace that saving and loading need."""
+    """A trace, as saving and loading see it."""
 
     unread: Unread
 
@@ -310,7 +308,7 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
 
 
 class EventWriter:
-    """Writes the events of one conversation one at a time, each as it is in a document of `dump_traces`."""
+    """Writes a conversation event by event, in the format of `dump_traces`."""
 
     def __init__(self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()) -> None:
         self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)
@@ -328,7 +326,7 @@ class EventWriter:
 
 
 def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
-    """Build the document of `dump_traces` from its parts as JSON."""
+    """Build a document like that of `dump_traces` from its parts as JSON."""
     # "events" is the last field, and its list is still open.
     rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
     head = json.dumps(CONVERSATION.head)[1:-1]
@@ -390,7 +388,7 @@ def _written(event: Event, messages: NumberedValues, tools: NumberedValues) -> d
 
 
 _OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "text"}
-"""Fields of events that had another name in files of earlier versions."""
+"""Event fields that earlier versions wrote under another name."""
 
 
 def _fields(event: Event) -> dict[str, Any]:
@@ -441,7 +439,7 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
 def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
     request: Request
     (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": (), "found": ()},))
-    # Inserted afterwards, because validating each would copy what all requests share.
+    # Inserted afterwards, because validation would copy the messages that requests share.
     return dataclasses.replace(
         request,
         messages=tuple(_messages(fields["messages"], messages)),
@@ -463,7 +461,7 @@ def _dataclass_fields(kind: Any) -> frozenset[str]:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    # A TypeAdapter of a dataclass accepts no config, hence the tuple.
+    # A TypeAdapter for a dataclass accepts no config, hence the tuple.
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[kind], config=config)
     # Messages are read and written through their table.
@@ -472,12 +470,12 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def dump_value(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Convert the fields of a value that are not the default to plain values. Bytes become base64."""
+    """Convert a value's fields to plain values, without defaults. Bytes become base64."""
     return _dumped(value, {0: set(without)}, exclude_defaults=True)
 
 
 def load_value(kind: type[V], fields: Any) -> V:
-    """Build a value of a kind from its fields, or raise a ValueError. Unknown ones are left out."""
+    """Build a value from its fields, or raise a ValueError. Unknown ones are ignored."""
     if not isinstance(fields, Mapping):
         raise ValueError("Not an object.")
     any_kind: Any = kind
@@ -523,10 +521,10 @@ def _json(value: Any, indent: int | None = None) -> str:
         if not any(number in text for number in _NOT_JSON):
             return text.decode()
     except ValueError:
-        # Half a character, or nested deeper than pydantic writes, as what this version does not know can be.
+        # Unknown fields can hold half a character, or nest deeper than pydantic writes.
         pass
     return to_json(plain(value), indent=indent).decode()
 
 
 _NOT_JSON = (b"NaN", b"Infinity")
-"""The spelling of numbers that JSON lacks."""
+"""How numbers that JSON lacks are written."""

@@ -1,4 +1,4 @@
-"""A conversation: the turns that belong together, and the list of the saved ones."""
+"""A conversation: its turns, and the list of saved conversations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Conversation(Sequence[Turn], Displayable):
     """A conversation's turns, oldest first.
 
     Attributes:
-        repairs: The repairs on loading, one sentence for each kind of repair.
+        repairs: What loading repaired, one sentence per kind.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
@@ -45,7 +45,7 @@ class Conversation(Sequence[Turn], Displayable):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """All messages. Valid at every moment: each call is followed by exactly one result."""
+        """All messages. Always valid: exactly one result follows each call."""
         return [message for turn in self for message in turn.messages]
 
     @property
@@ -112,7 +112,7 @@ StoredStatus = Literal["active", "archived"]
 
 @dataclass(frozen=True)
 class ForkedFrom:
-    """Where a conversation was forked: its id, the index of its last turn, and of that turn's step if not the last."""
+    """Where a conversation was forked: its id, the last turn by index, and the last step in that turn if others followed."""
 
     id: str
     turn: int
@@ -131,10 +131,9 @@ class ConversationHead:
 
 @dataclass(frozen=True)
 class StoredConversation(Displayable):
-    """A saved conversation, titled by the first words of the first message unless it was renamed.
+    """A saved conversation. Unless renamed, it is titled by its first words.
 
-    The times have the time zone of the place where it was changed. Tokens are those of all its requests, and their cost is by
-    the price table of that time.
+    Times are in the time zone in which it was changed. Tokens count all requests, at the prices of that time.
     """
 
     id: str
@@ -153,8 +152,8 @@ class StoredConversation(Displayable):
 class StoredConversations(DisplayableList[StoredConversation]):
     """Saved conversations, the last changed one first.
 
-    Those with `find` are read from their file when they are first counted, gone through or displayed. `place` is where they are
-    saved, `total` how many there are with those that a limit leaves out.
+    With `find`, the list is read when it is first counted, iterated or displayed. `place` is the file, and `total` includes
+    those beyond the limit.
     """
 
     conversations: tuple[StoredConversation, ...] = ()
@@ -164,7 +163,7 @@ class StoredConversations(DisplayableList[StoredConversation]):
     find: Callable[[], StoredConversations] | None = field(default=None, repr=False, compare=False)
 
     def read(self) -> StoredConversations:
-        """Read them as they were when they were first read."""
+        """Read the list, once."""
         return self._read if self.find is not None else self
 
     @cached_property

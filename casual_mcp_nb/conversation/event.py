@@ -34,19 +34,19 @@ LOAD_TOOLS = "load_tools"
 UNLOAD_TOOLS = "unload_tools"
 
 FINDING = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS})
-"""The names of the synthetic tools with which a model finds others."""
+"""The synthetic tools with which a model finds others."""
 
 READ_RESULT = "read_result"
-"""The name of the synthetic tool that reads on in a large result."""
+"""The synthetic tool that reads more of a large result."""
 
 CALL_TOOL = "call_tool"
 """The name under which a model calls the tools that it found, with the delivery `bridge`."""
 
 RUN_CODE = "run_code"
-"""The name of the synthetic tool that runs a model's program, with the delivery `code`."""
+"""The synthetic tool that runs a model's program, with the delivery `code`."""
 
 UNKNOWN = "_unknown"
-"""The server name under which calls of unknown tools are counted."""
+"""The server name under which unknown tools are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class SearchRow:
     Args:
         score: Its score, or None if it was requested by name.
         newly_loaded: Whether this search loaded it.
-        same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
-        words: The words of the query that it has, in the query's order.
+        same_server: Whether it is included, without a match or score, because it shares a server with the best match.
+        words: The query words that it contains, in the query's order.
     """
 
     tool: ToolName
@@ -75,15 +75,15 @@ class Request(Displayable):
         messages: All messages, the system message first.
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: Its size by part.
-        left_out: How many of the conversation's oldest messages were left out to fit the context window.
+        left_out: How many old messages were left out to fit the context window.
         options: The options sent with it, such as `temperature`: see `RequestOptions`. Headers are left out.
         delivery: How the model gets the tools that searches found.
-        found: With `native`, the definitions of those tools, in the order in which they were found. Otherwise, empty.
-        reused: Estimated tokens at its beginning that are the same as in the request before, in whatever turn that was, and
-            that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
-            messages. None for a conversation's first request.
-        reused_tools: How many of the tools are the same, from the first one on.
-        reused_messages: How many of the messages, from the first one on, or 0 if the tools differ.
+        found: With `native`, their definitions, in the order in which they were found. Otherwise, empty.
+        reused: Estimated tokens at the beginning that repeat the previous request, even from an earlier turn. A provider that
+            caches bills them at a fraction. Providers render tools first, then the system prompt, then messages. None for a
+            conversation's first request.
+        reused_tools: How many tools repeat, from the first one on.
+        reused_messages: How many messages repeat, from the first one on, or 0 if the tools differ.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -103,17 +103,17 @@ class TurnStarted(Displayable):
     """A turn started.
 
     Args:
-        messages: The messages that the person added, usually one.
-        model: Name of the model, or empty if the person added the turn without asking one.
+        messages: The new messages, usually one.
+        model: The model name, or empty if the turn was added without asking a model.
         tool_set: The toolset's name, `custom` for one without a name, None for all tools.
         discovery: Whether deferred tools were hidden behind the search tool.
-        loaded: Number of tools loaded at the start, without the search tool.
-        deferred: Number of searchable tools.
-        undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for the savings of discovery.
+        loaded: Tools loaded at the start, without the search tool.
+        deferred: Searchable tools.
+        undeferred_tokens: Definition tokens if every tool were loaded: the baseline for savings.
         provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
         price: The model's price in the user's price table, if it has one.
         began: When it started, in seconds since 1970, or None in older files. An event's time is that and its `at`.
-        recorded: How many of its first steps were taken over from another turn, without asking a model again.
+        recorded: How many steps at the beginning were copied from another turn, without asking a model.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -150,7 +150,7 @@ class TextEdited(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class RequestEdited(Displayable):
-    """The person changed the system prompt or the tools, for the rest of the turn.
+    """The person changed the system prompt or the tools until the turn ends.
 
     Args:
         step: The first step whose request is changed.
@@ -171,8 +171,8 @@ class ContextTrimmed(Displayable):
     """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
 
     Args:
-        messages: Number of messages left out, over the whole conversation.
-        exchanges: Number of exchanges left out: a message of the person, with everything that followed.
+        messages: Messages left out, over the whole conversation.
+        exchanges: Exchanges left out: a user message with everything that followed.
         window: The context window in tokens.
     """
 
@@ -197,12 +197,12 @@ PrefixCause = Literal[
     "options",
     "model",
 ]
-"""A change in a part of the request that repeats the previous one.
+"""Why a request does not begin with the previous one.
 
 - `found`: a search added tools; `unloaded`: found tools were removed again.
 - `definition`: servers changed the tool definitions; `tools`: other tools are offered.
-- `large_result`: the tool that reads on in a large result is offered from now on.
-- `selection`: the person chose other tools; `delivery`: found tools are delivered in another way.
+- `large_result`: the tool that reads large results is offered from now on.
+- `selection`: the person chose other tools; `delivery`: found tools are delivered differently.
 - `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier message differs.
 - `options`: an option that providers render before the messages; `model`: another model.
 """
@@ -210,12 +210,12 @@ PrefixCause = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PrefixChanged(Displayable):
-    """A request no longer begins with the whole request before it: the part after the change is billed in full again.
+    """A request does not begin with the whole previous one: everything after the change is billed in full again.
 
     Args:
         step: The request's step.
-        kept: Estimated tokens of the request before up to the change.
-        lost: Its estimated tokens after the change.
+        kept: Estimated tokens in the previous request up to the change.
+        lost: Estimated tokens in it after the change.
         names: The tools that were added, removed or changed, by wire name. At most 12.
     """
 
@@ -232,8 +232,7 @@ class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
     Args:
-        undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn
-            started. Otherwise, None.
+        undeferred_tokens: Definition tokens if every tool were loaded, or None if unchanged since the turn started.
     """
 
     step: int
@@ -253,12 +252,12 @@ class TextDelta(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class HostedCall:
-    """A call of a hosted tool: the provider ran it itself, without a server, an approval or a limit of this package.
+    """A hosted tool call: the provider ran it itself. No server, approval or limit was involved.
 
     Args:
-        name: The provider's name of the tool.
+        name: The provider's tool name.
         arguments: The model's arguments, cut.
-        result: The provider's report of the result, cut. The provider gets back all of it.
+        result: The provider's report, cut. The provider gets it back in full.
         failed: Whether it reports an error.
     """
 
@@ -277,10 +276,10 @@ class StepFinished(Displayable):
         usage: Tokens as reported by the provider, or None if it did not.
         finish_reason: The provider's reason for the answer's end, if given.
         truncated: Whether the answer was cut at a token limit.
-        hosted_calls: Calls of tools that the provider ran itself for this answer.
-        response_id: The provider's id of the response, if it gave one.
-        request_id: The provider's id of the request, from the response's headers, if it gave one.
-        dropped: Whether the answer was not used, and another step asks again. Its message is empty then.
+        hosted_calls: Tool calls that the provider ran itself for this answer.
+        response_id: The provider's response id, if any.
+        request_id: The provider's request id from the response headers, if any.
+        dropped: Whether the answer was discarded, with an empty message, and another step asks again.
     """
 
     step: int
@@ -300,7 +299,7 @@ class ModelRetry(Displayable):
     """A model request failed and will be retried after a delay.
 
     Args:
-        attempt: Number of attempts so far.
+        attempt: Attempts so far.
         seconds: The delay.
         reason: A short reason.
     """
@@ -318,7 +317,7 @@ class ModelWait(Displayable):
 
     Args:
         seconds: The delay. Another one can follow.
-        reason: Why, in short: a limit of its client, or a pause that the provider requested.
+        reason: Why, in short: a client limit, or a pause that the provider requested.
     """
 
     step: int
@@ -338,7 +337,7 @@ class ToolStarted(Displayable):
         tool: The tool. Its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
         arguments: The arguments, or the original text if it is not a usable JSON object.
         wire_name: The tool's wire name, whatever spelling the model used, or empty if there is no such tool.
-        parent: The id of the call whose function made this one, or None for a call of the model.
+        parent: The id of the call whose function made this one, or None if the model called.
     """
 
     step: int
@@ -377,7 +376,7 @@ class QuestionAsked(Displayable):
 
     Args:
         id: Identifies the question in its turn.
-        kind: The kind of the question.
+        kind: Its kind.
         server: The server that asks, or None for a pause before a model call.
     """
 
@@ -413,7 +412,7 @@ class ToolProgress(Displayable):
 
     @property
     def message(self) -> str | None:
-        """The older name of `text`."""
+        """The older name for `text`."""
         return self.text
 
 
@@ -426,8 +425,8 @@ class ToolFinished(Displayable):
         status: How it ended.
         text: The result as the model reads it.
         permission: Who decided whether it may run, or None for a call that did not get that far.
-        result: The original result, if there is one. The texts of a large one are cut.
-        large: The description of a result that was too large for the model.
+        result: The original result, if any. Large texts are cut.
+        large: Describes a result that was too large for the model.
     """
 
     step: int
@@ -449,7 +448,7 @@ class ToolsSearched(Displayable):
         step: The step that made the call.
         query: The query, in words.
         rows: The hits, best first.
-        offered: Number of tools offered from now on, without the search tool.
+        offered: How many tools are offered from now on, without the search tool.
         unloaded: Tools that are no longer offered.
         ranked_by: Whether meaning counted, or only words.
     """
@@ -489,7 +488,7 @@ class TurnFinished(Displayable):
 
     Args:
         error: Why, unless the status is `done`.
-        failure: If an error of this package ended it, the error's fields.
+        failure: The error's fields, if one from this package ended it.
     """
 
     status: TurnStatus

@@ -38,11 +38,10 @@ NEW_ID = "Gave a new id to {} with an empty or duplicate one."
 
 
 def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
-    """Repair messages so that every provider accepts them as a history, with a sentence and a count for each kind of repair.
+    """Repair messages so that every provider accepts them as a history. Also counts repairs, by sentence.
 
     A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
-    placeholder, and a result without a call is dropped. `taken` has the call ids of the conversation before these messages.
-    Theirs are added.
+    placeholder, and a result without a call is dropped. `taken` has the call ids that earlier messages use. Theirs are added.
     """
     if not messages:
         return [], ()
@@ -57,7 +56,7 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
 
 
 def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
-    """Collect the call ids of messages that need no repair, as nearly all do, or None where one does."""
+    """Collect the call ids if no message needs repair, which is usual, or else return None."""
     ids: set[str] = set()
     waiting: list[str] = []
     for message in messages:
@@ -76,7 +75,7 @@ def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str]
 
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Describe the repairs: `{}` in each text is replaced by the number of calls."""
+    """Describe the repairs: `{}` in each text becomes the call count."""
     return tuple(text.format(f"{count:,} call{'s' * (count != 1)}") for text, count in counts.items() if count)
 
 
@@ -138,7 +137,7 @@ class _Repair:
         return messages
 
     def counts(self) -> dict[str, int]:
-        """Count the repairs of each kind, by its sentence."""
+        """Count repairs by their sentence."""
         missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
         return {
             NEW_ID: self._renamed,
@@ -170,10 +169,10 @@ class _Calls:
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
-    """Give the traces of a conversation unique call ids, including in each call's events.
+    """Make call ids unique throughout a conversation's traces.
 
     Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
-    anyway. Also returns one sentence for each kind of repair.
+    anyway. Also returns one sentence per kind of repair.
     """
     taken: set[str] = set()
     repairs = [_TraceRepair(trace, taken) for trace in traces]
@@ -240,8 +239,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def added_turns(messages: Sequence[ChatMessage], before: Iterable[ChatMessage] = ()) -> list[Turn]:
     """Convert messages to turns: each begins with a person's message, and no model is asked in any.
 
-    A call gets another id where one in the conversation `before` has the same. A UsageError if they are not messages of a
-    person, a model and tools that a provider would accept after each other.
+    A call gets another id if the conversation `before` uses it already. A UsageError if a provider would not accept the
+    messages in this order.
     """
     whole = [_checked_message(message) for message in messages]
     if not whole:
@@ -316,11 +315,11 @@ def _calls(message: ChatMessage | AssistantMessage) -> Sequence[Any]:
 
 
 def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
-    """Cut a turn to the part that is to be repeated.
+    """Cut a turn to the part that will be repeated.
 
-    It continues from a step, by its index. Negative ones count from the end. `result` replaces that of its call (a mapping by
-    tool or call id for several), `text` the model's text in that step. Without both, that step is the first one that is left
-    out. A UsageError if there is no such step, or nothing in it to replace.
+    It continues from a step, by its index. Negative ones count from the end. `result` replaces its call's result (a mapping by
+    tool or call id for several), `text` the model's text. Without both, that step is left out as well. A UsageError if there is
+    no such step, or nothing in it to replace.
     """
     steps = turn.steps
     if not -len(steps) <= step < len(steps):
@@ -346,7 +345,7 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
 
 
 def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
-    """Yield the events of the steps before `end`, the last of which has `text` instead, unless it is None."""
+    """Yield the events before step `end`. If `text` is given, it replaces the last answer."""
     step, calls = -1, set()
     for event in turn.trace:
         if isinstance(event, StepStarted):

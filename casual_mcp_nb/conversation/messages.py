@@ -15,9 +15,9 @@ class ProviderState(BaseModel):
     """State that only one model can read: signed or encrypted reasoning, and its position in the answer.
 
     Args:
-        parts: The parts of the answer, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call
-            (with the provider's `fields`, and its `id` if not every provider would accept it), `{"type":
-            "fields", "fields": ...}` for the whole answer's fields, and the provider's own.
+        parts: The answer's parts, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call (with
+            the provider's `fields`, and its `id` if not every provider would accept it), `{"type": "fields", "fields": ...}`
+            for the whole answer's fields, and the provider's own.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 Check = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
-"""Returns the problems of a tool's arguments."""
+"""Returns the problems in a tool's arguments."""
 
 
 @dataclass(eq=False)
 class PlannedCall(Displayable):
-    """A call that a model would make. Assign to `arguments` or to a part of them to change it.
+    """A call that a model would make. To change it, assign to `arguments` or a part.
 
     Args:
-        id: The id of the model's call.
+        id: The model's call id.
         name: The tool's name as the model wrote it.
-        tool: The tool, or None if there is none of that name.
+        tool: The tool, or None if there is none with that name.
         arguments: The arguments, or the model's text if that is not a JSON object.
         check: Checks the arguments.
         skipped: Whether `PlannedCalls.run` leaves it out.
         call: The call with its result, or None before `PlannedCalls.run`.
-        ran: Whether its tool was called, which happens once. One that was denied, mocked or not sent was not.
+        ran: Whether its tool was called, which happens once, and never if it was denied, mocked or not sent.
         events: The call's events.
     """
 
@@ -50,7 +50,7 @@ class PlannedCall(Displayable):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems of its arguments as they are now, by the tool's schema, or empty if there are none."""
+        """Where the current arguments break the tool's schema. Empty if nowhere."""
         if self.tool is None:
             return ("There is no such tool.",)
         if isinstance(self.arguments, str):
@@ -73,12 +73,12 @@ class ToolCalls(DisplayableList[ToolCall], items="_calls"):
 
 
 class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
-    """The calls that a model would make to answer a prompt. None of them was run, except searches for tools.
+    """The calls that a model would make to answer a prompt. Only searches for tools were run.
 
     Args:
-        turn: The turn of planning: its searches, requests and tokens. It is not part of the conversation.
-        run: Runs some of them and waits.
-        run_async: Runs some of them, to be awaited.
+        turn: The planning turn, with its searches, requests and tokens. The conversation does not include it.
+        run: Runs calls and waits.
+        run_async: Runs calls, to be awaited.
         resume: Continues the conversation and waits. Takes a notebook's live output.
         resume_async: Continues the conversation, to be awaited.
     """
@@ -110,14 +110,14 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         The conversation does not change. `resume` gives the results to the model. Each call's tool is called once.
 
         Args:
-            indices: Which of them, from 0. Without any, all that were neither run yet nor skipped.
+            indices: Which calls, from 0. Without any, all that were neither run nor skipped.
 
         Returns:
             The calls with their results.
 
         Raises:
-            UsageError: There is no such index, a call was run already, or the definition of a tool has changed since the model
-                read it. The error shows how. Nothing was run.
+            UsageError: There is no such index, a call was run already, or a tool definition has changed since the model read
+                it. Nothing was run.
         """
         with self._chosen(indices) as calls:
             return self._run(calls)
@@ -130,18 +130,17 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     def resume(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
         """Continue the conversation: the model reads the calls' results, and answers or calls more tools.
 
-        The planned turn becomes one of the conversation, with the arguments as they were run, and the model reads that a call
-        that you skipped was left out. It has the options that `Session.plan` was given.
+        The planned turn joins the conversation, with the arguments as they were run. The model reads which calls you skipped.
+        Options stay as given to `Session.plan`.
 
         Args:
             echo: See `Session.chat`.
 
         Returns:
-            The turn, as of `Session.chat`.
+            The turn, like `Session.chat`.
 
         Raises:
-            UsageError: A call was neither run nor skipped, the conversation is not the one of the plan any more, or a turn is
-                running.
+            UsageError: A call was neither run nor skipped, the conversation has changed since the plan, or a turn is running.
         """
         self._check_complete()
         return self._resume(echo)

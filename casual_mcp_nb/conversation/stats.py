@@ -1,4 +1,4 @@
-"""Statistics of a turn or a conversation, computed from traces. They can be added."""
+"""Statistics for a turn or a conversation, computed from traces. They can be added."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from casual_mcp_nb.conversation.event import (
 )
 
 _MESSAGE_TOKENS = 4
-"""Token overhead of a message in addition to its text."""
+"""Token overhead per message, besides its text."""
 
 
 @dataclass(frozen=True)
 class TokenUsageStats:
-    """Tokens of several model calls.
+    """Tokens of several model calls together.
 
-    `None` if no call has a count. `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated`
-    if any
-    of the counts is. `cached_tokens` are the part of the input that providers had cached, and `cache_write_tokens` the part
-    that they wrote to their caches.
+    `None` if no call has a count. `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated` if
+    any count is. `cached_tokens` are input that providers read from their caches, and `cache_write_tokens` input that they
+    wrote to them.
     """
 
     prompt_tokens: int | None = None
@@ -48,7 +47,7 @@ class TokenUsageStats:
 
     @property
     def total_tokens(self) -> int | None:
-        """Input and output together, or None if one of them is unknown."""
+        """Input and output together, or None if either is unknown."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
@@ -72,9 +71,8 @@ class TokenUsageStats:
 class ToolCallStats:
     """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
-    Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`, in both. `failed` is the
-    number of calls that ended in an error or at a limit. `hosted` are calls that the provider ran itself, which nothing else
-    counts.
+    Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`, in both. `failed` counts
+    calls that ended in an error or at a limit, and `hosted` calls that the provider ran itself, which nothing else includes.
     """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
@@ -102,9 +100,9 @@ class ToolCallStats:
 
 @dataclass(frozen=True)
 class DiscoveryStats:
-    """Number of searches, and of tools that they loaded.
+    """Search count, and the tools that searches loaded.
 
-    `found` counts for each tool the searches that returned it, and `called` how often each tool was called, by `server:tool`.
+    By `server:tool`, `found` counts how many searches returned each tool, and `called` how often it was called.
     """
 
     search_calls: int = 0
@@ -129,8 +127,8 @@ class DiscoveryStats:
 class StepStats:
     """One model call's statistics.
 
-    `undeferred_tokens` are those of the request if every tool had been loaded, or 0 for a step that only searched, which would
-    not have been needed. `reused` is the part of the request that is the same as in the one before, estimated.
+    `undeferred_tokens` is the request size if every tool had been loaded, or 0 for a step that only searched, since it would
+    not have been needed. `reused` estimates how much repeats the previous request.
     """
 
     turn: int
@@ -150,14 +148,14 @@ class StepStats:
 
 @dataclass(frozen=True)
 class ChatStats(Displayable):
-    """Statistics of a turn or a conversation.
+    """Statistics for a turn or a conversation.
 
     Args:
         tokens: The token counts, with their `origin`.
         tool_calls: Calls by tool and server.
-        llm_calls: Number of answered model calls.
+        llm_calls: Answered model calls.
         discovery: Searches, or None if discovery was off.
-        steps: Statistics of each model call, in order, including unanswered ones.
+        steps: Statistics per model call, in order, including unanswered ones.
     """
 
     tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
@@ -168,29 +166,29 @@ class ChatStats(Displayable):
 
     @property
     def parts(self) -> TokenParts:
-        """Tokens by part of all requests together: reported where known, estimated otherwise."""
+        """Tokens by part, over all requests: reported where known, estimated otherwise."""
         return sum((step.parts for step in self.steps[1:]), self.steps[0].parts) if self.steps else TokenParts()
 
     @property
     def sent_tokens(self) -> int:
-        """The size of all requests."""
+        """Tokens in all requests."""
         return sum(step.parts.total for step in self.steps)
 
     @property
     def reused_tokens(self) -> int:
-        """Estimated tokens that the requests repeat from the one before each of them: a provider's cache can hold those."""
+        """Estimated tokens that each request repeats from the previous one, which a provider can cache."""
         return sum(step.reused or 0 for step in self.steps)
 
     @property
     def undeferred_tokens(self) -> int:
-        """The size of all requests if every tool had been loaded: all definitions in each, and no searches."""
+        """Tokens in all requests if every tool had been loaded: all definitions in each, and no searches."""
         return sum(step.undeferred_tokens for step in self.steps)
 
     @property
     def cost(self) -> Cost | None:
-        """Estimated cost of the answered model calls by the user's price table.
+        """Estimated cost by the user's price table.
 
-        None if none has a price and a token count, or if their currencies differ.
+        None if no answered call has both price and token count, or if currencies differ.
         """
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
@@ -212,7 +210,7 @@ class ChatStats(Displayable):
         return display().frame_of(self)
 
     def plot(self) -> Any:
-        """Plot each request's tokens by part, as stacked bars of a matplotlib figure.
+        """Plot each request's tokens by part, as stacked bars in a matplotlib figure.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -231,7 +229,7 @@ class ChatStats(Displayable):
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
-        """Compute the stats of a turn from its events."""
+        """Compute a turn's stats from its events."""
         events = list(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]

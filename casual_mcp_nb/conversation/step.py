@@ -76,7 +76,7 @@ def person_waits(events: Iterable[Event]) -> PersonWaits:
 
 
 class _State:
-    """The running work and the open question at the time of the last event."""
+    """Running work and the open question, as the last event left them."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -122,7 +122,7 @@ class _State:
         return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))
 
     def _waiting(self) -> list[str]:
-        # A server does not say during which of its calls it asks.
+        # A server does not tell during which call it asks.
         servers = {question.server for question in self._open.values() if isinstance(question, QuestionAsked)}
         waiting: list[str] = []
         # Backwards, because nested calls start after the one that makes them, which waits while all of them do.
@@ -148,7 +148,7 @@ _NONE: Mapping[str, Any] = {}
 _NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
-"""The result of a successful call that returned nothing, because providers refuse an empty string."""
+"""Replaces an empty result, because providers refuse an empty string."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,13 @@ class ToolCall(Displayable):
         needs_approval: Whether it is waiting for the person's approval.
         waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
         waited: Seconds that it waited for the person.
-        payload: The value that a function of the notebook returned for the person, or None in a saved conversation.
+        payload: The value that a notebook function returned for the person, or None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: The payload as displays show it.
-        large: The description of a result that was too large for the model to read in full. `value` is the full result.
-        returned: The very object that a function of the notebook returned, in a tuple, or empty for other tools and in a saved
+        large: Describes a result too large for the model to read in full. `value` is the full result.
+        returned: The very object that a notebook function returned, in a tuple. Empty for other tools and in a saved
             conversation.
     """
 
@@ -210,16 +210,15 @@ class ToolCall(Displayable):
     @property
     def edited(self) -> bool:
         """Whether the person edited the result before the model read it. `unedited` is the original."""
-        # A search's result is changed when what it found is unloaded.
+        # A search result changes when its tools are unloaded.
         return self.unedited is not None and self.search is None
 
     @property
     def value(self) -> Any:
         """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
 
-        For a function of the notebook, the very object that it returned: for a `ToolOutput` the payload or else the content,
-        for a
-        generator the list of what it yielded. For another tool, made at each access: a pandas DataFrame for a table (a list of
+        For a notebook function, the very object that it returned: for a `ToolOutput` the payload or else the content, for a
+        generator the list of yielded values. For other tools, built at each access: a pandas DataFrame for a table (a list of
         dicts without pandas), else a dict, a list or a text.
 
         Raises:
@@ -243,7 +242,7 @@ def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
 
 
 def calls_of_model(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
-    """Yield the calls that a model made: those of its programs in place of the programs."""
+    """Yield the calls that a model made. Programs are replaced by the calls that they made."""
     for call in calls:
         if is_program(call.tool):
             yield from call.nested
@@ -252,7 +251,7 @@ def calls_of_model(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
 
 
 def is_program(tool: ToolName) -> bool:
-    """Check whether a call of a tool runs a program of the model, with the delivery `code`."""
+    """Check whether a call runs a program that the model wrote, with the delivery `code`."""
     return tool == ToolName(SYNTHETIC, RUN_CODE)
 
 
@@ -260,7 +259,7 @@ def is_program(tool: ToolName) -> bool:
 class StepDiff(Displayable):
     """The changes in a request since the previous one: new messages at the end, tools, and tokens by part.
 
-    `messages_left_out` is how many messages at the beginning are no longer sent.
+    `messages_left_out` counts messages at the beginning that are no longer sent.
     """
 
     index: int
@@ -278,19 +277,19 @@ class Step(Displayable):
 
     Args:
         index: Its number in the turn, from 0.
-        request: The exact request. Its tokens by part are scaled to the provider's count, if there is one.
+        request: The exact request. Tokens by part are scaled to the provider's count, if known.
         response: The answer, or None while it runs, or if it failed.
         text: The answer's text so far.
         tool_calls: The tool calls in the answer, in order.
         usage: Tokens as reported by the provider, or None.
         finish_reason: The provider's reason for the answer's end.
-        seconds: Time that the model took, or None while it runs.
+        seconds: How long the model took, or None while it runs.
         first_token_seconds: Time until the first chunk of text, or None if nothing was streamed.
         previous: The previous step's request.
         cost: Estimated cost by the user's price table, or None if price or tokens are unknown.
         truncated: Whether the answer was cut at a token limit.
-        hosted_calls: Calls of tools that the provider ran itself for this answer.
-        request_id: The provider's id of the request, which its support asks for, if it gave one.
+        hosted_calls: Tool calls that the provider ran itself for this answer.
+        request_id: The provider's request id, if any, for its support.
     """
 
     index: int
@@ -356,7 +355,7 @@ def step_of(
     previous: Request | None,
     price: Price | None = None,
 ) -> Step:
-    """Build a step of a turn from its events."""
+    """Build a step from its events."""
     usage = answer.usage if answer else None
     request = event.request
     counted = request.tokens.as_counted(usage)
@@ -429,8 +428,8 @@ def messages_of(
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
-    `ended` is how its calls ended, `edited` the texts that the person has put in place of results, both by call id, and `sent`
-    the messages with results that were made already.
+    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, and `sent` the
+    result message if one was built already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
@@ -450,7 +449,7 @@ def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | 
 
 
 def text_of(content: Any) -> str:
-    """Extract the text of a message's content, which is a string, a list of parts, or None."""
+    """Extract the text from a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "\n".join(part.text for part in content if part.type == "text")
     return content or ""

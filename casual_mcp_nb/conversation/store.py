@@ -1,4 +1,4 @@
-"""The saved conversations of a person, in one file that several processes can use at the same time."""
+"""Saved conversations, in one file that several processes can use at the same time."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ CREATE TABLE turns (
 """
 
 _MIGRATIONS: dict[int, str] = {0: _SCHEMA}
-"""The migration of a file from each version to the next one."""
+"""Migrations from each version to the next."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file, create it where it does not exist, and bring it to this version.
 
-    A UsageError if it is not a file of saved conversations, or one of a later version.
+    A UsageError if it does not hold saved conversations, or comes from a later version.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Created first, because SQLite would let others read it.
@@ -80,7 +80,7 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         _check(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
-        # A commit survives the end of the process without waiting for the disk.
+        # A commit survives a crashed process without waiting for the disk.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
         _migrate(connection)
@@ -125,10 +125,10 @@ MAX_LISTED = 200
 UNTITLED = "Untitled"
 FLUSH_SECONDS = 10.0
 GATHER_SECONDS = 0.005
-"""How long events are gathered, so that those that nobody waits for are one write: what a killed process can lose of calls
-while others of the same step still run. Before a model is asked, everything is written."""
+"""How long to gather events into one write. A killed process can lose this much while calls in a step still run. Before a model
+is asked, everything is written."""
 AHEAD_SECONDS = 1.0
-"""How long a model is not asked because what came before is not on file yet: another process may be writing."""
+"""How long a model call waits for earlier events to be on file, since another process may be writing."""
 CHECKPOINT_SECONDS = 0.5
 """How long closing waits for other processes that read."""
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -145,7 +145,7 @@ def store_path() -> Path:
 
 @dataclass
 class _WrittenTurn:
-    """A turn as far as it is saved: how many events of its trace are, and the number of the next one."""
+    """How far a turn is saved: how many events from its trace, and the next one's number."""
 
     turn: Turn
     count: int = 0
@@ -154,7 +154,7 @@ class _WrittenTurn:
 
 @dataclass(eq=False)
 class SavedTurns:
-    """Saves one conversation's turns, event by event, while they run."""
+    """Saves a conversation's turns while they run, event by event."""
 
     store: ConversationStore
     head: Callable[[], ConversationHead]
@@ -169,7 +169,7 @@ class SavedTurns:
     _deleted: bool = False
 
     def save(self, turns: Sequence[Turn]) -> None:
-        """Have all turns saved as they are now. Does not wait. Saved ones that are not among them are deleted."""
+        """Have all turns saved as they are now, without waiting. Others that were saved are deleted."""
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
             # Known before it is written, so that nobody has to wait for that.
@@ -179,7 +179,7 @@ class SavedTurns:
     def write(self, connection: sqlite3.Connection) -> int | None:
         """Write the unsaved part, in a connection's transaction.
 
-        Returns the count of writes, for `written` after the commit, or None if there was nothing to write.
+        Returns the write count, for `written` after the commit, or None if there was nothing to write.
         """
         turns = self._turns
         if self._deleted or (self.id is None and not turns):
@@ -295,10 +295,10 @@ class SavedTurns:
 
 
 class ConversationStore:
-    """Saved conversations in an SQLite file, created with the first. A separate thread writes them. All else blocks shortly.
+    """Saved conversations in an SQLite file. A separate thread writes them. All else blocks briefly.
 
-    Use it as a context manager, or call `close`. It opens again where it is used after that. A session closes the one that it
-    uses, and the end of the process those that are left.
+    Use it as a context manager, or call `close`. Later use opens it again. A session closes its store, and process exit any
+    that are left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -317,7 +317,7 @@ class ConversationStore:
 
     @classmethod
     def at(cls, path: str | Path) -> ConversationStore:
-        """Open the store of a file, the same one for each session of this process."""
+        """Open a file's store, the same one for every session in this process."""
         file = Path(path).expanduser().absolute()
         with _opening:
             return _open.setdefault(file, cls(file))
@@ -377,7 +377,7 @@ class ConversationStore:
             await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
-        """Find saved conversations, the last changed ones first, by words in the title, the messages or the results."""
+        """Find saved conversations by words in the title, messages or results, the last changed ones first."""
         self.flush()
         if not self.path.exists():
             return StoredConversations((), str(self.path), self.problem)
@@ -393,7 +393,7 @@ class ConversationStore:
             values += [pattern, _like(json.dumps(words.strip(), ensure_ascii=False)[1:-1])]
         where = " AND ".join(conditions)
         with self._reading() as connection:
-            # One scan for all of them, since that takes most of the time, and the whole rows only of those that are returned.
+            # One scan for all, since that takes most of the time. Whole rows are read only for those that are returned.
             ids = connection.execute(f"SELECT id FROM conversations WHERE {where} ORDER BY changed_at DESC", values).fetchall()
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM conversations WHERE id IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
@@ -402,7 +402,7 @@ class ConversationStore:
         return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
 
     def get(self, id: str) -> StoredConversation:
-        """Look up the summary of a saved conversation by its id, or the beginning of it."""
+        """Look up a saved conversation's summary by its id, or how the id begins."""
         self.flush()
         with self._reading() as connection:
             query = f"SELECT {_COLUMNS} FROM conversations WHERE id LIKE ? ESCAPE '\\' ORDER BY changed_at DESC LIMIT 2"
@@ -413,7 +413,7 @@ class ConversationStore:
         return _stored(rows[0])
 
     def load(self, id: str) -> Conversation:
-        """Load a saved conversation, repaired where that is needed. See `Conversation.from_json`."""
+        """Load a saved conversation, repaired where necessary. See `Conversation.from_json`."""
         return self._read(self.get(id).id)[0]
 
     def open(self, id: str, saved: SavedTurns) -> Conversation:
@@ -462,7 +462,7 @@ class ConversationStore:
         return self.get(whole)
 
     def _read(self, id: str) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-        """Read a conversation with the data that saving needs: writes, saved events and next number of each turn, a writer."""
+        """Read a conversation with the data that saving needs: a writer, and per turn writes, saved events and next number."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -482,7 +482,7 @@ class ConversationStore:
             last[turn] = number
         document = document_of(messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns])
         conversation = Conversation.from_json(document)
-        # Events of an unknown kind are not in the trace, and the end that an unfinished turn gets is not in the file.
+        # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished turn.
         unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
         counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
         writer = EventWriter(map(json.loads, messages), map(json.loads, tools))

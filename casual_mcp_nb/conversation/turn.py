@@ -1,4 +1,4 @@
-"""The trace of a turn, and `Turn`, a view of it."""
+"""A turn's trace, and `Turn`, a view on it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 MAX_UNFINISHED = 100_000
-"""How many characters of an incomplete answer stay in the conversation. The trace has all of it."""
+"""How many characters the conversation keeps when an answer is incomplete. The trace has them all."""
 
 
 class Trace:
     """The append-only record of one turn's events.
 
     Attributes:
-        unread: Unknown parts of the file that it was loaded from.
+        unread: Unknown parts from the file that it was loaded from.
         results: The messages with results that the turn has sent, by the call's id. None in a trace that was loaded.
     """
 
@@ -84,7 +84,7 @@ class Trace:
         return max((event.at for event in self._events), default=0.0)
 
     def all_of(self, kind: type[E]) -> Sequence[E]:
-        """List the events of one kind, in order, without a copy: it grows with the trace."""
+        """The events of one kind, in order. Not a copy: the list grows with the trace."""
         return self._by_kind.get(kind, ())
 
     def of(self, kind: type[E]) -> list[E]:
@@ -112,7 +112,7 @@ class Trace:
 
 
 class Turn(Displayable):
-    """One message of the person and everything that followed, up to the final answer. A view of its trace.
+    """A user message and everything that followed, up to the final answer. A view on its trace.
 
     Attributes:
         exception: The error that ended the turn, if it failed in this process.
@@ -150,7 +150,7 @@ class Turn(Displayable):
 
     @property
     def failure(self) -> Failure | None:
-        """The fields of the error that ended it: status, request id, delay. None if none of this package's did."""
+        """The fields of the error that ended it: status, request id, delay. None if no error from this package did."""
         return self._finished.failure if self._finished else None
 
     def raise_for_status(self) -> None:
@@ -165,7 +165,7 @@ class Turn(Displayable):
 
     @property
     def waited(self) -> float:
-        """Seconds in which it waited for the person and for nothing else: approvals, pauses, and questions of servers."""
+        """Seconds in which it only waited for the person: approvals, pauses, and servers' questions."""
         return self.person_waits.within(0.0, self.trace.last_at)
 
     @property
@@ -176,18 +176,18 @@ class Turn(Displayable):
 
     @property
     def prompt(self) -> str:
-        """The text of the person's last message in this turn, as the model read it."""
+        """The text in the last user message, as the model read it."""
         return next((text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), "")
 
     @property
     def last_request(self) -> Request | None:
-        """The last request, with its tokens as they were estimated. None if there is none."""
+        """The last request, with estimated tokens, or None."""
         started = self.trace.of(StepStarted)
         return started[-1].request if started else None
 
     @property
     def last_response_id(self) -> str | None:
-        """The provider's id of its last response, if it gave one."""
+        """The provider's id for the last response, if any."""
         finished = self.trace.of(StepFinished)
         return finished[-1].response_id if finished else None
 
@@ -221,7 +221,7 @@ class Turn(Displayable):
 
     @property
     def answer(self) -> str:
-        """The text of the last step, or of the last message of a turn that was added. Empty if there is none."""
+        """The last step's text, or the last message if the turn was added. May be empty."""
         if self.added:
             last = self.started.messages[-1]
             return text_of(last.content) if last.role == "assistant" else ""
@@ -234,7 +234,7 @@ class Turn(Displayable):
 
     @property
     def truncated(self) -> bool:
-        """Whether any answer of the model in this turn was cut at a token limit."""
+        """Whether any answer in this turn was cut at a token limit."""
         return any(event.truncated for event in self.trace.of(StepFinished))
 
     @property
@@ -262,17 +262,17 @@ class Turn(Displayable):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """All tool calls of the model, in order, including searches. The calls that they made are `nested` in them."""
+        """All tool calls by the model, in order, including searches. Calls that tools made are `nested`."""
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
     def payloads(self) -> list[Any]:
-        """The values that functions of the notebook returned for the person, in order. Empty in a saved conversation."""
+        """The values that notebook functions returned for the person, in order. Empty in a saved conversation."""
         return [call.payload for call in self.tool_calls if call.payload is not None]
 
     @property
     def searches(self) -> list[ToolsSearched]:
-        """All searches of the model, in order."""
+        """All searches by the model, in order."""
         return self.trace.of(ToolsSearched)
 
     @property
@@ -282,17 +282,17 @@ class Turn(Displayable):
 
     @property
     def waits(self) -> list[ModelWait]:
-        """The delays of requests for their client's limits."""
+        """How long requests waited for client limits."""
         return self.trace.of(ModelWait)
 
     @property
     def trimmings(self) -> list[ContextTrimmed]:
-        """The points at which more of the conversation was left out to fit the context window."""
+        """When more of the conversation was left out to fit the context window."""
         return self.trace.of(ContextTrimmed)
 
     @property
     def prefix_changes(self) -> list[PrefixChanged]:
-        """The requests that no longer began with the whole request before them, each with the change."""
+        """Requests that did not begin with the whole previous one, each with the change."""
         return self.trace.of(PrefixChanged)
 
     @property
@@ -302,7 +302,7 @@ class Turn(Displayable):
 
     @property
     def server_logs(self) -> list[ServerLog]:
-        """Log messages of servers during this turn."""
+        """Server log messages during this turn."""
         return self.trace.of(ServerLog)
 
     @property
@@ -317,7 +317,7 @@ class Turn(Displayable):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The messages that this turn adds to the conversation. Always valid: each call is followed by exactly one result."""
+        """The messages that this turn adds to the conversation. Always valid: exactly one result follows each call."""
         events = len(self.trace)
         if events != self._messages[0]:
             messages, all_of = self.prompt_messages, self.trace.all_of

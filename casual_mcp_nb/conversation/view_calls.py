@@ -1,4 +1,4 @@
-"""Views of requests to the model, and of the tool calls in its answers.
+"""Views for model requests, and for the tool calls in answers.
 
 A call is one line, which unfolds to its details. Results are tables where they are tables. A request shows its contents and
 cost, and the changes since the previous step.
@@ -54,7 +54,7 @@ _LIST_IN_AN_OBJECT = 2
 def structured_blocks(value: Any) -> tuple[Block, ...]:
     """Show a folded section: a table for a list of flat objects, or a flat object's fields.
 
-    Other values get none: they are in the text of the result already.
+    Other values get none: the result's text has them already.
     """
     value = unwrapped(value)
     if isinstance(value, Mapping) and len(value) > 1 and _is_flat(value):
@@ -91,13 +91,13 @@ def _cell(value: object) -> str:
 
 
 def payload_sections(title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]) -> tuple[Section, ...]:
-    """Show a call's payloads, as far as they can be shown. `spend` returns whether an image of a size may be."""
+    """Show a call's payloads, as far as they can be shown. `spend` decides on images by size."""
     shown = (preview for preview in previews if preview.is_shown)
     return tuple(Section(title, (_block(preview, spend),), note=preview.what, look="payload") for preview in shown)
 
 
 def payload_words(previews: Sequence[PayloadPreview]) -> str:
-    """Describe a call's payloads, and that they are in no file."""
+    """Describe a call's payloads, which no file has."""
     return f"Payload kept in the kernel: {'; '.join(preview.what for preview in previews)}"
 
 
@@ -130,12 +130,12 @@ _SERVERS = 3
 _PAIRS = 8
 _SENTENCE = 3
 _JSON = '{["'
-"""The first characters of a text that is JSON rather than a sentence."""
+"""How a text begins that is JSON rather than a sentence."""
 _NESTED = 20
 
 
 class ImageBudget:
-    """The bytes of images that may still be shown. The images of a display share it, in their order."""
+    """How many bytes of images may still be shown. All images in a display share it, in order."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -169,7 +169,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
 
 
 def tool_words(call: ToolCall) -> str:
-    """Format a call's tool as people write it, `server:tool`. A name that is not a tool's as the model wrote it."""
+    """Format a call's tool as people write it, `server:tool`. An unknown name stays as the model wrote it."""
     match call.tool.server:
         case event.SYNTHETIC:
             return call.tool.tool
@@ -210,8 +210,8 @@ def call_section(
 ) -> Section:
     """Show a call with its complete arguments and its result, and the calls nested in it.
 
-    `now` is in seconds since the turn began, for a running call, and `key` that of the call in its turn. One that did not
-    succeed is always open, whatever `fold` says.
+    `now` is in seconds since the turn began, for a running call, and `key` the call's in its turn. An unsuccessful call is
+    always open, despite `fold`.
     """
     blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)
     nested = call.nested[:_NESTED]
@@ -329,9 +329,9 @@ def result_words(
     Args:
         status: How the call ended.
         text: The result as the model reads it.
-        content: The parts of the original result.
-        structured: Its structured content.
-        large: The description of a result that was too large for the model.
+        content: The original result's parts.
+        structured: The structured content.
+        large: Describes a result that was too large for the model.
     """
     if status != "ok":
         return text.removeprefix("Error: ")
@@ -360,7 +360,7 @@ def result_words(
 
 
 def kept_words(large: LargeResult) -> str:
-    """Describe where the whole of a large result is, and how much of it the model read."""
+    """Describe where a large result is, and how much the model read."""
     where = "kept as call.value" if large.is_kept else "no longer kept" if large.source is not None else "not in this file"
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {words.count(large.tokens, 'token')}."
 
@@ -391,7 +391,7 @@ def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget
 
 
 def content_block(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
-    """Show an image, or a note of type and size if the data is not one or does not fit."""
+    """Show an image, or a note with type and size if the data is not one or does not fit."""
     note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
     if kind == "image" and data and mime_type in IMAGE_TYPES and images.spend(len(data)):
         return ImageBlock(mime_type, data, note)
@@ -399,7 +399,7 @@ def content_block(kind: str, mime_type: str, data: bytes, source: str, images: I
 
 
 def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
-    """Show a part of a result that is not text: an image, or its description."""
+    """Show a result part that is not text: an image, or its description."""
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):
@@ -423,7 +423,7 @@ _SHORT = ("System #", "Manifest #", "Tools #", "Messages #", "Results #")
 
 
 def make_up_table(parts: TokenParts) -> Table:
-    """Build a table with a row for each part of a request, with its share."""
+    """Build a table with one row per request part, with its share."""
     rows: list[tuple[Cell, ...]] = []
     for colour, (name, value) in enumerate(parts.as_dict().items()):
         share = fraction(value, parts.total)
@@ -434,12 +434,12 @@ def make_up_table(parts: TokenParts) -> Table:
 
 
 def stack(parts: TokenParts, most: int, text: str) -> StackedBar:
-    """Draw the breakdown as one bar, on a scale on which `most` tokens take the full width."""
+    """Draw the breakdown as one bar, in which `most` tokens take the full width."""
     return StackedBar(text, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
 
 
 def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
-    """Build a table with the breakdown of each request and its answer's tokens. Of many steps the last ones."""
+    """Build a table with each request's breakdown and its answer's tokens. If there are many steps, the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
@@ -461,7 +461,7 @@ def _step_row(step: StepStats, most: int, turns: bool, reused: bool, output: boo
 
 
 def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    """Compare the input of all requests with the input if every tool were loaded."""
+    """Compare total input with the input if every tool were loaded."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     return (
         ("Input", words.tokens(sent, stats.parts.origin)),
@@ -471,7 +471,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
-    """Format the saving or extra cost of deferring, as a label with its value, or nothing where it makes no difference."""
+    """Format what deferring saves or costs, as a label with its value, or nothing if it makes no difference."""
     share = words.difference(price, without)
     if not share:
         return ()
@@ -479,7 +479,7 @@ def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
 
 
 def change_table(before: TokenParts, after: TokenParts) -> Table:
-    """Build a table of the parts that differ between two requests, and the totals of both."""
+    """Build a table with the parts in which two requests differ, and both totals."""
     pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
     rows: list[tuple[Cell, ...]] = [
         (PARTS[name], words.about(old, before.origin), words.about(new, after.origin), words.change(new - old))
@@ -503,7 +503,7 @@ def request_view(request: Request, limits: DisplayLimits) -> View:
 
 
 def request_words(request: Request) -> str:
-    """Describe the contents of a request: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
+    """Summarize a request: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
     reused = f", {words.about(request.reused, 'estimated')} of them reused" if request.reused else ""
     return (
         f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}{reused}"
@@ -511,7 +511,7 @@ def request_words(request: Request) -> str:
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
-    """Show the same without a heading, all but the messages folded, for a place where there is little room."""
+    """Show the same in little space: no heading, and only the messages unfolded."""
     folded = tuple(
         replace(block, fold="closed") if isinstance(block, Section) and block.title != "Messages" else block
         for block in request_blocks(request, limits)
@@ -539,14 +539,14 @@ def _added_by_provider(request: Request, limits: DisplayLimits, definitions: boo
 
 
 def _reuse(request: Request) -> tuple[int, Line] | None:
-    """Count the messages before the end of the reused part, or None if it ends before the messages."""
+    """Count the messages in the reused part, or None if it ends before the messages."""
     if request.reused is None or not request.reused_messages:
         return None
     return request.reused_messages, reuse_line(request, f"the tools and {words.count(request.reused_messages, 'message')}")
 
 
 def reuse_line(request: Request, what: str) -> Line:
-    """Write the line that ends the part of a request repeated from the previous one."""
+    """Write the line that ends the part repeated from the previous request."""
     text = f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are repeated from the previous request"
     return Line(Status(text, "quiet"), data=(("part", "reused"),))
 
@@ -557,7 +557,7 @@ def _how_many(request: Request) -> str:
 
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
-    """Show one model call: its usage, the new part of its request, its answer and its calls."""
+    """Show one model call: usage, new request parts, answer and calls."""
     usage = step.usage or TokenUsage()
     facts = (
         ("Input", _price(step.request)),
@@ -595,7 +595,7 @@ def miss_words(miss: CacheMiss) -> str:
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
-    """Show the parts of a request that the previous one did not have."""
+    """Show what a request adds to the previous one."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "first request of its turn"
     return View("diff", f"Step {diff.index + 1}: new in this request", change_blocks(diff, limits), note=note)
@@ -624,9 +624,9 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
 def message_blocks(
     messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
 ) -> tuple[Block, ...]:
-    """Show messages as a model reads them. Of many the first ones and the last ones.
+    """Show messages as a model reads them. If there are many, the first and the last ones.
 
-    `reuse` is after how many of them a line comes, and the line.
+    `reuse` is a line, and after how many messages it comes.
     """
     if not messages:
         return (TextBlock("None."),)

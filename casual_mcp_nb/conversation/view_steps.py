@@ -1,4 +1,4 @@
-"""The steps of a turn, and single events: each is one line in words, which unfolds."""
+"""A turn's steps, and single events: each is one line in words, which unfolds."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ _REQUEST_TEXT = 800
 
 @dataclass(frozen=True)
 class TurnDetail:
-    """How much of a turn is shown.
+    """How much detail a turn shows.
 
-    Of requests, what is `new` in each since the one before. With `whole`, the first one with its tools' definitions, or
-    nothing. `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, where
-    the reader has seen it.
+    Requests show what is `new` since the previous one, with `whole` the first one with its tool definitions, or nothing. `now`
+    is in seconds since the turn began, for a running one, and `since` the request before the first step, if the reader has seen
+    it.
     """
 
     requests: Literal["new", "whole"] | None = None
@@ -99,7 +99,7 @@ class TurnDetail:
 
 @dataclass(frozen=True)
 class _Timeline:
-    """The shared data for drawing a turn's steps: the time and events of each, and the space available."""
+    """Shared data for drawing a turn's steps: times, events, and the space available."""
 
     limits: DisplayLimits
     detail: TurnDetail
@@ -117,13 +117,13 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Show a line for each step, below their figures' headings. Of many steps the first ones and the last ones."""
+    """Show a line per step, with a heading for the figures. If there are many, the first and the last ones."""
     if not steps:
         return []
     visible = steps
     if len(steps) > limits.rows:
         visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
-    # Of a long turn each step keeps its line, and only the first and the last ones what unfolds below it.
+    # In a long turn each step keeps its line, but only the first and the last ones unfold.
     last = len(steps) - max(_FIRST_STEPS, limits.rows // 4)
     whole = [step for step in visible if step.index < _FIRST_STEPS or step.index >= last]
     calls = max(_FIRST_CALLS, 2 * limits.rows // max(1, len(whole)))
@@ -171,7 +171,7 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
                 pass
             case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged() | TextEdited() | RequestEdited():
                 remarks.setdefault(event.step, []).append(event)
-        # What is asked and edited before the next step is not part of this one.
+        # Questions and edits before the next step are not part of this one.
         is_part = getattr(event, "step", current) == current and not isinstance(event, _ASIDE)
         if current in times and is_part:
             times[current] = (times[current][0], max(times[current][1], event.at))
@@ -253,7 +253,7 @@ def _model_line(step: Step) -> list[Block]:
 
 
 def model_figures(step: Step) -> tuple[str, ...]:
-    """Describe the usage of a model's answer. Unknown figures are left out."""
+    """Describe an answer's usage. Unknown figures are left out."""
     if step.response is None:
         return ()
     usage = step.usage
@@ -363,7 +363,7 @@ def _cause(event: PrefixChanged) -> str:
 
 
 EVENTS = get_args(Event)
-"""The classes of all events."""
+"""All event classes."""
 
 
 def event_view(event: Event, limits: DisplayLimits) -> View:
@@ -374,7 +374,7 @@ def event_view(event: Event, limits: DisplayLimits) -> View:
 
 
 def _title(name: str) -> str:
-    """Split the name of a class into words: `ToolsSearched` into `Tools searched`."""
+    """Split a class name into words: `ToolsSearched` into `Tools searched`."""
     spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
     return spaced.strip().capitalize()
 

@@ -1,4 +1,4 @@
-"""Views of turns and conversations: the answer, one line of figures, and everything else folded below."""
+"""Views for turns and conversations: the answer, one line of figures, and everything else folded below."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def line_only(view: View) -> View:
 
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Show everything of a turn, unfolded, with each step's request."""
+    """Show a whole turn, unfolded, with each step's request."""
     return unfolded(View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now))))
 
 
@@ -94,7 +94,7 @@ def answer_view(turn: Turn, limits: DisplayLimits) -> View:
 
 
 def turn_mark(turn: Turn) -> Status:
-    """Describe the status of a turn with its symbol."""
+    """Describe a turn's status with its symbol."""
     if len(turn.trace) and turn.added:
         return _ADDED
     if turn.running and turn.person_waits.open_questions:
@@ -119,14 +119,14 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
-    """Show the messages of a turn that was added."""
+    """Show the messages in an added turn."""
     messages = turn.started.messages
     note = words.count(len(messages), "message")
     return Section("Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True)
 
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
-    """Show the payloads that functions of the notebook returned for the person, each under its tool."""
+    """Show the payloads that notebook functions returned for the person, each under its tool."""
     sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.spend)]
     more = len(sections) - _MAX_PAYLOADS
     return [*sections[:_MAX_PAYLOADS], *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else [])]
@@ -198,7 +198,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
 
 
 def _token_words(stats: ChatStats) -> str:
-    """Describe the tokens of all requests in a turn, and the difference from every tool loaded."""
+    """Describe a turn's total tokens, and the difference from every tool loaded."""
     if not stats.sent_tokens:
         return ""
     taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"
@@ -207,7 +207,7 @@ def _token_words(stats: ChatStats) -> str:
 
 
 def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool) -> Section:
-    """Show model, tools and tokens; `whole` with the prompt and the tokens of each step, which a file has elsewhere."""
+    """Show model, tools and tokens; `whole` adds the prompt and each step's tokens, which a file has elsewhere."""
     started, stats = turn.started, turn.stats
     model, tools = model_words(started.model, started.provider), _tool_words(turn)
     rows: list[tuple[str, Cell]] = [("Model", model), ("Toolset", tool_set_words(started.tool_set)), ("Tools", tools)]
@@ -312,7 +312,7 @@ def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def _misses(stats: ChatStats) -> tuple[str, ...]:
-    """Show why providers did not read their caches, in their own words, with the number of times each reason was given."""
+    """Show why providers did not read their caches, in their own words, and how often each reason was given."""
     reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
     return tuple(f"{reason} ({words.count(times, 'model call')})" for reason, times in reasons.most_common(_MAX_REASONS))
 
@@ -382,7 +382,7 @@ def _server(name: str) -> str:
 def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
     most = max(counts.values(), default=0)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    # Bars of one length compare nothing.
+    # Bars with the same length compare nothing.
     differ = len(set(counts.values())) > 1
     rows = tuple((Name(name), Bar(words.number(number), fraction(number, most) if differ else None)) for name, number in ranked)
     table = Table(columns(heading, "Calls", shares=(40, 60)), rows)
@@ -394,7 +394,7 @@ _EMPTY = "No turns yet."
 
 
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Show each turn with its prompt and its answer, and the total usage. Of a long conversation the last turns."""
+    """Show each turn with its prompt and its answer, and the total usage. A long conversation shows its last turns."""
     if not len(conversation):
         return View("conversation", "Conversation", (TextBlock(_EMPTY),))
     stats = conversation.stats
@@ -415,7 +415,7 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
 
 
 def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Show all of a conversation: every turn, the new part of each request, and the total usage."""
+    """Show a whole conversation: every turn, what each request adds, and the total usage."""
     turns, last = [], None
     for number, turn in enumerate(conversation, 1):
         blocks = turn_blocks(turn, limits, TurnDetail(requests="whole", since=last))
