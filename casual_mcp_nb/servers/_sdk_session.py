@@ -22,6 +22,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_T
 from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
@@ -144,14 +145,15 @@ class _TolerantSession(ClientSession):
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
+    elicit: Callable[..., Awaitable[Any]] | None
     wire: WireLog
     redact: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(_Received(read_stream, self.wire), _Sent(write_stream, self.wire))
         dispatcher.session = self
-        if (callback := kwargs.get("elicitation_callback")) is not None:
-            kwargs["elicitation_callback"] = _bounded(callback)
+        if kwargs.get("elicitation_callback") is not None and self.elicit is not None:
+            kwargs["elicitation_callback"] = _elicitation_callback(self.elicit)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self.left_out: dict[str, str] = {}
         self.first_answer: Any = None
@@ -306,13 +308,23 @@ class _TolerantSession(ClientSession):
         return {**raw, "content": replaced, "isError": True}
 
 
-def _bounded(callback: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Refuse forms so large that fastmcp would hold the event loop to build a type from one."""
+def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Answer a server's questions by a handler as fastmcp defines it, in place of fastmcp's own callback.
+
+    That one would build a type from the form and validate the answer against the server's schema on the event loop, which both
+    can hold for as long as the server likes. The server checks what it gets.
+    """
 
     async def answer(context: Any, params: Any) -> Any:
         if not has_few_values(getattr(params, "requested_schema", None)):
             return mcp_types.ErrorData(code=INVALID_PARAMS, message="the form is too large to be shown")
-        return await callback(context, params)
+        try:
+            result = await handler(params.message, None, params, context)
+            if not isinstance(result, mcp_types.ElicitResult):
+                return mcp_types.ElicitResult(action="accept", content=to_jsonable_python(result))
+            return mcp_types.ElicitResult(action=result.action, content=to_jsonable_python(result.content))
+        except Exception as error:
+            return mcp_types.ErrorData(code=INTERNAL_ERROR, message=str(error))
 
     return answer
 

@@ -123,6 +123,7 @@ class McpSession:
                 server_name=name,
                 on_closed=self._stream_ended,
                 on_refused=hooks.refused,
+                elicit=hooks.client_options.get("elicitation_handler"),
                 wire=hooks.wire,
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,

@@ -1,4 +1,4 @@
-"""A form that is too large to be shown is refused before anything is made of it."""
+"""A form that is too large to be shown is refused, and no form of a server holds the event loop."""
 
 from __future__ import annotations
 
@@ -39,3 +39,23 @@ async def test_a_form_of_too_many_fields_is_refused(
     assert len(forms) == forms_shown
     assert result.content
     assert not guard.take()
+
+
+@pytest.mark.defect("A2")
+async def test_an_answer_is_not_matched_against_the_servers_patterns_on_the_loop(
+    opened: Callable[..., Any], raw: Callable[..., ServerConfig], tmp_path: Any
+) -> None:
+    async def elicitation(*_: Any) -> Any:
+        return {"f": "a" * 60 + "!"}
+
+    schema = {"type": "object", "properties": {"f": {"type": "string", "pattern": "^(a+)+$"}}}
+    params = {"message": "fill in", "requestedSchema": schema}
+    calls = {"form": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}
+    handlers = Handlers(elicitation=elicitation)
+    connection = opened(Connection("asker", raw(folder=tmp_path, calls=calls, version="2025-11-25"), handlers=handlers))
+    await connection.connect()
+    # The guard against a held loop fails this test where the pattern is tried.
+    result = await connection.call("form", {})
+    assert result.content
+    answers = [message for message in connection.read_messages() if message.direction == "sent" and '"accept"' in message.text]
+    assert len(answers) == 1
