@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial, singledispatch
 from typing import Any, Literal
 
@@ -18,11 +19,12 @@ from casual_mcp_nb.conversation import view_calls, view_steps
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
+from casual_mcp_nb.conversation.plan import WrittenProgram
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
-from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, TextBlock, View, complete, fit
+from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Section, TextBlock, View, complete, fit
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
@@ -143,7 +145,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.subscription_view,
     servers_views.subscriptions_view,
     notebook_views.session_view,
-    notebook_views.written_cell_view,
+    notebook_views.written_program_view,
     notebook_views.models_view,
     notebook_views.exploration_view,
     notebook_views.calls_view,
@@ -237,9 +239,19 @@ def page(value: Any, title: str) -> str:
     return _drawn(value, {"text/html": lambda view: to_page(view, title)})["text/html"]
 
 
-def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
-    """Format a whole conversation as one text. Everything can be unfolded, and only huge parts are cut."""
-    view = fit(conversation_views.document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
+def document(
+    conversation: Conversation, form: Literal["html", "markdown"], title: str, programs: Sequence[WrittenProgram] = ()
+) -> str:
+    """Format a whole conversation as one text. Everything can be unfolded, and only huge parts are cut.
+
+    `programs` were written for notebook cells meanwhile.
+    """
+    view = conversation_views.document_view(conversation.as_in_a_file(), WHOLE)
+    if programs:
+        cells = (notebook_views.written_program_view(program, WHOLE) for program in programs)
+        sections = (Section(f"Written cell {number}", cell.blocks, note=cell.note) for number, cell in enumerate(cells, 1))
+        view = replace(view, blocks=(*view.blocks, *sections))
+    view = fit(view, WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 
 

@@ -46,8 +46,10 @@ class Display(Protocol):
         """Draw a turn in all formats, in as much detail as the person wants."""
         ...
 
-    def document(self, conversation: Any, form: Literal["html", "markdown"], title: str, /) -> str:
-        """Draw a whole conversation as one text."""
+    def document(
+        self, conversation: Any, form: Literal["html", "markdown"], title: str, programs: Sequence[Any] = (), /
+    ) -> str:
+        """Draw a whole conversation as one text, with the programs that models wrote for cells meanwhile."""
         ...
 
 

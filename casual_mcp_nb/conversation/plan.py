@@ -1,4 +1,4 @@
-"""Planned calls: those a model would make, which a person reads, edits and runs."""
+"""Planned calls, which a model would make, and written programs, which make calls: a person reads and edits them first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.event import CallStatus
+from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError
@@ -183,3 +185,48 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
 
     def __repr__(self) -> str:
         return f"<PlannedCalls: {', '.join(each.name for each in self) or 'none'}>"
+
+
+@dataclass(frozen=True)
+class WrittenCall:
+    """A call of a tool in a program that a model wrote.
+
+    Attributes:
+        policy: The tool's policy of approval.
+        reason: Why the call will ask for approval. Empty if it will not.
+        included: Whether the selection includes the tool. Otherwise, the call will be refused.
+    """
+
+    tool: ToolSpec
+    line: int
+    policy: str = "default"
+    reason: str = ""
+    included: bool = True
+
+
+ProgramState = Literal["not run", "ok", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class WrittenProgram(Displayable):
+    """A program that a model wrote for a notebook cell, at one moment.
+
+    Attributes:
+        calls: The calls of tools that the text of the program shows.
+        round: How often the program was corrected before this version, of `rounds` times at most.
+        difference: The lines that the correction changed, as a unified diff.
+        error: How the last run failed. Empty if it did not.
+        call_counts: How many calls the last run made, by their status.
+        stats: What writing it has cost, with all earlier versions.
+    """
+
+    task: str
+    code: str
+    calls: tuple[WrittenCall, ...] = ()
+    round: int = 0
+    rounds: int = 0
+    difference: str = ""
+    state: ProgramState = "not run"
+    error: str = ""
+    call_counts: Mapping[CallStatus, int] = field(default_factory=dict)
+    stats: ChatStats = field(default_factory=ChatStats)

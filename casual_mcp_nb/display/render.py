@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import html
+import keyword
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
@@ -91,6 +92,35 @@ class _Renderer(RendererHTML):
         return str(self.renderToken(tokens, idx, options, env))
 
 
+_PYTHON = re.compile(
+    r"(?P<comment>\#[^\n]*)"
+    r"|(?P<string>[rbfuRBFU]{0,2}(?:\"\"\"[\s\S]*?(?:\"\"\"|\Z)|\'\'\'[\s\S]*?(?:\'\'\'|\Z)"
+    r"|\"(?:\\[\s\S]|[^\"\\\n])*\"?|'(?:\\[\s\S]|[^'\\\n])*'?))"
+    rf"|(?P<keyword>\b(?:{'|'.join(keyword.kwlist)})\b)"
+    r"|(?P<number>\b\d[\w.]*)"
+    r"|(?:[^\W\d]\w*)"
+)
+
+
+def python_lines(text: str) -> list[list[tuple[str, str]]]:
+    """Split a Python program into lines, each in pieces with their kinds: a comment, string, keyword or number, or nothing."""
+    lines: list[list[tuple[str, str]]] = [[]]
+
+    def add(kind: str, piece: str) -> None:
+        first, *others = piece.split("\n")
+        lines[-1] += [(kind, first)] if first else []
+        lines.extend([(kind, line)] if line else [] for line in others)
+
+    end = 0
+    for match in _PYTHON.finditer(text):
+        if match.lastgroup is not None:
+            add("", text[end : match.start()])
+            add(match.lastgroup, match.group())
+            end = match.end()
+    add("", text[end:])
+    return lines
+
+
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -101,6 +131,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data_uri"] = _data_uri
+    environment.filters["python_lines"] = python_lines
     # What the renderer of prose returns was escaped as it was made.
     environment.filters["prose"] = lambda text: Markup(prose_html(text))
     # Our own file, without any text of others.
@@ -161,11 +192,11 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\{text}" if match.lastgroup == "mark" else f"&#{ord(text)};"
 
 
-def fenced(text: str) -> str:
+def fenced(text: str, language: str = "text") -> str:
     """Fence a text as a code block that nothing in it can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _markdown_blocks(blocks: tuple[Block, ...]) -> list[str]:
@@ -179,7 +210,7 @@ def _markdown_block(block: Block) -> list[str]:
         case KeyValues():
             return ["\n".join(f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows)]
         case TextBlock():
-            body = fenced(block.text)
+            body = fenced(block.text, block.language or "text")
             return [f"{escape(block.label)}:", body] if block.label else [body]
         case Line():
             return [" · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))]

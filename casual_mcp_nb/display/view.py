@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.base.schema import SchemaReader
@@ -166,7 +166,8 @@ class KeyValues:
 class TextBlock:
     """A block of text with its line ends. `limit` replaces the usual limit.
 
-    `code` sets it as code. `prose` is Markdown, of which HTML shows what can do no harm.
+    `code` sets it as code, with a `language` as highlighted code with numbered lines, some of them marked. `prose` is Markdown,
+    of which HTML shows what can do no harm.
     """
 
     kind: ClassVar[str] = "text"
@@ -176,6 +177,8 @@ class TextBlock:
     limit: int | None = None
     prose: bool = False
     data: Data = ()
+    language: Literal["", "python"] = ""
+    marks: Mapping[int, Tone] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +307,10 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             return KeyValues(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
         case TextBlock():
             limit = min(block.limit or limits.text, limits.document)
-            return replace(block, label=_line(block.label, limits), text=clean(cut(block.text, limit, max(20, limit // 20))))
+            text = clean(cut(block.text, limit, max(20, limit // 20)))
+            # The lines after a cut would have other numbers.
+            language = block.language if len(block.text) <= limit else ""
+            return replace(block, label=_line(block.label, limits), text=text, language=language)
         case Line():
             # Its mark can be the message of an error.
             mark = block.mark and Status(one_line(cut(block.mark.text, limits.text)), block.mark.tone)

@@ -258,6 +258,10 @@ class ToolView:
         """The deferred tools by wire name."""
         return {tool.wire_name: tool for tool in self.deferred}
 
+    def includes(self, tool: ToolSpec) -> bool:
+        """Check whether the model may call a tool, loaded or deferred."""
+        return tool.wire_name in self.loaded_by_name or tool.wire_name in self.deferred_by_name
+
     @cached_property
     def manifest(self) -> str:
         """The manifest for the deferred tools, or empty if there are none."""

@@ -32,6 +32,8 @@ class ConversationRunner:
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
         self.saver = saver
         self.turns: list[Turn] = []
+        self.cells: list[Any] = []
+        """The cells that were written meanwhile. They are no part of it, and an export shows them."""
         self._chat = chat
         self._observers = observers
         self._running: asyncio.Task[object] | None = None
@@ -141,7 +143,7 @@ class ConversationRunner:
     def clear(self, *, private: bool = False) -> None:
         """Start a conversation with no turns. The old turns stay intact for whoever holds them."""
         self.saver.begin(private=private)
-        self.turns = []
+        self.turns, self.cells = [], []
         self._observers.changes.notify()
 
     def replace(self, turns: Iterable[Turn]) -> None:

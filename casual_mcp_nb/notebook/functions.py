@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from casual_mcp_nb.base.schema import SchemaReader
@@ -128,6 +128,12 @@ class ToolFunctions:
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self._servers.values())) or "No servers."
+
+    def _paths(self) -> Iterator[tuple[str, ToolSpec, SchemaReader | None]]:
+        """Yield each tool's function as `server.function`, with the schema of its result that was learned."""
+        for server, functions in self._servers.items():
+            for name, tool in functions._by_name().items():
+                yield f"{server}.{name}", tool, functions._learned(tool)
 
     def _stub(self) -> str:
         learned = {each._server: each._learned for each in self._servers.values()}

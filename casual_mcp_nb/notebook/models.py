@@ -117,18 +117,20 @@ class SessionModels(NamespaceList[ModelRow]):
         variables: Sequence[str] = (),
         model: str | Model | ChatModel | None = None,
         variable: str = "session",
+        rounds: int = 3,
         **options: Unpack[ModelOptions],
     ) -> WrittenCell:
         """Have a model write a notebook cell that calls tools as functions. Nothing in it runs before you run it.
 
-        The model reads the task, the signatures of functions that a search finds, and what you permit of your variables. Data
-        stays in the notebook: the program handles it, and the conversation stays as it is.
+        The model reads the task, the manifest, the signatures of functions that a search finds, and what you permit of your
+        variables. Data stays in the notebook: the program handles it, and the conversation stays as it is.
 
         Args:
             task: What the cell should do.
             variables: Names of variables whose type, shape and first values the model may read.
             model: Name of a model in the config, a model object, or None for the session's.
             variable: The variable that holds this session.
+            rounds: How often the program may be corrected, see `WrittenCell.repair`.
             options: Options for the model, such as `temperature`.
 
         Returns:
@@ -147,9 +149,14 @@ class SessionModels(NamespaceList[ModelRow]):
 
         heads = write.readable_heads(task, variables, variable)
         services = self._tools, self._turns, self._starter, self._engine, self._chat.consent, self._config.secrets
-        return await self._starter.run_shown(write.write(*services, task, heads, model, variable, options))
+        return await self._starter.run_shown(write.write(*services, task, heads, model, variable, rounds, options))
 
     write_async = awaited(write)
+
+    @property
+    def cells(self) -> tuple[WrittenCell, ...]:
+        """The cells that models wrote during this conversation, with their corrections, oldest first."""
+        return tuple(self._turns.runner.cells)
 
     async def _preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
         view = await self._starter.view()

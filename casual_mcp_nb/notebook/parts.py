@@ -164,7 +164,8 @@ class SessionParts:
             head = None if id is None else saver.required.get(id).head
             cassette = self.cassettes.of(conversation.as_in_a_file(), head)
             page = partial(page, view=self.chat.current_view(), cassette=cassette, secrets=secrets)
-        return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page)
+        programs = [cell.now for cell in self.runner.cells] if id is None else []
+        return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page, programs=programs)
 
     async def close(self) -> None:
         """End the turn that runs, the services, the cassette, the servers and the store. On the engine's loop."""

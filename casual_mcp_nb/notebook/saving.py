@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
+    from casual_mcp_nb.conversation.plan import WrittenProgram
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.engine.chat import McpToolChat
@@ -35,10 +37,12 @@ def export(
     overwrite: bool = False,
     secrets: Iterable[str] = (),
     player: Callable[[Conversation, str], str] | None = None,
+    programs: Iterable[WrittenProgram] = (),
 ) -> Path:
     """Write a conversation to a file in the format of its extension, with the secrets masked even where a model repeats them.
 
-    `player` makes the page that steps through it, from it and a title, in place of the one without scripts.
+    `player` makes the page that steps through it, from it and a title, in place of the one without scripts. Pages and Markdown
+    show the `programs` too.
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
@@ -51,7 +55,8 @@ def export(
         text = player(conversation, TITLE)
     else:
         form = _FORMATS[suffix]
-        text = display().document(conversation, form, TITLE) if form else conversation.to_json()
+        programs = [_masked_program(program, secrets) for program in programs]
+        text = display().document(conversation, form, TITLE, programs) if form else conversation.to_json()
     path = path.expanduser()
     write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
     return path
@@ -65,6 +70,13 @@ def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
     before = json.loads(text)
     after = scrubbed(before, secrets)
     return conversation if after == before else Conversation.from_json(json.dumps(after))
+
+
+def _masked_program(program: WrittenProgram, secrets: Iterable[str]) -> WrittenProgram:
+    from casual_mcp_nb.cassettes.format import scrubbed
+
+    texts = {name: getattr(program, name) for name in ("task", "code", "difference", "error")}
+    return replace(program, **scrubbed(texts, secrets))
 
 
 STORE_VARIABLE = "MCP_STORE"

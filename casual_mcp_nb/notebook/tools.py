@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from pydantic import ValidationError
 
@@ -29,7 +31,7 @@ from casual_mcp_nb.conversation.audit import (
     size_of_arguments,
     size_of_result,
 )
-from casual_mcp_nb.conversation.event import SYNTHETIC, TextEdited
+from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
@@ -65,8 +67,36 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 
-ASKING: ContextVar[bool] = ContextVar("casual_mcp_nb_asking", default=False)
-"""Whether calls are those of a program that a model wrote, and need the person's approval as its own calls do."""
+class ProgramCalls:
+    """The calls of a program that a model wrote, while it runs. They need approval as the model's own calls do.
+
+    Every call in its context is one of them, and so is every other one of the process meanwhile: threads that the program
+    starts are not in its context.
+    """
+
+    _context: ClassVar[ContextVar[ProgramCalls | None]] = ContextVar("casual_mcp_nb_program", default=None)
+    _running: ClassVar[list[ProgramCalls]] = []
+
+    def __init__(self) -> None:
+        self.statuses: Counter[CallStatus] = Counter()
+        """How many of the calls have ended in each way."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the calls that the body makes as those of the program."""
+        token = self._context.set(self)
+        self._running.append(self)
+        try:
+            yield
+        finally:
+            self._running.remove(self)
+            self._context.reset(token)
+
+    @classmethod
+    def now(cls) -> ProgramCalls | None:
+        """Get those of the program that makes a call now, or None if the person makes it."""
+        running = cls._running[-1:]
+        return cls._context.get() or (running[0] if running else None)
 
 
 @dataclass(eq=False, repr=False)
@@ -172,18 +202,20 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (await self._starter.run_shown(self.call_recorded(name, arguments, asking=ASKING.get()))).call
+        return (await self._starter.run_shown(self.call_recorded(name, arguments, program=ProgramCalls.now()))).call
 
     call_async = awaited(call)
 
-    async def call_recorded(self, name: str, arguments: Mapping[str, Any], *, asking: bool = False) -> DirectCall:
-        """Call a tool, see `call`, and record it. A coroutine of the engine's loop. `asking` applies consent and selection."""
+    async def call_recorded(
+        self, name: str, arguments: Mapping[str, Any], *, program: ProgramCalls | None = None
+    ) -> DirectCall:
+        """Call a tool, see `call`, and record it. A coroutine of the engine's loop. Calls of a program need approval."""
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
-            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run, asking)).call
+            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run, program)).call
 
-        return await self._call(catalog.resolve(name), arguments, 0, run, asking)
+        return await self._call(catalog.resolve(name), arguments, 0, run, program)
 
     async def _call(
         self,
@@ -191,14 +223,20 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         arguments: Mapping[str, Any],
         depth: int,
         run: Callable[[NestedCall], Awaitable[ToolCall]],
-        asking: bool,
+        program: ProgramCalls | None,
     ) -> DirectCall:
         at, start = time.time(), time.monotonic()
         call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
+        permission = Permission("direct", definition=tool.digest)
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
-                if asking:
-                    await self._ask_about(tool, arguments)
+                if program is not None:
+                    permission = await self._permission(tool, arguments)
+                    if not permission.allowed:
+                        reason = f"This call was not approved. {permission.reason}".strip()
+                        call = replace(call, status="denied", result=reason)
+                        raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
+                    start = time.monotonic()
                 result = await self._chat.server_manager.call(tool, arguments)
             call = replace(
                 call,
@@ -211,22 +249,23 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 returned=result.returned,
             )
         except ServerError as error:
-            call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
+            if permission.allowed:
+                call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
             raise
         finally:
             recorded = self.recorded.add(at, replace(call, seconds=time.monotonic() - start))
-            self._chat.audit.add(_audited(recorded, tool, "tool" if depth else "person"))
+            caller: Caller = "tool" if depth else "person" if program is None else "model"
+            self._chat.audit.add(_audited(recorded, tool, caller, permission))
+            if program is not None:
+                program.statuses[call.status] += 1
         return recorded
 
-    async def _ask_about(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> None:
-        """Raise ToolCallError unless the model may call a tool, and the person approves where the policy requires it."""
+    async def _permission(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> Permission:
+        """Decide about a call as about one of the model: the selection and the policy apply."""
         view = self._chat.current_view()
-        if tool.wire_name not in view.loaded_by_name and tool.wire_name not in view.deferred_by_name:
-            raise ToolCallError("This tool is off.", hint="The selection excludes it.", server=tool.server, tool=tool.wire_name)
-        permission = await self._chat.consent.permission(tool, dict(arguments), lambda _: None, lambda _: None)
-        if not permission.allowed:
-            reason = f"This call was not approved. {permission.reason}".strip()
-            raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
+        if not view.includes(tool):
+            return Permission("policy", False, reason="This tool is off: the selection excludes it.", definition=tool.digest)
+        return await self._chat.consent.permission(tool, dict(arguments), lambda _: None, lambda _: None)
 
     @property
     def calls(self) -> DirectCalls:
@@ -521,9 +560,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         return await view.searchable(whole or not view.deferred, query)
 
 
-def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:
+def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller, permission: Permission) -> AuditRecord:
     call = direct_call.call
-    permission = Permission("direct", definition=tool.digest)
     sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
     return AuditRecord(direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
 

@@ -21,10 +21,11 @@ from casual_mcp_nb.base.diagnosis import (
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
 from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import Risk, ToolSpec
 from casual_mcp_nb.cassettes.state import CassetteOverview
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
-from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
+from casual_mcp_nb.conversation.event import CallStatus
+from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls, WrittenCall, WrittenProgram
 from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row, status_of
 from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
 from casual_mcp_nb.display import words
@@ -50,7 +51,6 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.notebook.write import WrittenCell
 from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
 
 _STRATEGIES: dict[Strategy, str] = {
@@ -556,23 +556,53 @@ def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
     return View("cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy"))
 
 
-def written_cell_view(cell: WrittenCell, limits: DisplayLimits) -> View:
-    """Show a program with the tools that it calls, and what a repair changed."""
-    rows = tuple(
-        (Name(str(call.tool.tool_name)), str(call.line), Status(_asks(call.reason), "busy" if call.reason else "quiet"))
-        for call in cell.calls
-    )
-    asking = sum(bool(call.reason) for call in cell.calls)
-    blocks: list[Block] = [TextBlock(cell.code, code=True, limit=limits.document)]
+def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
+    """Show a program with the tools that it calls, what a correction changed, what writing cost, and whether it has run."""
+    marks: dict[int, Tone] = {}
+    rows = []
+    for call in cell.calls:
+        tone: Tone = "bad" if call.tool.risk is Risk.DESTRUCTIVE or not call.included else "busy" if call.reason else "quiet"
+        if tone != "quiet" and marks.get(call.line) != "bad":
+            marks[call.line] = tone
+        name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
+        rows.append((name, str(call.line), tokens, call.policy, Status(_asks(call), tone)))
+    blocks: list[Block] = [TextBlock(cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks)]
     if rows:
+        asking = sum(bool(call.reason) for call in cell.calls)
         note = f"{asking} will ask" if asking else "none will ask"
-        calls = (Table(columns("Tool", "Line #", "Approval"), rows),)
-        blocks.append(Section(words.count(len(rows), "tool call"), calls, note=note, fold="open"))
+        calls = Table(columns("Tool", "Line #", "Definition tokens #", "Policy", "Approval in run()"), tuple(rows))
+        blocks.append(Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open"))
     if cell.difference:
-        blocks.append(Section("Changed by the repair", (TextBlock(cell.difference, code=True),), fold="open"))
-    blocks.append(Line(None, ("Nothing has run. insert() puts it into a new cell, run() runs it.",)))
+        title = f"Changed by correction {cell.round} of {cell.rounds} at most"
+        blocks.append(Section(title, (TextBlock(cell.difference, code=True),), fold="open"))
+    stats = cell.stats
+    requests = words.count(stats.llm_calls, "request")
+    written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
+    blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), f"{written}, {stats.cost}" if stats.cost else written)))
+    if cell.state == "not run":
+        blocks.append(Line(None, ("insert() puts it into a new cell, run() runs it.",)))
     return View("written", "Written cell", tuple(blocks), note=cell.task)
 
 
-def _asks(reason: str) -> str:
-    return f"asks first: {reason}" if reason else "runs without asking"
+def _asks(call: WrittenCall) -> str:
+    if not call.included:
+        return "off: will be refused"
+    destructive = "destructive, " if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive" else ""
+    return f"{destructive}asks first: {call.reason}" if call.reason else f"{destructive}runs without asking"
+
+
+def _ending(cell: WrittenProgram) -> Status:
+    match cell.state:
+        case "not run":
+            return Status("Nothing has run.", "quiet")
+        case "failed":
+            return Status(f"✗ {cell.error}", "bad")
+        case "stopped":
+            return Status("stopped", "busy")
+    return Status("✓ ran", "good")
+
+
+def _calls_words(counts: Mapping[CallStatus, int]) -> tuple[str, ...]:
+    others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
+    total = words.count(sum(counts.values()), "call")
+    return (f"{total}: {others}" if others else total,) if counts else ()

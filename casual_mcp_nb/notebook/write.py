@@ -10,31 +10,36 @@ import linecache
 import re
 import reprlib
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.signatures import identifier, named, signature_of
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import CallStatus
+from casual_mcp_nb.conversation.plan import ProgramState, WrittenCall, WrittenProgram
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.manifest import generate_manifest
+from casual_mcp_nb.discovery.signatures import TypeWriter, signature_of
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
-from casual_mcp_nb.notebook.tools import ASKING, SessionTools
+from casual_mcp_nb.notebook.tools import ProgramCalls, SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
 
 if TYPE_CHECKING:
     from casual_llm import Model
-    from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
 
-REPAIRS = 2
+CORRECTIONS = 2
 """How often the model may correct an answer that has no valid program."""
 SEARCHES = 4
 """How often the model may search for further functions before it writes."""
@@ -42,19 +47,28 @@ HITS = 8
 MAX_CODE = 50_000
 MAX_ERROR = 2_000
 MAX_HEAD = 600
+MAX_SIGNATURE = 6_000
+MAX_MANIFEST = 1_500
+"""How many tokens the manifest in the instructions may take."""
 
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _SEARCH = re.compile(r"^\s*SEARCH:\s*(.+)$", re.MULTILINE)
 _SYSTEM = """You write one cell of a Jupyter notebook: a Python program that does what the user wants.
 
-MCP tools are functions that return plain Python values. Call them by keyword, as their signatures say:
-`{variable}.tools.SERVER.TOOL(...)`. `{variable}` exists already. Call no function of a server that you have not been shown.
+MCP tools are functions that return plain Python values: a TypedDict is a dict. Call them by keyword, as their signatures say:
+`{variable}.tools.SERVER.TOOL(...)`. `{variable}` exists already. Call only functions whose signature you have been shown.
 If you need another one, answer with a single line, `SEARCH: ` and words that describe it, and you are shown what matches.
 
 Otherwise answer with one fenced block of Python and nothing else. No `await`. Keep results in variables with clear names, and
-end with an expression that shows a short summary. Servers: {servers}."""
+end with an expression that shows a short summary. These servers and tools can be found:
+<manifest>
+{manifest}
+</manifest>"""
+_MATCHES = "Functions that match:\n{functions}"
+_VARIABLES = "Variables of the notebook:\n{heads}"
 _WRONG = "This is not a usable answer: {problem}\nAnswer again, with one fenced block of Python only."
-_FAILED = "The cell failed:\n{error}\nAnswer with the whole corrected cell, as one fenced block of Python."
+_EDITED = "The user has edited the cell. It is now:\n```python\n{code}```"
+_FAILED = "{problem}\nAnswer with the whole corrected cell, as one fenced block of Python."
 _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = 3
 _REPR.maxdict, _REPR.maxstring, _REPR.maxlevel = 8, 60, 3
@@ -62,56 +76,112 @@ _PLAIN = (str, bytes, int, float, bool, list, tuple, dict, set, frozenset, type(
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class WrittenCall:
-    """A call of a tool in a written cell. `reason` says why it will ask for approval; empty if it will not."""
-
-    tool: ToolSpec
-    line: int
-    reason: str = ""
-
-
-@dataclass(eq=False, repr=False)
 class WrittenCell(Displayable):
-    """A cell that a model wrote. Nothing in it has run.
+    """A cell that a model wrote, as its `code`. Nothing in it has run unless `state` says so.
 
     Attributes:
         task: What the person wanted.
-        code: The program.
-        calls: The tools that the program names, in its order. It can reach others in ways that cannot be read from its text;
-            those ask for approval just the same.
-        difference: The lines that a repair changed, as a unified diff.
+        turns: The turns in which it was written: all that the model read, and what that cost.
+        before: The cell that this one corrects, or None.
+        difference: The lines that the correction changed, as a unified diff.
+        state: How the last run ended, `not run` if there was none.
         error: The exception of the last run.
+        call_counts: How many calls the last `run` made, by their status.
     """
 
-    task: str
-    code: str
-    calls: tuple[WrittenCall, ...]
-    _writer: CellWriter
-    _history: Sequence[ChatMessage]
-    difference: str = ""
-    error: Exception | None = field(default=None, init=False)
+    def __init__(self, task: str, code: str, calls: tuple[WrittenCall, ...], writer: CellWriter, turns: Conversation) -> None:
+        self._engine = writer.engine
+        self._writer = writer
+        self._written = self._code = code
+        self._calls = calls
+        self.task = task
+        self.turns = turns
+        self.before: WrittenCell | None = None
+        self.difference = ""
+        self.state: ProgramState = "not run"
+        self.error: BaseException | None = None
+        self.call_counts: Mapping[CallStatus, int] = {}
 
-    def __post_init__(self) -> None:
-        self._engine = self._writer.engine
+    @property
+    def code(self) -> str:
+        """The program. Assign an edited one to run that with `run`.
+
+        Editing the cell that `insert` made is enough too: once it has run, this is its text.
+
+        Raises:
+            UsageError: What is assigned is not a valid program.
+        """
+        return self._code
+
+    @code.setter
+    def code(self, code: str) -> None:
+        problem = problem_of(code)
+        if problem:
+            raise UsageError(f"This cannot be the program of a cell: {problem}")
+        self._edit(code)
+
+    @property
+    def calls(self) -> tuple[WrittenCall, ...]:
+        """The calls of tools that the text of the program shows, in its order.
+
+        It can make others in ways that cannot be read from its text. They ask for approval just the same.
+        """
+        return self._calls
+
+    @property
+    def now(self) -> WrittenProgram:
+        """The cell as a value, which stays as it is. It is what a cell displays."""
+        return WrittenProgram(
+            self.task,
+            self.code,
+            self.calls,
+            self.round,
+            self.rounds,
+            self.difference,
+            self.state,
+            error_text(self.error, self.code) if self.error else "",
+            self.call_counts,
+            self.turns.stats,
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self.now._repr_mimebundle_(include, exclude)
+
+    @property
+    def round(self) -> int:
+        """How often the program was corrected before this version: 0 for the first."""
+        return 0 if self.before is None else self.before.round + 1
+
+    @property
+    def rounds(self) -> int:
+        """How often it may be corrected in all, see `SessionModels.write`."""
+        return self._writer.rounds
+
+    def _edit(self, code: str) -> None:
+        if code != self._code:
+            self._code, self._calls = code, self._writer.calls_in(code)
+            self.state, self.error, self.call_counts = "not run", None, {}
 
     def insert(self) -> None:
         """Put the program into a new cell below this one, or at the next prompt of IPython, to be edited and run.
 
-        A cell that you run yourself is your own: its calls are not asked about.
+        A cell that you run yourself is your own: its calls are not asked about. If it fails, also after you have edited it,
+        `repair` sends the edited program and the error to the model.
 
         Raises:
-            UsageError: There is no IPython here.
+            UsageError: There is no notebook here.
         """
         ipython = shell()
         if ipython is None:
             raise UsageError("There is no notebook to insert a cell into.", hint="The program is the cell's `code`.")
         ipython.set_next_input(self.code, replace=False)
+        _INSERTED.follow(self, ipython)
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:
         """Run the program in the notebook's namespace. Calls of tools need approval as the calls of a model do.
 
-        It is not a sandbox: Python code can do whatever you can. Read it first.
+        It is not a sandbox: Python code can do whatever you can. Read it first. An interrupt ends it together with the call for
+        which it waits.
 
         Args:
             namespace: The variables that it uses and sets, or None for those of the notebook or of the main module.
@@ -120,6 +190,7 @@ class WrittenCell(Displayable):
             The value of its last expression, or None.
 
         Raises:
+            UsageError: There is no session in its variable.
             Exception: What the program raised. `repair` sends it to the model.
         """
         variables = _variables() if namespace is None else namespace
@@ -132,39 +203,89 @@ class WrittenCell(Displayable):
         linecache.cache[name] = len(self.code), None, self.code.splitlines(keepends=True), name
         tree = ast.parse(self.code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        token, self.error = ASKING.set(True), None
+        calls, self.error, self.state, self.call_counts = ProgramCalls(), None, "stopped", {}
         try:
-            exec(compile(tree, name, "exec"), variables)
-            return eval(compile(ast.Expression(last.value), name, "eval"), variables) if isinstance(last, ast.Expr) else None
-        except Exception as error:
-            self.error = error
+            with calls.running():
+                # Without the `__future__` imports of this module.
+                exec(compile(tree, name, "exec", dont_inherit=True), variables)
+                value = None
+                if isinstance(last, ast.Expr):
+                    value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), variables)
+            self.state = "ok"
+            return value
+        except (Exception, SystemExit) as error:
+            self.error, self.state = error, "failed"
             raise
         finally:
-            ASKING.reset(token)
+            self.call_counts = dict(calls.statuses)
 
     @blocking
-    async def repair(self, problem: str = "") -> WrittenCell:
+    async def repair(self, problem: str = "", *, variables: Sequence[str] = ()) -> WrittenCell:
         """Have the model correct the program. It reads the error of the last run, not your data.
 
         Args:
             problem: What is wrong, in place of that error.
+            variables: Names of variables whose type, shape and first values the model may read.
 
         Returns:
-            A new cell, with its `difference`.
+            A new cell, with its `difference`. Nothing in it has run.
 
         Raises:
-            UsageError: There is neither an error nor a problem.
+            UsageError: There is neither an error nor a problem, or it was corrected as often as `write` allows.
+            ExtractionError: The model wrote no valid program, or was stopped.
         """
         if not problem and self.error is None:
             raise UsageError("There is nothing to repair: the last run did not fail.", hint='Say what is wrong: repair("…").')
-        problem = problem or error_text(self.error, self.code)
-        prompt = _FAILED.format(error=self._writer.masked(problem[:MAX_ERROR]))
-        cell = await self._writer.starter.run_shown(self._writer.ask(self.task, prompt, list(self._history)))
+        if self.round >= self.rounds:
+            raise UsageError(
+                f"The model has corrected this program {self.round} times, which is the limit.",
+                hint="Edit it yourself, or have it written again. session.models.write(…, rounds=…) sets the limit.",
+            )
+        heads = heads_of(variables, _variables()) if variables else ""
+        parts = [_EDITED.format(code=self.code.rstrip("\n") + "\n")] if self.code != self._written else []
+        parts.append(problem[:MAX_ERROR] if problem else f"The cell failed:\n{error_text(self.error, self.code)}")
+        parts += [_VARIABLES.format(heads=heads)] if heads else []
+        prompt = self._writer.masked(_FAILED.format(problem="\n".join(parts)))
+        cell = await self._writer.starter.run_shown(self._writer.ask(self.task, prompt, list(self.turns)))
+        cell.before = self
         before, after = self.code.splitlines(), cell.code.splitlines()
         cell.difference = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
         return cell
 
     repair_async = awaited(repair)
+
+
+class _InsertedCells:
+    """Notices how inserted cells end when the person runs them, however they were edited."""
+
+    def __init__(self) -> None:
+        self._cells: deque[tuple[WrittenCell, list[str]]] = deque(maxlen=8)
+
+    def follow(self, cell: WrittenCell, ipython: Any) -> None:
+        """Follow a cell. IPython registers a function once."""
+        self._cells.appendleft((cell, []))
+        ipython.events.register("post_run_cell", self.on_run)
+
+    def on_run(self, result: Any) -> None:
+        """Take over the text and the error of a cell that has run."""
+        text, id = result.info.raw_cell, getattr(result.info, "cell_id", None)
+        for cell, ids in self._cells:
+            if id in ids if ids else _is_like(cell.code, text) or _is_like(cell._written, text):
+                ids[:] = [id] if id else []
+                error = result.error_before_exec or result.error_in_exec
+                cell._edit(text)
+                cell.error = None if isinstance(error, KeyboardInterrupt) else error
+                cell.state = "ok" if error is None else "stopped" if cell.error is None else "failed"
+                return
+
+
+_INSERTED = _InsertedCells()
+
+
+def _is_like(code: str, text: str) -> bool:
+    """Check whether a text has at least half of the lines of a program."""
+    lines = {line.strip() for line in code.splitlines()} - {""}
+    return 2 * len(lines.intersection(line.strip() for line in text.splitlines())) >= len(lines) > 0
 
 
 @dataclass(eq=False, repr=False)
@@ -179,6 +300,7 @@ class CellWriter:
     options: TurnOptions
     model: ChatModel
     variable: str
+    rounds: int
     secrets: Callable[[], Iterable[str]]
 
     def masked(self, text: str) -> str:
@@ -189,64 +311,77 @@ class CellWriter:
 
     async def write(self, task: str, heads: str) -> WrittenCell:
         """Have the model write the first version."""
-        matches = await self._signatures(task)
-        parts = [task, f"Functions that match:\n{matches}", *([f"Variables of the notebook:\n{heads}"] if heads else [])]
+        parts = [task, _MATCHES.format(functions=await self._signatures(task))]
+        parts += [_VARIABLES.format(heads=heads)] if heads else []
         return await self.ask(task, self.masked("\n\n".join(parts)), [])
 
-    async def ask(self, task: str, prompt: str, history: list[ChatMessage]) -> WrittenCell:
+    async def ask(self, task: str, prompt: str, turns: list[Turn]) -> WrittenCell:
         """Ask until the answer is a program, searching for further functions as often as the model may."""
-        searches = repairs = 0
+        searches = corrections = 0
         while True:
-            turn = await self.turns.run_separately(prompt, self.options, history)
+            turn = await self.turns.run_separately(prompt, self.options, Conversation(turns).messages)
             turn.raise_for_status()
             if turn.status == "stopped":
                 raise ExtractionError("Writing was stopped before its end.", text=turn.answer)
-            history += turn.messages
+            turns.append(turn)
             code = code_in(turn.answer)
             if code is None and (wanted := _SEARCH.search(turn.answer)) and searches < SEARCHES:
                 searches += 1
-                prompt = f"Functions that match:\n{await self._signatures(wanted[1][:MAX_HEAD])}"
+                prompt = _MATCHES.format(functions=await self._signatures(wanted[1][:MAX_HEAD]))
                 continue
             problem = problem_of(code)
             if code is not None and not problem:
                 # On a thread: a program can be long.
-                calls = await asyncio.to_thread(self._calls, code)
-                return WrittenCell(task, code, calls, self, history)
-            if repairs == REPAIRS:
+                calls = await asyncio.to_thread(self.calls_in, code)
+                cell = WrittenCell(task, code, calls, self, Conversation(turns))
+                self.turns.runner.cells.append(cell)
+                return cell
+            if corrections == CORRECTIONS:
                 raise ExtractionError(
-                    f"The model wrote no usable program, even after {REPAIRS} corrections: {problem}",
+                    f"The model wrote no usable program, even after {CORRECTIONS} corrections: {problem}",
                     hint="The error's `text` has its last answer. Try another wording of the task.",
                     text=turn.answer,
                     client=self.model.client_name,
                     model=self.model.model,
                 )
-            repairs += 1
+            corrections += 1
             prompt = _WRONG.format(problem=problem)
 
     async def _signatures(self, query: str) -> str:
         results = await self.tools.find(query, HITS, None, all_tools=True)
-        names = {tool.tool_name: path for path, tool in self._functions()}
-        lines = [
-            f"{self.variable}.tools.{names[hit.tool.tool_name]}{signature_of(hit.tool)}\n"
-            f"    # {' '.join(hit.tool.description.split())[:300]}"
-            for hit in results
-            if hit.tool.tool_name in names
-        ]
-        return "\n".join(lines) or "none"
+        return await asyncio.to_thread(self._listed, [hit.tool for hit in results])
 
-    def _functions(self) -> Iterator[tuple[str, ToolSpec]]:
-        servers = {tool.server: tool for tool in self.tools.now}
-        for server, name in named({each: each for each in servers}).items():
-            for function, tool in named({tool.name: tool for tool in self.tools.of_server(name)}).items():
-                yield f"{server}.{function}", tool
+    def _listed(self, tools: Sequence[ToolSpec]) -> str:
+        """List the functions of tools: the TypedDicts of their types, signatures, and the beginnings of descriptions."""
+        functions = {tool.tool_name: (path, learned) for path, tool, learned in self.tools.functions._paths()}
+        taken: set[str] = set()
+        listed = []
+        for tool in tools:
+            if tool.tool_name not in functions:
+                continue
+            path, learned = functions[tool.tool_name]
+            # Where a server has the name of a method.
+            path = f"functions.{path}" if hasattr(type(self.tools), path.partition(".")[0]) else path
+            types = TypeWriter(taken)
+            text = f"{self.variable}.tools.{path}{signature_of(tool, learned, types)}"
+            whole = "\n".join((*types.dicts.values(), text))
+            taken.update(types.dicts)
+            text = whole if len(whole) <= MAX_SIGNATURE else text[:MAX_SIGNATURE]
+            listed.append(f"{text}\n    # {' '.join(tool.description.split())[:300]}")
+        return "\n".join(listed) or "none"
 
-    def _calls(self, code: str) -> tuple[WrittenCall, ...]:
-        by_path = dict(self._functions())
-        called = [
-            (by_path.get(path) or by_path.get(path.removesuffix("_async")), line)
-            for path, line in called_paths(code, self.variable)
-        ]
-        return tuple(WrittenCall(tool, line, self.consent.foreseen(tool) or "") for tool, line in called if tool is not None)
+    def calls_in(self, code: str) -> tuple[WrittenCall, ...]:
+        """Find the calls of tools that the text of a program shows."""
+        by_path = {path: tool for path, tool, _ in self.tools.functions._paths()}
+        catalog, view = self.tools.now, self.starter.chat.current_view()
+        calls = []
+        for path, line in called_paths(code, self.variable):
+            named = by_path.get(path) or by_path.get(path.removesuffix("_async"))
+            tool = named or next((each for each in catalog if path == str(each.tool_name)), None)
+            if tool is not None:
+                reason, included = self.consent.foreseen(tool) or "", view.includes(tool)
+                calls.append(WrittenCall(tool, line, str(self.consent.policy(tool)), reason if included else "", included))
+        return tuple(calls)
 
 
 def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
@@ -269,6 +404,7 @@ async def write(
     heads: str,
     model: str | Model | ChatModel | None,
     variable: str,
+    rounds: int,
     options: ModelOptions,
 ) -> WrittenCell:
     """Have a model write a cell, see `SessionModels.write`. On the engine's loop."""
@@ -276,12 +412,14 @@ async def write(
     if isinstance(chat_model.client, OfflineClient):
         raise UsageError("The offline planner is not a language model and cannot write.", hint="Choose a model: model=…")
     warm_up()
-    await starter.view()
+    view = await starter.view()
     await warmed_up()
-    servers = ", ".join(dict.fromkeys(identifier(tool.server) for tool in tools.now)) or "none"
-    system = _SYSTEM.format(variable=variable, servers=servers)
+    tools_included = (*view.loaded, *view.deferred)
+    manifest = await asyncio.to_thread(generate_manifest, tools_included, MAX_MANIFEST, view.instructions)
+    system = _SYSTEM.format(variable=variable, manifest=manifest or "none")
     given = TurnOptions(model=chat_model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
-    return await CellWriter(tools, turns, starter, engine, consent, given, chat_model, variable, secrets).write(task, heads)
+    writer = CellWriter(tools, turns, starter, engine, consent, given, chat_model, variable, rounds, secrets)
+    return await writer.write(task, heads)
 
 
 def code_in(text: str) -> str | None:
@@ -304,19 +442,32 @@ def problem_of(code: str | None) -> str:
 
 
 def called_paths(code: str, variable: str) -> Iterator[tuple[str, int]]:
-    """Find the functions of servers that a program calls, as `server.function` and the line, also through a short name."""
-    tree, short = ast.parse(code), {variable: [variable]}
-    for node in ast.walk(tree):
+    """Find the functions of servers that a program calls, as `server.function` and the line, also through a short name.
+
+    A call by `session.tools.call` is found as the name in it, if that is written there.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # Of a cell that the person has edited, with a magic in it.
+        return
+    short = {variable: [variable]}
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             path = _path(node.value, short)
-            if path[:1] == [variable] and len(path) > 1:
+            if path[:1] == [variable]:
                 short[node.targets[0].id] = path
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         path = _path(call.func, short)
         path = [part for number, part in enumerate(path) if (number, part) != (2, "functions")]
         if path[:2] == [variable, "tools"] and len(path) == 4:
             yield ".".join(path[2:]), call.lineno
+        elif path in ([variable, "tools", "call"], [variable, "tools", "call_async"]) and call.args:
+            name = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+            if isinstance(name, str):
+                yield name, call.lineno
 
 
 def _path(node: ast.AST, short: Mapping[str, list[str]]) -> list[str]:
@@ -360,10 +511,16 @@ def error_text(error: BaseException | None, code: str) -> str:
     lines, trace = code.splitlines(), error.__traceback__ if error else None
     line = ""
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename.startswith("<written cell") and trace.tb_lineno <= len(lines):
-            line = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()}"
+        # By its text, since IPython names the file of a cell that a person runs.
+        own = [each.rstrip("\n") for each in linecache.getlines(trace.tb_frame.f_code.co_filename)] == lines
+        if own and trace.tb_lineno <= len(lines):
+            line = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()[:MAX_HEAD]}"
         trace = trace.tb_next
-    return f"{type(error).__name__}: {str(error)[:MAX_ERROR]}{line}"
+    try:
+        text = str(error)[:MAX_ERROR]
+    except Exception:
+        text = "its text cannot be read"
+    return f"{type(error).__name__}: {text}{line}"
 
 
 def _variables() -> dict[str, Any]:

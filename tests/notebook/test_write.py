@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,12 @@ from casual_mcp_nb.providers.scripted import scripted_model
 
 BURNT: list[str] = []
 CONFIG = {"clients": {"planner": {"provider": "offline"}}, "models": {"planner": {"client": "planner", "model": "planner"}}}
+
+
+@dataclass
+class Parcel:
+    id: int
+    where: list[str]
 
 
 def shop() -> FastMCP:
@@ -71,6 +80,9 @@ def test_a_denied_call_raises_in_the_program_and_is_never_made(session: Session)
     with pytest.raises(ToolCallError, match="not approved"):
         cell.run({"session": session})
     assert BURNT == []
+    (record,) = session.consent.audit
+    assert (record.caller, record.status, record.permission and record.permission.by) == ("model", "denied", "nobody")
+    assert (cell.state, cell.call_counts, cell.error is not None) == ("failed", {"denied": 1}, True)
     # The same line in the person's own cell is the person's own call.
     session.tools.shop.burn(item="mine")
     assert BURNT == ["mine"]
@@ -79,8 +91,13 @@ def test_a_denied_call_raises_in_the_program_and_is_never_made(session: Session)
 def test_a_destructive_call_is_marked_before_it_runs(session: Session) -> None:
     code = "shop = session.tools.shop\nshop.burn(item='x')"
     cell = session.models.write("burn", model=scripted_model(fenced(code)))
-    assert [(str(each.tool.tool_name), each.line, each.reason) for each in cell.calls] == [("shop:burn", 2, "destructive")]
+    (burn,) = cell.calls
+    assert (str(burn.tool.tool_name), burn.line, burn.reason) == ("shop:burn", 2, "destructive")
+    assert (burn.policy, burn.included, burn.tool.tokens > 0) == ("destructive", True, True)
     assert "asks first" in str(cell)
+    page = cell._repr_html_()
+    assert '<span class="cmn-row cmn-row-bad" data-line="2">' in page
+    assert '<span class="cmn-string">&#39;x&#39;</span>' in page
     assert "<script" not in session.models.write("<script>", model=scripted_model(fenced("'<script>'")))._repr_html_()
 
 
@@ -89,6 +106,207 @@ def test_a_tool_that_is_off_cannot_be_called_by_a_written_cell(session: Session)
     session.selection.servers["shop"] = "off"
     with pytest.raises(ToolCallError, match="off"):
         cell.run({"session": session})
+    again = session.models.write("price", model=(model := scripted_model(fenced(cell.code))))
+    assert [(each.included, each.reason) for each in again.calls] == [(False, "")]
+    assert "shop" not in model.client.requests[0].messages[0].content
+
+
+HOSTILE = """import pathlib
+class Evil(str):
+    def __repr__(self):
+        pathlib.Path({path!r}).write_text("repr")
+        return "evil"
+pathlib.Path({path!r}).write_text("ran")
+[].__class__.__mro__[-1].__subclasses__()
+while True: session.tools.shop.burn(item=Evil("x" * 10 ** 10))
+"""
+
+
+def test_nothing_runs_before_the_person_runs_it(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "ran"
+    code = HOSTILE.format(path=str(path))
+    model = scripted_model(fenced(code), fenced(f"{code}\n# Corrected"))
+    cell = session.models.write("anything", model=model)
+    repaired = cell.repair("It is hostile.")
+    for each in (cell, repaired):
+        each.code = f"{each.code}\n1"
+        assert len(each.calls) == 1
+        assert [len(form) > 0 for form in each._repr_mimebundle_().values()] == [True] * 3
+        assert each.state == "not run"
+    assert not path.exists()
+    assert (BURNT, len(session.tools.calls)) == ([], 0)
+
+
+def test_calls_from_threads_of_a_program_need_approval_too(session: Session) -> None:
+    code = """from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor() as pool:
+    gone = list(pool.map(lambda item: session.tools.shop.burn(item=item), ["a", "b"]))"""
+    cell = session.models.write("burn", model=scripted_model(fenced(code)))
+    with pytest.raises(ToolCallError, match="not approved"):
+        cell.run({"session": session})
+    assert (BURNT, cell.call_counts) == ([], {"denied": 2})
+
+
+def test_one_of_forty_calls_is_denied_and_the_program_is_corrected_once(session: Session) -> None:
+    async def approver(request: Any) -> bool:
+        return bool(request.arguments["item"] != "7")
+
+    session.parts.chat.consent.approver = approver
+    code = """denied = []
+for number in range(40):
+    try:
+        session.tools.shop.burn(item=str(number))
+    except {error}:
+        denied.append(number)
+denied"""
+    cell = session.models.write(
+        "burn", model=scripted_model(fenced(code.format(error="KeyError")), fenced(code.format(error="Exception")))
+    )
+    variables: dict[str, Any] = {"session": session}
+    with pytest.raises(ToolCallError):
+        cell.run(variables)
+    assert (len(BURNT), cell.call_counts) == (7, {"ok": 7, "denied": 1})
+    assert cell.repair().run(variables) == [7]
+    assert len(BURNT) == 7 + 39
+
+
+def test_a_program_has_no_imports_of_ours(session: Session) -> None:
+    code = "from dataclasses import dataclass, fields\n@dataclass\nclass One:\n    number: int\nfields(One)[0].type"
+    cell = session.models.write("type", model=scripted_model(fenced(code)))
+    assert cell.run({"session": session, "__name__": "__main__"}) is int
+
+
+def test_a_server_that_was_removed_is_an_error_in_the_program(session: Session) -> None:
+    cell = session.models.write("price", model=scripted_model(fenced("session.tools.shop.price(item='x')")))
+    session.servers.remove("shop")
+    with pytest.raises(AttributeError, match="shop"):
+        cell.run({"session": session})
+    assert (cell.state, cell.call_counts) == ("failed", {})
+
+
+def test_the_model_reads_the_fields_of_results_and_where_functions_are() -> None:
+    server = FastMCP("call")
+
+    @server.tool
+    def find(number: int) -> Parcel:
+        """Find a parcel."""
+        return Parcel(number, ["here"])
+
+    @server.tool(output_schema=None)
+    def note(number: int) -> Any:
+        """Find a note of a parcel."""
+        return {"text": "n"}
+
+    with Session({}, in_process={"call": server}) as session:
+        session.connect()
+        session.tools.functions.call.note(number=1)
+        model = scripted_model(fenced("session.tools.functions.call.find(number=1)['id']"))
+        cell = session.models.write("find a parcel and its note", model=model)
+        text = model.client.requests[0].messages[-1].content
+        assert "session.tools.functions.call.find(*, number: int) -> FindResult" in text
+        assert "class FindResult(TypedDict):\n    id: int\n    where: list[str]" in text
+        assert "class NoteResult(TypedDict):\n    text: str" in text
+        assert cell.run({"session": session}) == 1
+
+
+def test_each_request_repeats_the_one_before_it(session: Session) -> None:
+    model = scripted_model("SEARCH: destroy", fenced("1 / 0"), fenced("1"))
+    cell = session.models.write("price", model=model)
+    with pytest.raises(ZeroDivisionError):
+        cell.run({"session": session})
+    cell.repair()
+    requests = [list(request.messages) for request in model.client.requests]
+    for before, after in itertools.pairwise(requests):
+        assert after[: len(before)] == before
+    assert [request.tools for request in model.client.requests] == [()] * 3
+    assert len(session.turns) == 0
+
+
+def test_only_so_many_corrections_as_allowed(session: Session) -> None:
+    model = scripted_model(*(fenced(f"1 / 0 # {number}") for number in range(3)))
+    cell = session.models.write("divide", model=model, rounds=2)
+    cells = [cell, cell := cell.repair("Again."), cell := cell.repair("And again.")]
+    assert [each.round for each in cells] == [0, 1, 2]
+    assert [bool(each.difference) for each in cells] == [False, True, True]
+    assert cells[2].before is cells[1]
+    assert session.models.cells == tuple(cells)
+    with pytest.raises(UsageError, match="limit"):
+        cell.repair("Once more.")
+
+
+def test_an_error_without_a_text_is_described(session: Session) -> None:
+    code = "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\nraise Odd"
+    model = scripted_model(fenced(code), fenced("1"))
+    cell = session.models.write("fail", model=model)
+    variables: dict[str, Any] = {"session": session}
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        cell.run(variables)
+    assert type(caught.value) is variables["Odd"]
+    cell.repair()
+    assert "Odd: its text cannot be read\nin line 4: raise Odd" in model.client.requests[-1].messages[-1].content
+
+
+def test_a_long_error_keeps_its_line(session: Session) -> None:
+    model = scripted_model(fenced("raise ValueError('x' * 100_000)"), fenced("1"))
+    cell = session.models.write("fail", model=model)
+    with pytest.raises(ValueError, match="x"):
+        cell.run({"session": session})
+    cell.repair(variables=())
+    text = model.client.requests[-1].messages[-1].content
+    assert "in line 1: raise ValueError" in text
+    assert len(text) < 3_000
+
+
+def test_a_recorded_session_replays_its_cells_and_an_export_shows_them(tmp_path: Path) -> None:
+    async def approver(request: Any) -> bool:
+        return bool(request.arguments["item"] != "b")
+
+    code = """gone = []
+for each in "ab":
+    try:
+        gone.append(session.tools.shop.burn(item=each))
+    except Exception as error:
+        gone.append(type(error).__name__)
+gone[5]"""
+    path = tmp_path / "cells.json"
+
+    def work(session: Session, model: Any = None) -> list[Any]:
+        cell = session.models.write("Burn <b>", model=model)
+        variables: dict[str, Any] = {"session": session}
+        with pytest.raises(IndexError):
+            cell.run(variables)
+        return [cell.call_counts, variables["gone"], cell.repair().run(variables)]
+
+    with Session({}, in_process={"shop": shop()}, approval={"shop": "destructive"}) as session:
+        session.parts.chat.consent.approver = approver
+        session.cassettes.use(path)
+        first = work(session, scripted_model(fenced(code), fenced(code.replace("gone[5]", "gone[0]"))))
+        pages = [session.export(tmp_path / f"cells.{form}").read_text() for form in ("html", "md")]
+    assert first == [{"ok": 1, "denied": 1}, ["a is gone", "ToolCallError"], "a is gone"]
+    assert [page.count("-gone[5]") for page in pages] == [1, 1]
+    assert "Burn &lt;b&gt;" in pages[0]
+    assert "Burn <b>" not in pages[0]
+    BURNT.clear()
+    with Session.quick(cassette=path) as replayed:
+        assert work(replayed) == first
+        state = replayed.cassettes.state
+        assert state is not None
+        assert state.unplayed == 0
+    assert BURNT == []
+
+
+def test_an_edited_program_is_what_runs_and_what_is_repaired(session: Session) -> None:
+    model = scripted_model(fenced("a = 1"), fenced("b = 3"))
+    cell = session.models.write("divide", model=model)
+    with pytest.raises(UsageError, match="SyntaxError"):
+        cell.code = "a = ("
+    cell.code = "b = session.tools.shop.price(item='x') / 0"
+    assert [each.tool.name for each in cell.calls] == ["price"]
+    with pytest.raises(ZeroDivisionError):
+        cell.run({"session": session})
+    repaired = cell.repair()
+    assert "edited the cell. It is now:\n```python\nb = session" in model.client.requests[-1].messages[-1].content
+    assert repaired.difference.splitlines()[-2:] == ["-b = session.tools.shop.price(item='x') / 0", "+b = 3"]
 
 
 def test_a_failed_cell_is_repaired_and_the_difference_is_shown(session: Session) -> None:
@@ -149,6 +367,8 @@ def test_programs_are_found_and_checked_without_running_them() -> None:
     assert problem_of("await x") != ""
     assert problem_of("(" * 10_000) != ""
     assert list(called_paths("s.tools.functions.a.b(x=s.tools.c.d())", "s")) == [("a.b", 1), ("c.d", 1)]
+    assert list(called_paths("t = s\nt.tools.call('a:b')\nt.tools.call(name)", "s")) == [("a:b", 2)]
+    assert list(called_paths("%time s.tools.a.b()", "s")) == []
 
 
 def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
@@ -169,5 +389,20 @@ def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
             cell.insert()
             assert inserted == [("len(pears)\n", False)]
             assert cell.run() == 2
+            # Edited and run by hand: the program and its error are known, wherever the cell is.
+            model = scripted_model(fenced("count = len(pears)\ncount + 1"), fenced("count = len(pears)\ncount"))
+            cell = session.models.write("Count.", model=model)
+            cell.insert()
+            shell.run_cell("1 + 1")
+            assert cell.state == "not run"
+            shell.run_cell("# By hand\ncount = len(pears)\ncount / 0")
+            assert (cell.state, type(cell.error)) == ("failed", ZeroDivisionError)
+            repaired = cell.repair()
+            read = model.client.requests[-1].messages[-1].content
+            assert "# By hand" in read
+            assert "in line 3: count / 0" in read
+            assert "-count / 0" in repaired.difference
+            shell.run_cell("count = len(pears)\ncount")
+            assert (repaired.state, cell.state) == ("not run", "ok")
     finally:
         InteractiveShell.clear_instance()
