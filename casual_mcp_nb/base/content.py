@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.base.record import record
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def in_a_file(preview: PayloadPreview) -> PayloadPreview:
 ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ContentPart:
     """One part of a tool's result.
 
@@ -95,7 +96,7 @@ class TableRows:
     json: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ToolResult:
     """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place of the tool.
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -56,10 +56,10 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
     while waiting:
         node = waiting.pop()
         size += 1 + (len(node) // 10 if isinstance(node, str) else 0)
-        if isinstance(node, Mapping | list | tuple):
+        if isinstance(node, _NESTED):
             size += len(node)
             if size <= limit:
-                waiting += node.values() if isinstance(node, Mapping) else node
+                waiting += node.values() if isinstance(node, dict) else node
         if size > limit:
             return True
     return False

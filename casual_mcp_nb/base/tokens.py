@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.record import record
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -103,7 +104,7 @@ class CacheMiss:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TokenUsage:
     """One model call's tokens.
 
@@ -128,7 +129,7 @@ class TokenUsage:
         return self.prompt_tokens + self.completion_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TokenParts:
     """A request's tokens by part.
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import limited_parameters
 from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
@@ -107,7 +108,7 @@ class Risk(IntEnum):
     DESTRUCTIVE = 2
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class ToolSpec(Displayable):
     """One tool of one server, as the server lists it.
 
@@ -380,7 +381,7 @@ was `remembered` in this conversation; `nobody`, since no one could be asked or 
 `built-in` tool such as `search_tools` reaches no server. A `direct` call was made by the person."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Permission:
     """Whether a call may run, and who decided it.
 

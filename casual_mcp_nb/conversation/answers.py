@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.limits import parse_arguments
+from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import CALL_TOOL, HostedCall
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length", "model_context_window_exceeded"})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ModelResponse:
     """The response to one request, with the tool calls that the provider ran itself.
 

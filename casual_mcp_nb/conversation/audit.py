@@ -13,9 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
@@ -35,7 +38,7 @@ Caller = Literal["model", "person", "tool", "server", "host"]
 is another program that uses the session's tools."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class AuditRecord(Displayable):
     """One tool call. `at` is in seconds since 1970.
 
@@ -92,7 +95,6 @@ class Audit(DisplayableList[AuditRecord], items="records"):
 
 
 MAX_RECORDS = 10_000
-_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class AuditTrail:
@@ -180,8 +182,8 @@ def _caller(start: ToolStarted) -> Caller:
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
     """Measure a call's arguments as JSON, in characters, or 0 if they are not JSON, and so cannot be sent."""
     try:
-        return len(arguments if isinstance(arguments, str) else _JSON.encode(arguments))
-    except (ValueError, RecursionError):
+        return len(arguments if isinstance(arguments, str) else to_json(arguments, fallback=str).decode())
+    except ValueError:
         return 0
 
 

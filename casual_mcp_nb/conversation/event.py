@@ -13,6 +13,7 @@ from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
@@ -67,7 +68,7 @@ class SearchRow:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Request(Displayable):
     """One model call's exact request.
 
@@ -98,7 +99,7 @@ class Request(Displayable):
     reused_messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TurnStarted(Displayable):
     """A turn started.
 
@@ -227,7 +228,7 @@ class PrefixChanged(Displayable):
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
@@ -267,7 +268,7 @@ class HostedCall:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StepFinished(Displayable):
     """The model answered.
 
@@ -326,7 +327,7 @@ class ModelWait(Displayable):
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ToolStarted(Displayable):
     """A tool call started.
 
@@ -416,7 +417,7 @@ class ToolProgress(Displayable):
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ToolFinished(Displayable):
     """A call ended, successfully or not.
 
@@ -482,7 +483,7 @@ class Notice(Displayable):
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TurnFinished(Displayable):
     """The turn ended.
 

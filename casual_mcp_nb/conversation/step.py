@@ -250,9 +250,12 @@ def calls_of_model(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
             yield call
 
 
+_PROGRAM = ToolName(SYNTHETIC, RUN_CODE)
+
+
 def is_program(tool: ToolName) -> bool:
     """Check whether a call runs a program that the model wrote, with the delivery `code`."""
-    return tool == ToolName(SYNTHETIC, RUN_CODE)
+    return tool == _PROGRAM
 
 
 @dataclass(frozen=True)

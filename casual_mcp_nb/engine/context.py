@@ -401,9 +401,11 @@ class ContextWindow:
                 results += tokens
             else:
                 history += tokens
-        limit = self.window - self.reserve if self.window is not None else None
+        if self.window is None:
+            return TrimResult(history=history, results=results)
+        limit = self.window - self.reserve
         size = self.calibration.predict(other_tokens + history + results)
-        if limit is None or (size <= limit and not self._left_out):
+        if size <= limit and not self._left_out:
             return TrimResult(history=history, results=results)
         starts = list(exchanges(messages))
         exchange = next((n for n, start in enumerate(starts) if start >= self._left_out), 0)

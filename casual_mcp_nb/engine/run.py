@@ -231,7 +231,7 @@ class Run:
                 from casual_llm.messages import AssistantMessage
 
                 # It is paid for.
-                self.emit(self._ended(step, AssistantMessage(content=""), response, dropped=True))
+                self.emit(self._ended(step, AssistantMessage(content=""), response, response.truncated, dropped=True))
                 raise
         self._last_counted = (request, response.usage) if response.usage is not None else None
         self._overflowed = ()
@@ -247,17 +247,19 @@ class Run:
         if message.tool_calls is not None:
             message = self._names.clean(message)
         self.messages.append(message)
-        self.emit(self._ended(step, message, response))
+        self.emit(self._ended(step, message, response, truncated))
         return message
 
-    def _ended(self, step: int, message: AssistantMessage, response: ModelResponse, dropped: bool = False) -> StepFinished:
+    def _ended(
+        self, step: int, message: AssistantMessage, response: ModelResponse, truncated: bool, dropped: bool = False
+    ) -> StepFinished:
         return StepFinished(
             step,
             message,
             response.usage,
             response.finish_reason,
             self.now(),
-            response.truncated,
+            truncated,
             response.hosted_calls,
             response.response_id,
             response.request_id,

@@ -19,7 +19,15 @@ from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.limits import Retries
-from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, plain_tools_param, spec_of, specs
+from casual_mcp_nb.providers.registry import (
+    Definitions,
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+    plain_tools_param,
+    spec_of,
+    specs,
+)
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
@@ -131,6 +139,11 @@ class BoundModel:
     def wire(self) -> ProviderAdapter:
         """How requests are made with its client."""
         return adapter_of(self.client)
+
+    @cached_property
+    def wire_spec(self) -> ProviderSpec:
+        """The spec of the provider whose requests these are."""
+        return spec_of(self.wire.name)
 
     @property
     def facts(self) -> Learned:

@@ -43,7 +43,7 @@ from casual_mcp_nb.providers._answers import (
 from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapted, chat_options
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import is_at_home, spec_of
+from casual_mcp_nb.providers.registry import is_at_home
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -297,7 +297,7 @@ class ModelRequest:
         self._on_event = on_event
         self._wire = model.wire
         self._facts = model.facts
-        self._spec = spec_of(self._wire.name)
+        self._spec = model.wire_spec
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
         self._facts.room = None
         self.streamed: list[str] = []
@@ -427,7 +427,7 @@ class ModelRequest:
 
     def _maybe_lacking(self) -> tuple[str, ...]:
         """List the options that a small server may have failed on. None at the provider's own address."""
-        if is_at_home(self.model.client, spec_of(self._wire.name).homes):
+        if is_at_home(self.model.client, self._spec.homes):
             return ()
         given = self._sent.given()
         return tuple(name for name in SMALL_SERVERS_LACK if name in given)

@@ -1,13 +1,12 @@
 """The wire between this client and an MCP server: each JSON-RPC message and HTTP exchange, recorded cheaply, shown masked.
 
-What is recorded is a reference or a copy in C. It is shortened, redacted and grouped into rounds when somebody reads it.
+What is recorded is a reference or JSON. It is shortened, redacted and grouped into rounds when somebody reads it.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import marshal
 import re
 import time
 from collections import deque
@@ -16,6 +15,8 @@ from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
 
 from casual_mcp_nb.base.mcp import Direction, HttpExchange, Kind, Message, Messages, Wire, WireRecord
 from casual_mcp_nb.base.secret import MASK, Mask, Suspects
@@ -28,8 +29,6 @@ MAX_STORED = 4 * 1024 * 1024
 """The length of all messages of one server together, without headers."""
 MAX_HEADERS = 50
 MAX_HEADER_LENGTH = 1_000
-_PLAIN = 2
-"""The version of marshal that looks for no values that are the same."""
 _MAX_COPIED = 200
 _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
@@ -124,24 +123,25 @@ class WireLog:
         Returns:
             A reference to it for `SENT`.
         """
-        fields = {name: value for name, value in vars(message).items() if value is not None}
+        fields: dict[str, Any] = vars(message)
         if "error" in fields:
-            fields["error"] = vars(fields["error"])
+            fields = {**fields, "error": vars(fields["error"])}
         clock = time.monotonic()
         kind, origin, request = self._subject(direction, fields, clock, context)
-        # Most messages are short, and nobody reads most of them: a copy in C takes a tenth of what a shortened one takes.
-        body: Any = None
+        # Most messages are short, and nobody reads most of them: as JSON a copy takes a tenth of what a shortened one takes.
+        body: Any = b""
         size = 0
         result = fields.get("result")
-        parts = result.values() if isinstance(result, dict) else ()
+        lists = [part for part in result.values() if isinstance(part, list)] if isinstance(result, dict) else ()
         # A whole listing would be copied only to be shortened.
-        if not any(isinstance(part, list) and len(part) > _MAX_COPIED for part in parts):
+        if not lists or max(map(len, lists)) <= _MAX_COPIED:
             with suppress(ValueError):
-                body = marshal.dumps(fields, _PLAIN)
-        if body is None or len(body) > MAX_MESSAGE_LENGTH:
+                body = to_json(fields, inf_nan_mode="constants")
+        weight = len(body)
+        if not 0 < weight <= MAX_MESSAGE_LENGTH:
             shortener = self._shortener()
-            body, size = shortener.fields(fields), shortener.size
-        weight = len(body) if isinstance(body, bytes) else min(size, MAX_MESSAGE_LENGTH)
+            body, size = shortener.fields(_given(fields)), shortener.size
+            weight = min(size, MAX_MESSAGE_LENGTH)
         seconds = clock - request.clock if request is not None and kind in ("response", "error") else None
         self._store(_Stored(time.time(), direction, kind, origin, request, seconds, body, size, weight))
         return origin
@@ -285,7 +285,7 @@ class WireLog:
             about = each.request or each.origin
             body, size, cut = None, each.size, each.size > 0
             if isinstance(each.body, bytes) and each.body:
-                fields = marshal.loads(each.body)
+                fields = _given(from_json(each.body))
                 shortener = self._shortener()
                 body, size, cut = shortener.fields(fields), len(_compact(fields).encode()), shortener.cut
             else:
@@ -391,6 +391,11 @@ def _finished(value: Any, mask: Mask) -> Any:
         case list():
             return [_finished(item, mask) for item in value]
     return value
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the fields that the message does not have."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _compact(value: Any) -> str:
