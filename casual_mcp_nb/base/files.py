@@ -111,3 +111,39 @@ def _problem(path: Path, status: os.stat_result, is_kind: Callable[[int], bool],
     if (mode := stat.S_IMODE(status.st_mode)) & others:
         return f"others can use {shown(path)} (its mode is {mode:04o}). Run: chmod {repair} {path}"
     return None
+
+
+MAX_ACCOUNT_BYTES = 100_000
+
+
+def accounts_folder() -> Path:
+    """Locate the folder for files with credentials, in the user's folder for settings. It need not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("casual_mcp_nb", appauthor=False) / "accounts"
+
+
+def read_account_file(path: Path) -> str:
+    """Read a file with credentials, or raise NotPrivateError, with the remedy, if others can read or replace it."""
+    return read_private(path, MAX_ACCOUNT_BYTES, within=accounts_folder()).decode("utf-8")
+
+
+def account_file_problem(path: Path) -> str | None:
+    """Explain how others can read or replace a file with credentials, or None if they cannot, or there is no file."""
+    try:
+        return why_not_private(path, within=accounts_folder())
+    except OSError:
+        return None
+
+
+def write_account_file(path: Path, text: str) -> None:
+    """Write a file with mode 0600 in folders with mode 0700. An earlier one is replaced in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent, *path.parent.parents):
+        if folder.is_relative_to(accounts_folder()) and not folder.is_symlink():
+            folder.chmod(0o700)
+    with part_file(path, 0o600, lambda part: os.replace(part, path)) as file:
+        file.write(text.encode())
+    if (problem := account_file_problem(path)) is not None:
+        path.unlink(missing_ok=True)
+        raise NotPrivateError(f"Not saved: {problem}")

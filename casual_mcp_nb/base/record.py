@@ -17,12 +17,12 @@ else:
         to `__dict__`.
         """
 
-        def made(cls: type[Any]) -> type[Any]:
-            made = dataclasses.dataclass(frozen=frozen, init=False, **options)(cls)
-            made.__init__ = _init_of(made)
-            return made
+        def decorate(cls: type[Any]) -> type[Any]:
+            frozen_class = dataclasses.dataclass(frozen=frozen, init=False, **options)(cls)
+            frozen_class.__init__ = _init_of(frozen_class)
+            return frozen_class
 
-        return made if cls is None else made(cls)
+        return decorate if cls is None else decorate(cls)
 
 
 def _init_of(cls: type[Any]) -> Callable[..., None]:

@@ -304,7 +304,7 @@ _TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "array": (list,),
     "object": (dict,),
 }
-"""The exact types of the values: a bool is no integer."""
+"""The exact types of the values: `True` is not an integer."""
 _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
 """Keywords that do not affect validation. The library does not check formats by default either."""
 

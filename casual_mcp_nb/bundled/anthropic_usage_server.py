@@ -13,9 +13,14 @@ from typing import Annotated, Any, Literal
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, SecretStr
 
-from casual_mcp_nb.base.files import NotPrivateError
+from casual_mcp_nb.base.files import (
+    NotPrivateError,
+    account_file_problem,
+    accounts_folder,
+    read_account_file,
+    write_account_file,
+)
 from casual_mcp_nb.bundled._mail import decoded_header
-from casual_mcp_nb.bundled._private_files import private_folder, read_private, why_not_private, write_private
 from casual_mcp_nb.bundled._server import FunctionServer, reads
 
 VARIABLE = "ANTHROPIC_ADMIN_KEY"
@@ -33,21 +38,21 @@ Ending = Annotated[str, Field(description="The day or time in UTC before which i
 
 def key_file() -> Path:
     """Locate the key file, used if the server's environment has no key."""
-    return private_folder() / "anthropic-admin-key"
+    return accounts_folder() / "anthropic-admin-key"
 
 
 def key_problem() -> str | None:
     """Explain why neither the environment nor the file has a usable key; None if one does. The file is not read."""
     if os.environ.get(VARIABLE):
         return None
-    return why_not_private(key_file()) if key_file().is_file() else "there is no admin key"
+    return account_file_problem(key_file()) if key_file().is_file() else "there is no admin key"
 
 
 def save_key(key: str) -> None:
     """Save an admin key for this server. The error about anything else does not contain it."""
     if not re.fullmatch(r"sk-ant-admin[\w-]{10,200}", key.strip(), re.ASCII):
         raise ValueError("An admin key begins with sk-ant-admin. Other keys cannot read reports.")
-    write_private(key_file(), key.strip())
+    write_account_file(key_file(), key.strip())
 
 
 def build(endpoint: str = HOME) -> FunctionServer:
@@ -59,7 +64,7 @@ def build(endpoint: str = HOME) -> FunctionServer:
 
 def _key() -> SecretStr:
     try:
-        key = SecretStr((os.environ.get(VARIABLE) or read_private(key_file())).strip())
+        key = SecretStr((os.environ.get(VARIABLE) or read_account_file(key_file())).strip())
     except NotPrivateError as error:
         raise ValueError(f"the saved admin key is not used: {error}") from None
     except (OSError, ValueError):

@@ -19,9 +19,15 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from casual_mcp_nb.base.files import NotPrivateError
+from casual_mcp_nb.base.files import (
+    MAX_ACCOUNT_BYTES,
+    NotPrivateError,
+    account_file_problem,
+    accounts_folder,
+    read_account_file,
+    write_account_file,
+)
 from casual_mcp_nb.bundled._mail import decoded_header
-from casual_mcp_nb.bundled._private_files import MAX_BYTES, private_folder, read_private, why_not_private, write_private
 from casual_mcp_nb.errors import CasualMcpError
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ class Account:
 
 def folder() -> Path:
     """Locate the folder of the account's files."""
-    return private_folder() / "google"
+    return accounts_folder() / "google"
 
 
 def client_file() -> Path:
@@ -69,7 +75,9 @@ def account() -> Account | None:
     try:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
-        return Account(str(fields["email"])[:320], grants) if _tokens().is_file() and not why_not_private(_tokens()) else None
+        return (
+            Account(str(fields["email"])[:320], grants) if _tokens().is_file() and not account_file_problem(_tokens()) else None
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -79,7 +87,7 @@ def missing(*one_of: str) -> str:
     signed_in = account()
     if signed_in is None:
         files = (folder() / "account.json", _tokens())
-        if problem := next(filter(None, map(why_not_private, files)), None):
+        if problem := next(filter(None, map(account_file_problem, files)), None):
             return problem
         return "no Google account is signed in"
     return "" if set(one_of) & set(signed_in.grants) else f"the Google account has not granted {' or '.join(one_of)}"
@@ -194,8 +202,8 @@ class SignIn:
         signed_in = Account(_email(token.get("id_token")), grants)
         saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
         try:
-            write_private(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
-            write_private(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
+            write_account_file(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
+            write_account_file(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
         except NotPrivateError as error:
             raise SignInError(f"{error}.") from None
         return signed_in
@@ -231,7 +239,7 @@ def _tokens() -> Path:
 
 def _read(path: Path, own: bool = True) -> dict[str, Any]:
     """Read a JSON object from a file of the account, or from one that the person names."""
-    fields = json.loads(read_private(path) if own else path.read_bytes()[:MAX_BYTES])
+    fields = json.loads(read_account_file(path) if own else path.read_bytes()[:MAX_ACCOUNT_BYTES])
     if not isinstance(fields, dict):
         raise ValueError("not an object")
     return fields

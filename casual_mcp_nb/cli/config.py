@@ -248,8 +248,8 @@ def sign_in_google(
     """
     import asyncio
 
+    from casual_mcp_nb.base.files import MAX_ACCOUNT_BYTES, write_account_file
     from casual_mcp_nb.bundled import google_account
-    from casual_mcp_nb.bundled._private_files import MAX_BYTES, write_private
 
     file = client or google_account.client_file()
     if not file.is_file():
@@ -258,7 +258,7 @@ def sign_in_google(
         )
     account = asyncio.run(_signed_in(file, grants or ALL))
     if client is not None:
-        write_private(google_account.client_file(), client.read_bytes()[:MAX_BYTES].decode())
+        write_account_file(google_account.client_file(), client.read_bytes()[:MAX_ACCOUNT_BYTES].decode())
     print_line(f"Signed in as {account.email or 'an account without an address'}: {', '.join(account.grants)}.")
     refused = [grant for grant in grants or ALL if grant not in account.grants]
     if refused:

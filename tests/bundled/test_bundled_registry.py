@@ -10,16 +10,18 @@ import pytest
 from fastmcp import Client
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.files import write_account_file
 from casual_mcp_nb.bundled import BUNDLED, anthropic_usage_server, available, build, command, google_account
-from casual_mcp_nb.bundled._private_files import write_private
 
 
 @pytest.fixture(autouse=True)
 def credentials(user_folder: Path) -> None:
     """Files as sign-in writes them, so that every server can be built."""
-    write_private(google_account.folder() / "account.json", json.dumps({"email": "", "grants": list(google_account.GRANTS)}))
-    write_private(google_account.folder() / "token.json", "{}")
-    write_private(anthropic_usage_server.key_file(), "sk-ant-admin01-none")
+    write_account_file(
+        google_account.folder() / "account.json", json.dumps({"email": "", "grants": list(google_account.GRANTS)})
+    )
+    write_account_file(google_account.folder() / "token.json", "{}")
+    write_account_file(anthropic_usage_server.key_file(), "sk-ant-admin01-none")
 
 
 async def _tools(name: str) -> list:

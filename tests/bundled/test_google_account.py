@@ -11,8 +11,8 @@ from kit.exposed import EXPOSED
 from kit.google import CLIENT_SECRET, Google
 from kit.secrets import assert_nowhere
 
+from casual_mcp_nb.base.files import write_account_file
 from casual_mcp_nb.bundled import google_account
-from casual_mcp_nb.bundled._private_files import write_private
 from casual_mcp_nb.bundled.google_account import GRANTS, Account, SignIn, SignInError
 
 REDIRECT = "http://127.0.0.1:1/"
@@ -133,8 +133,8 @@ def test_nothing_secret_is_logged_or_shown(google, tmp_path: Path, caplog: pytes
 
 @pytest.mark.parametrize("text", ["", "[]", '{"grants": 3}', '{"email": "x"}'])
 def test_a_damaged_file_is_as_if_nobody_had_signed_in(user_folder: Path, text: str) -> None:
-    write_private(google_account.folder() / "account.json", text)
-    write_private(google_account.folder() / "token.json", "{}")
+    write_account_file(google_account.folder() / "account.json", text)
+    write_account_file(google_account.folder() / "token.json", "{}")
     assert google_account.account() is None
     with pytest.raises(SignInError):
         google_account.credentials()
@@ -175,7 +175,7 @@ def test_a_saved_client_that_others_can_replace_is_not_used(google: Google, user
     # Where the person downloaded it to, its mode is as it is.
     given.chmod(0o644)
     assert SignIn(given, ("gmail-read",), REDIRECT).address
-    write_private(google_account.client_file(), given.read_text())
+    write_account_file(google_account.client_file(), given.read_text())
     assert SignIn(google_account.client_file(), ("gmail-read",), REDIRECT).address
     google_account.client_file().chmod(0o666)
     with pytest.raises(SignInError, match="chmod 600"):
