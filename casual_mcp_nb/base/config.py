@@ -1,7 +1,7 @@
-"""Models of the config file: clients, models, servers, toolsets and discovery.
+"""The config file as pydantic models: clients, models, servers, toolsets and discovery.
 
-The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files, `mcpServers` and the keys of other
-MCP hosts, `${NAME}` and `.env`.
+The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files, `mcpServers` and other hosts' keys,
+`${NAME}` and `.env`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed
 from casual_mcp_nb.errors import closest, did_you_mean, shown
 
 Discovery = bool | Literal["auto"]
-"""Whether deferred tools are hidden behind the search tool. `auto` decides it by what all definitions take."""
+"""Whether deferred tools are hidden behind the search tool. `auto` decides by the size of all definitions."""
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by searching for words, or by browsing categories."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How a limit is presented to people: its name in displays and next to its control, its unit and its meaning."""
+    """How a limit is presented to people: its name in displays and next to its control, its unit, and an explanation."""
 
     label: str
     unit: str
@@ -49,22 +49,22 @@ class Limit:
 class DiscoveryOptions(BaseModel):
     """Options for finding deferred tools.
 
-    Each option is declared only here. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of `%mcp
-    option`. One with a `Limit` is also a row of the selection's display and a control of the explorer.
+    Each option is declared only here. It is a key in a config's `tool_discovery`, a field in `Selection`, and a name for `%mcp
+    option`. One with a `Limit` also has a row in the selection's display and a control in the explorer.
 
     Args:
         defer_all: Whether every loaded server counts as deferred.
-        max_search_results: Maximum number of tools that one search returns. 1 or more.
-        max_search_tokens: Maximum estimated tokens of the definitions that one search loads. One tool can always be loaded.
+        max_search_results: How many tools one search returns at most. 1 or more.
+        max_search_tokens: How many definition tokens one search loads at most, estimated. One tool can always be loaded.
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
-        manifest_max_tokens: Maximum size of the manifest in estimated tokens. Over it, its lines get shorter.
-        max_active_tools: Maximum number of tools loaded at a time by browsing. 1 or more.
-        max_active_tokens: Maximum size of their definitions in estimated tokens. One tool can always be loaded.
+        manifest_max_tokens: Maximum manifest size in estimated tokens. Above it, lines get shorter.
+        max_active_tools: How many tools browsing keeps loaded at most. 1 or more.
+        max_active_tokens: How many tokens their definitions take at most, estimated. One tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). With `code`, it calls all tools as functions, in programs that it writes. `auto` is
             `native` for models that are known to support it, else `definitions`.
-        auto_threshold: The share of the model's context window, in percent, above which tool definitions are deferred if
-            discovery is `auto`.
+        auto_threshold: With `auto` discovery, tools are deferred if their definitions take more than this percentage of the
+            model's context window.
     """
 
     defer_all: StrictBool = False
@@ -135,7 +135,7 @@ ResultTokens = Annotated[int, Field(ge=0), AfterValidator(_enough_for_a_head)]
 """A limit on results in tokens, or 0 for none."""
 
 Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_approval)]
-"""The policy of a server, or policies by tool name."""
+"""A server's policy, or policies by tool name."""
 
 
 def _as_description(value: Any) -> Any:
@@ -143,7 +143,7 @@ def _as_description(value: Any) -> Any:
 
 
 class ToolTexts(BaseConfig):
-    """Texts of a tool that the model reads in place of the server's own.
+    """Texts that the model reads in place of the server's own.
 
     Args:
         description: The description, or None for the server's.
@@ -155,7 +155,7 @@ class ToolTexts(BaseConfig):
 
     @property
     def texts(self) -> dict[str, Any]:
-        """The texts that are set."""
+        """Those that are set."""
         return {
             name: value for name, value in {"description": self.description, "parameters": self.parameters}.items() if value
         }
@@ -175,7 +175,7 @@ class ServerConfig(RemoteConfig):
         transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
         protocol: How to negotiate the protocol version: `auto` asks the server and falls back to the older handshake, `legacy`
             starts with that handshake (2025-11-25 and before), `2026-07-28` accepts only that version.
-        bundled: Name of a server that ships with the package.
+        bundled: The name of a bundled server.
         enabled: Whether it is used. A disabled server is not started unless the user turns it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
         always_load: Whether it stays loaded with `defer_all`, or the names of tools that stay loaded even if it is deferred.
@@ -184,12 +184,11 @@ class ServerConfig(RemoteConfig):
         descriptions: Its tools' other descriptions, by tool: a text, or `{"description": …, "parameters": {name: text}}`.
         instructions: Whether its instructions go into the system prompt.
         init_timeout: Time limit in seconds for starting it and listing its tools.
-        call_timeout: Time limit of a call in seconds. Restarts on every progress message, up to `total_timeout`.
-        total_timeout: Time limit of a call in seconds, whatever progress it reports.
-        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
-            with `*` for all other tools. None: see `casual_mcp_nb.engine.consent`.
-        max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`, or 0 for no
-            limit, None for that one.
+        call_timeout: Time limit per call in seconds. Restarts on every progress message, up to `total_timeout`.
+        total_timeout: Time limit per call in seconds, despite progress messages.
+        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping from tool names to these,
+            with `*` for all others. None: see `casual_mcp_nb.engine.consent`.
+        max_result_tokens: Maximum result length in estimated tokens. 0 means no limit, None `tool_results.max_tokens`.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
         roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
         sampling: Whether it may ask for the model's answers, each of which the person allows. Deprecated in the same way.
@@ -229,7 +228,7 @@ class ServerConfig(RemoteConfig):
         return self
 
     def offers(self, tool: str) -> bool:
-        """Check whether `include_tools` and `exclude_tools` allow a tool of this server."""
+        """Check whether `include_tools` and `exclude_tools` allow a tool."""
         named = self.include_tools if self.include_tools is not None else ("*",)
         return _named(tool, named) and not _named(tool, self.exclude_tools)
 
@@ -263,7 +262,7 @@ _TRANSPORTS: dict[str, tuple[Transport, ...]] = {
 
 
 def server_problem(fields: Mapping[str, Any]) -> str | None:
-    """Find the reason why a server's fields conflict, or None. It never contains values."""
+    """Explain why a server's fields conflict, or return None. The text never contains values."""
     given = [way for way in _TRANSPORTS if fields.get(way)]
     if len(given) != 1:
         return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
@@ -302,7 +301,7 @@ class ClientConfig(RemoteConfig):
             Responses API from GPT-5.6 on, at their own addresses.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
             follows from the model's name. With a `base_url` that is not the provider's, the gateway is tried once.
-        cassette: The file with the answers, for the provider `replay`. Relative to the config's folder.
+        cassette: A cassette file, for the provider `replay`. Relative to the config's folder.
     """
 
     provider: str
@@ -320,7 +319,7 @@ class ClientConfig(RemoteConfig):
 
     @property
     def cassette_path(self) -> Path:
-        """The file of `cassette`."""
+        """The path to `cassette`."""
         path = Path(self.cassette or "").expanduser()
         return self._origin.path.parent / path if self._origin.path else path
 
@@ -355,19 +354,19 @@ def _by_name(value: Any) -> Any:
 
 
 class ModelConfig(RequestOptions):
-    """A model of a client, with the `RequestOptions` sent with each request to it.
+    """A client's model, with the `RequestOptions` for each request to it.
 
     Args:
-        client: Name of the client in the config.
+        client: The client name in the config.
         model: The provider's name of the model.
         template: File in `prompt-templates/` that generates the system prompt.
         thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
-        context_window: Size of the model's context window in tokens, or None for the known value of the provider's current
-            models. Ollama reserves memory for that many.
+        context_window: Context window in tokens. None looks it up, for providers' current models. Ollama reserves memory for
+            that many.
         hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
-            The provider decides about their rights, and charges for them.
-        repair_calls: Whether a call of an offered tool that the model writes as text, as small models do, is run like any
-            other, with the same consent.
+            The provider decides on their rights, and charges for them.
+        repair_calls: Whether to run calls that the model writes as text, as small models do, with the same consent as any
+            other.
     """
 
     client: str
@@ -386,18 +385,18 @@ class ModelConfig(RequestOptions):
 
 
 class ExcludeSpec(BaseConfig):
-    """All tools of a server except these."""
+    """All tools on a server except these."""
 
     exclude: tuple[str, ...]
 
 
 class ToolSetConfig(BaseConfig):
-    """A named choice of tools.
+    """A named set of tools.
 
     Args:
         description: Its purpose.
-        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
-            named are excluded. Also servers of the process, and `notebook`, which has a notebook's functions.
+        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Unnamed servers are
+            excluded. In-process servers can be named too, and `notebook`, which has a notebook's functions.
     """
 
     description: str = ""
@@ -407,12 +406,12 @@ class ToolSetConfig(BaseConfig):
 class EmbeddingConfig(BaseConfig):
     """The embedding model by which search compares meanings: `client` and `model`, or `local`.
 
-    It gets the names and tool descriptions, and search queries.
+    It gets tool names and descriptions, and search queries.
 
     Args:
-        client: Name of a client in the config.
-        model: The provider's name of the embedding model.
-        local: A folder with a model, relative to the folder of the config, or a model's name on this computer.
+        client: A client name from the config.
+        model: The provider's name for the embedding model.
+        local: A folder with a model, relative to the config's folder, or a model's name on this computer.
         download: Whether a `local` model that is not on this computer is downloaded from Hugging Face.
         timeout: How long a search waits for the model, in seconds. Then it ranks by words.
     """
@@ -435,7 +434,7 @@ class EmbeddingConfig(BaseConfig):
 
     @property
     def label(self) -> str:
-        """A name for displays."""
+        """Its name for displays."""
         return self.local or f"{self.model} of client {self.client}"
 
 
@@ -443,9 +442,9 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
     """The initial discovery options, which a selection can change.
 
     Args:
-        enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
-            definitions take more than `auto_threshold` percent of the model's context window. If no server has
-            `defer_loading`, every one is deferred then, except those with `always_load`.
+        enabled: Whether tools are hidden behind the search tool if their server has `defer_loading`. `auto` does so only if all
+            definitions take more than `auto_threshold` percent of the model's context window. If no server has `defer_loading`,
+            every one is deferred then, except those with `always_load`.
         embedding: The model by which search compares meanings too, or None to search by words only.
     """
 
@@ -457,8 +456,8 @@ class ToolResultsConfig(BaseConfig):
     """Limits on tool results.
 
     Args:
-        max_tokens: Maximum length of a result in estimated tokens, or 0 for no limit. A longer one is kept as a value: the
-            model reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
+        max_tokens: Maximum result length in estimated tokens, or 0 for no limit. A longer result is kept as a value: the model
+            reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
     """
 
     max_tokens: ResultTokens = 4_000
@@ -495,7 +494,7 @@ class Config(BaseConfig):
     @model_validator(mode="before")
     @classmethod
     def _of_casual_mcp(cls, data: Any) -> Any:
-        """Accept the output of casual-mcp's own `model_dump`: no discovery is None there, and one key has no effect."""
+        """Accept a dump from casual-mcp itself: no discovery is None there, and one key has no effect."""
         if not isinstance(data, Mapping):
             return data
         unset = {"namespace_tools", *(["tool_discovery"] if data.get("tool_discovery") is None else [])}
@@ -516,7 +515,7 @@ class Config(BaseConfig):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of that file, which relative paths are relative to, and where templates are looked up first."""
+        """That file's folder, which relative paths are relative to, and where templates are looked up first."""
         return self.path.parent if self.path else None
 
     @property
@@ -542,7 +541,7 @@ class Config(BaseConfig):
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Collect those of `secrets` that are not just settings of servers. They are also masked in tool results."""
+        """Collect only those `secrets` that are not just server settings. They are also masked in tool results."""
         return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
     def _reached(self) -> list[RemoteConfig]:
@@ -552,10 +551,10 @@ class Config(BaseConfig):
 def unknown_clients(
     clients: Collection[str], models: Mapping[str, Any], embedding: Any = None
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the key paths of models that name a client which does not exist, each with the reason.
+    """Yield the key path for each model that names a missing client, with the reason.
 
-    The servers that toolsets name are checked when these are used: some exist only in the process. Models are `ModelConfig`s,
-    or plain objects as in a file. Malformed ones are skipped. So is the `embedding` of `tool_discovery`.
+    Models, and the `embedding` in `tool_discovery`, can be plain objects as in a file. Malformed ones are skipped. Servers in
+    toolsets are checked on use, since some exist only in the process.
     """
     entries = {("models", name): model for name, model in models.items()} | {("tool_discovery", "embedding"): embedding}
     for path, entry in entries.items():

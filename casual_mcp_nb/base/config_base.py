@@ -1,4 +1,4 @@
-"""Base classes of config sections: strict fields, and values that are masked when shown."""
+"""Base classes for config sections: strict fields, and values that are masked when shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extr
 IS_MASK = "is the mask of a secret, not the secret. Write ${NAME} to refer to an environment variable"
 
 FieldPath = tuple[str | int, ...]
-"""Where a value is in a section of a config: the names and indices that lead to it."""
+"""Where a value is in a config section: the names and indices that lead to it."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def held(value: Any) -> Any:
 class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
-    `sensitive` are values of variables inserted into fields whose type is not secret, `variables` the names of those inserted,
-    by section and name of the entry, `at` is where this section is in the config, and `written` how values of it were written
-    in the file, where that differs from the values.
+    `variables` has the inserted variables' names, by section and entry, and `sensitive` their values in fields whose type is
+    not secret. `at` is where this section is in the config, and `written` how its values were written in the file, where that
+    differs.
     """
 
     # Configs with the same content are equal, wherever they came from.
@@ -76,7 +76,7 @@ _IN_PYTHON = ConfigOrigin()
 
 
 class BaseConfig(BaseModel):
-    """A section of a config: immutable, and unknown keys are errors.
+    """A config section: immutable, and unknown keys are errors.
 
     `load_config` reads a JSON dump again: references such as `${NAME}` and relative paths as written in the file,
     and no key that came from the environment. A literal secret is an error, unless `context={"secrets": "plain"}` requests it;
@@ -111,7 +111,7 @@ class BaseConfig(BaseModel):
         return data
 
     def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[FieldPath]]:
-        """Restore the values as written in the file in a dump, and list the places of secrets that would be lost."""
+        """Restore the values as written in the file in a dump, and list where secrets would be lost."""
         option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
         in_json, origin = info.mode == "json", self._origin
         changes: dict[FieldPath, Any] = {}
@@ -133,7 +133,7 @@ class BaseConfig(BaseModel):
                 changes[path] = now
         data = _changed(data, changes)
         if in_json and info.include is None:
-            # The path of a file that the loader read, under a key that is not a field.
+            # A path that the loader read, under a key that is not a field.
             fields = type(self).model_fields
             data |= {str(path[0]): each.text for path, each in origin.written.items() if path[0] not in fields}
         return data, [(*origin.at, *path) for path in lost]
@@ -143,7 +143,7 @@ class BaseConfig(BaseModel):
 
 
 def value_at(thing: Any, path: FieldPath) -> Any:
-    """Find the value at a place of a section, or of its dump, or None if there is none."""
+    """Find the value at a path in a section or its dump, or None if there is none."""
     for step in path:
         if isinstance(thing, BaseModel):
             thing = getattr(thing, str(step), None)
@@ -164,7 +164,7 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
 
 
 def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
-    """Replace values at some places of a dumped value. None removes the value there."""
+    """Replace values in a dump. None removes the value."""
     if at in changes:
         return changes[at]
     if isinstance(value, dict):
@@ -176,7 +176,7 @@ def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -
 
 
 _lost: ContextVar[list[FieldPath] | None] = ContextVar("lost", default=None)
-"""The places of secrets that the running dump would lose: pydantic would wrap an error raised in a serializer."""
+"""Where the running dump would lose secrets: pydantic would wrap an error raised in a serializer."""
 
 
 def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
@@ -246,7 +246,7 @@ class RemoteConfig(BaseConfig):
         return Secrets(filter(can_be_masked, self._secrets()))
 
     def high_confidence_secrets(self) -> Secrets:
-        """Collect those of `secrets` that are not just settings.
+        """Collect only those `secrets` that are not just settings.
 
         They are also masked in tool results, where a time zone or a year from `env` may legitimately appear.
         """
@@ -283,9 +283,9 @@ def _refusing(problem: Callable[[str], str | None]) -> AfterValidator:
 
 
 def header_problem(value: str) -> str | None:
-    """Find the reason why a string cannot be the value of an HTTP header, or None. It does not contain the string.
+    """Explain why a string cannot be an HTTP header value, or return None. The text does not contain the string.
 
-    The HTTP libraries would also refuse it, but in the middle of a request, and with the string in the message.
+    HTTP libraries would refuse it too, but in mid-request, and with the string in the message.
     """
     if "\r" in value or "\n" in value:
         return "contains a line break, which a header cannot have"

@@ -1,4 +1,4 @@
-"""The content of a tool's result: texts, images, payloads, and the kept part of results that are too large."""
+"""Tool result content: texts, images, payloads, and results too large for the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 
 
 def bare_result(text: str, name: str) -> str:
-    """Remove the prefix of `format_result` from a result's text."""
+    """Remove the prefix that `format_result` added."""
     return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", text, count=1, flags=re.DOTALL)
 
 
@@ -48,8 +48,8 @@ def says_failed(text: str) -> bool:
 class PayloadPreview:
     """A preview of a payload, which stays in the kernel: its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
 
-    Of a table, the first columns and rows. Of a figure or an image that is small enough, a PNG. Of anything else, the beginning
-    of its repr. Files have only the kind and size.
+    It has a table's first columns and rows, a figure or small image as PNG, or else how the repr begins. Files have only the
+    kind and size.
     """
 
     what: str
@@ -66,7 +66,7 @@ class PayloadPreview:
 
 
 def in_a_file(preview: PayloadPreview) -> PayloadPreview:
-    """Reduce a preview to the part that is saved in a file."""
+    """Reduce a preview to what a file holds."""
     return PayloadPreview(preview.what)
 
 
@@ -75,10 +75,9 @@ ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 
 @record(frozen=True)
 class ContentPart:
-    """One part of a tool's result.
+    """One part of a tool result.
 
-    Other kinds than a text or a text resource have a short note as their text, such as `image/png, 2,048 bytes`. A URI is never
-    fetched.
+    Unless it is a text or a text resource, its text is a short note such as `image/png, 2,048 bytes`. A URI is never fetched.
     """
 
     kind: ContentKind
@@ -90,7 +89,7 @@ class ContentPart:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """All rows of a table, a JSON list of objects, if a result's content has only the first ones."""
+    """A table's rows as a JSON list of objects, if the result content has only the first ones."""
 
     what: str
     json: str = field(repr=False)
@@ -100,8 +99,8 @@ class TableRows:
 class ToolResult:
     """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place of the tool.
 
-    What a function of the notebook returned is in no file: the `payload` for the person, which no model gets, the whole of a
-    table for questions about it (`rows`), and the very object, in a tuple (`returned`).
+    A notebook function's own values are never saved: the `payload` for the person, which no model gets, a table's `rows` for
+    questions about it, and `returned`, a tuple with the very object.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -126,17 +125,16 @@ class ToolResult:
 
 
 MAX_BYTES = 3_750_000
-"""Maximum size of an image: 5 MB as base64, which every provider accepts."""
+"""Maximum image size: 5 MB as base64, which every provider accepts."""
 MAX_IMAGES = 8
-"""Maximum number of images in a tool result, and in all results of a request: the limit of Mistral's API. Others accept at
-least 20."""
+"""How many images a tool result may have, and all results in a request together: Mistral's limit. Others accept at least 20."""
 
 _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image in a message: its bytes, or the address of one that only the provider fetches."""
+    """An image in a message: its bytes, or an address that only the provider fetches."""
 
     media_type: str
     data: bytes = field(default=b"", repr=False)
@@ -144,7 +142,7 @@ class Picture:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Detect the media type of PNG, JPEG, GIF or WebP by the first bytes, or None for anything else."""
+    """Detect PNG, JPEG, GIF or WebP by the first bytes: the media type, or None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
@@ -153,8 +151,8 @@ def media_type_of(data: bytes) -> str | None:
 def images_of(result: ToolResult) -> list[bytes]:
     """Find the images in a tool's result that can be sent to a model.
 
-    Their type is determined by their first bytes, not by the server's claim. At most `MAX_IMAGES` of at most `MAX_BYTES` each.
-    The result's text has a note about the others.
+    The first bytes determine the type, not the server's claim. At most `MAX_IMAGES`, of at most `MAX_BYTES` each. The result's
+    text has a note about the others.
     """
     binary = [part for part in result.content if part.data]
     if not binary:
@@ -188,7 +186,7 @@ HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
 
 
 class KeptText:
-    """The whole text of a result until it is dropped; `plain` if reading it as JSON took too long or too much memory."""
+    """A result's whole text until it is dropped; `plain` if reading it as JSON took too long or too much memory."""
 
     def __init__(self, text: str, plain: bool = False) -> None:
         self.text: str | None = text
@@ -201,7 +199,7 @@ class KeptText:
 
 @dataclass(frozen=True, slots=True)
 class LargeResult:
-    """A result of which the model read only the head: that many `tokens`. The whole stays in this process and is in no file.
+    """A result whose head, of `tokens`, is all the model read. The whole stays in this process and is never saved.
 
     The model reads on by its `handle`. `source` is a `KeptText`, or None in a saved conversation.
     """
@@ -224,7 +222,7 @@ class LargeResult:
 
     @property
     def text(self) -> str:
-        """The whole text. A UsageError if it is not here any more."""
+        """The whole text. A UsageError if it was dropped."""
         if self.source is None:
             raise UsageError(
                 f"The whole result ({self.what}) is not in a saved conversation.", hint="Call the tool again to get it."
@@ -238,13 +236,13 @@ class LargeResult:
 
     @property
     def value(self) -> Any:
-        """The whole as a Python value, see `value_of`. A UsageError if it is not here any more."""
+        """The whole as a Python value, see `value_of`. A UsageError if it was dropped."""
         text = self.text
         return text if self.source.plain else value_of(text)
 
 
 def size_in_words(size: int) -> str:
-    """Format a number of bytes: `5.7 MB`, `28.0 kB`."""
+    """Format a byte count: `5.7 MB`, `28.0 kB`."""
     return f"{size / 1_000_000:,.1f} MB" if size >= 100_000 else f"{size / 1_000:,.1f} kB"
 
 

@@ -1,4 +1,4 @@
-"""A session's findings: the checks of `doctor`, the cost of a host's config, and the help of `%mcp help`."""
+"""A session's findings: `doctor`'s checks, the cost of a host's config, and `%mcp help`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CheckStatus = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Check:
-    """One check's result: the part that it belongs to, such as `servers`, its subject, the finding and the remedy.
+    """One check's result: its part, such as `servers`, its subject, the finding and the remedy.
 
-    `warn` means that something that may not be needed does not work.
+    `warn` means that something optional does not work.
     """
 
     part: str
@@ -34,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diagnosis(DisplayableList[Check], items="findings"):
-    """The results of `session.servers.doctor()`, grouped by part."""
+    """Results from `session.servers.doctor()`, grouped by part."""
 
     findings: tuple[Check, ...] = ()
 
@@ -45,16 +45,16 @@ class Diagnosis(DisplayableList[Check], items="findings"):
 
 
 Stage = Literal["listed", "selected", "searchable", "sent", "called"]
-"""A station of a tool on its way from its server to a call by the model."""
+"""A stage between a tool's server and a call by the model."""
 
 StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
-"""`not needed`: a tool that is sent with every request is not searched. `not yet`: the next step is up to the model.
-`stopped`: the way ends here. `not reached`: it ended before."""
+"""`not needed`: a tool that is sent with every request is not searched. `not yet`: the next step is up to the model. `stopped`:
+the tool gets no further. `not reached`: it stopped earlier."""
 
 
 @dataclass(frozen=True)
 class StageCheck:
-    """Whether a tool has passed one stage: how, or why not, and the remedy if one is needed."""
+    """Whether a tool passed a stage: how, or why not, and the remedy if it needs one."""
 
     stage: Stage
     state: StageState
@@ -69,8 +69,8 @@ class StageCheck:
 class ToolDiagnosis(Displayable):
     """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
 
-    The server need not list it: then it has no wire name and no tokens. `rank` is that in a search for the query. `calls` are
-    the conversation's, by how they ended.
+    A tool that the server does not list has no wire name and no tokens. `rank` is from a search for the query. `calls` counts
+    the conversation's calls by how they ended.
     """
 
     tool: ToolName
@@ -95,7 +95,7 @@ class ToolDiagnosis(Displayable):
 
     @property
     def end(self) -> StageCheck:
-        """The check of the stage where it ends, or else of its calls."""
+        """The check for the stage where it ends, or else for its calls."""
         return self[self.ends_at or "called"]
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ToolDiagnosis(Displayable):
 
 @dataclass(frozen=True)
 class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
-    """How far each tool of a server gets, including listed ones that cannot be used."""
+    """How far a server's tools get, including listed ones that cannot be used."""
 
     server: str
     listed: StageCheck
@@ -123,7 +123,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
 
     @property
     def stopped(self) -> bool:
-        """Whether something keeps the server, or a tool of it, from the model."""
+        """Whether something keeps the server, or one of its tools, from the model."""
         return self.listed.state == "stopped" or any(tool.stopped for tool in self.tools)
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class ServerDiagnosis(DisplayableList[ToolDiagnosis], items="tools"):
 
 @dataclass(frozen=True)
 class ToolTokens:
-    """One tool's cost."""
+    """A tool's cost."""
 
     tool: ToolName
     tokens: int
@@ -146,7 +146,7 @@ class ToolTokens:
 
 @dataclass(frozen=True)
 class ServerTokens:
-    """The cost of one server's tools, of which the most expensive one comes first.
+    """A server's cost by tool, the most expensive first.
 
     `instructions` are tokens, too: hosts add them to the system prompt. `left_out` has the reason for each listed tool that
     cannot be used.
@@ -168,10 +168,10 @@ class ServerTokens:
 
 @dataclass(frozen=True)
 class HostAudit(DisplayableList[ServerTokens], items="servers"):
-    """The cost of an MCP host's config in each request, and the saving by deferring all of its tools.
+    """What an MCP host's config costs in each request, and what deferring all its tools saves.
 
-    The most expensive server comes first. `deferred_tokens` are those of `search_tools` with the manifest and of the tools that
-    the config always loads. `budget` has the cost of whole turns.
+    The most expensive server comes first. `deferred_tokens` counts `search_tools` with the manifest, and the tools that the
+    config always loads. `budget` is for whole turns.
     """
 
     source: str
@@ -182,12 +182,12 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all definitions, which are sent with every request."""
+        """Estimated definition tokens, sent with every request."""
         return sum(server.tokens for server in self.servers)
 
     @property
     def saved(self) -> float | None:
-        """The share of them that deferring saves in the first request, below 0 where it costs more, or None without tools."""
+        """The share that deferring saves in the first request, below 0 if it costs more, or None without tools."""
         return 1 - self.deferred_tokens / self.tokens if self.tokens else None
 
     @property

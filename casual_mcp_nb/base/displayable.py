@@ -16,7 +16,7 @@ def count(value: int, singular: str) -> str:
 T = TypeVar("T")
 
 Detail = Literal["text", "output", "all"]
-"""How much of a turn is shown."""
+"""How much detail a turn shows."""
 
 
 class Display(Protocol):
@@ -31,7 +31,7 @@ class Display(Protocol):
         ...
 
     def frame_of(self, value: Any, /) -> Any:
-        """Convert a value that is a table to a pandas DataFrame."""
+        """Convert a tabular value to a pandas DataFrame."""
         ...
 
     def figure_of(self, stats: Any, /) -> Any:
@@ -43,7 +43,7 @@ class Display(Protocol):
         ...
 
     def turn_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
-        """Draw a turn in all formats, in as much detail as the person wants."""
+        """Draw a turn in all formats, in the detail that the person wants."""
         ...
 
     def document(
@@ -87,7 +87,7 @@ class Displayable:
 
 
 class DisplayableList(Sequence[T], Displayable):
-    """A displayable sequence. A subclass defines in which of its attributes the parts are: `items="hits"`."""
+    """A displayable sequence. A subclass names the attribute with its parts: `items="hits"`."""
 
     __slots__ = ()
     _attribute: ClassVar[str]
@@ -150,12 +150,12 @@ class Checked:
 
 
 class Namespace(Checked, Displayable):
-    """A part of a session for one kind of thing. It shows its present state, which it reads when it is asked."""
+    """A part of a session for one kind of thing. It displays its current state."""
 
     @property
     @abstractmethod
     def now(self) -> Displayable:
-        """The state as a value, which stays as it is."""
+        """The current state as a value that no longer changes."""
 
     @property
     def _kind(self) -> str:
@@ -174,12 +174,12 @@ def _itself(value: T) -> T:
 
 
 class NamespaceList(Namespace, Sequence[T]):
-    """A part of a session that lists something."""
+    """A session's list of something."""
 
     @property
     @abstractmethod
     def now(self) -> DisplayableList[T]:
-        """The list as a value, which stays as it is."""
+        """The current list as a value that no longer changes."""
 
     @overload
     def __getitem__(self, key: int) -> T: ...
@@ -196,12 +196,12 @@ class NamespaceList(Namespace, Sequence[T]):
 
 
 class NamespaceMapping(Namespace, Mapping[str, T]):
-    """A part of a session that has something by name."""
+    """A session's mapping from names to something."""
 
     @property
     @abstractmethod
     def now(self) -> DisplayableMapping[T]:
-        """The mapping as a value, which stays as it is."""
+        """The current mapping as a value that no longer changes."""
 
     def __getitem__(self, name: str) -> T:
         return self.now[name]

@@ -66,16 +66,16 @@ class NotPrivateError(ValueError):
 
 
 def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
-    """Read the beginning of a file that nobody but this user can have written, nor read if it is `secret`.
+    """Read the first bytes of a file that only this user can have written, or read if it is `secret`.
 
-    No part of the path from the folder `within` on may be a symbolic link. By default, from the file's own folder. A
-    NotPrivateError explains how others can read or replace it.
+    Below the folder `within`, by default the file's own, the path may not contain symbolic links. A NotPrivateError explains
+    how others can read or replace the file.
     """
     if (problem := why_not_private(path, secret=secret, within=within)) is not None:
         raise NotPrivateError(problem)
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags), "rb") as file:
-        # What was opened is what was checked, unless it was replaced since.
+        # The open file is the checked one, unless it was replaced since.
         problem = why_not_private(path, secret=secret, within=within, status=os.fstat(file.fileno()))
         if problem is not None:
             raise NotPrivateError(problem)
@@ -85,9 +85,9 @@ def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | 
 def why_not_private(
     path: Path, *, secret: bool = True, within: Path | None = None, status: os.stat_result | None = None
 ) -> str | None:
-    """Find how others can read or replace a file, with the line that repairs it, or None if they cannot.
+    """Explain how others can read or replace a file, and how to repair it, or return None if they cannot.
 
-    See `read_private`. `status` is that of the file if it is open.
+    See `read_private`. `status` is an open file's status.
     """
     if os.name != "posix":
         return None

@@ -1,8 +1,8 @@
-"""Limits: how deeply input is nested and how large it is, how long questions stay open, how long work may take.
+"""Limits: how deep and large input is, how long questions stay open, how long work may take.
 
-Limits on input: how deeply values are nested, and how many there are. Too deeply nested values cannot be sent, shown or
-saved, because JSON encoders recurse. Each value costs whoever reads it up to a microsecond in a parser and up to a hundred in
-an SDK, all of it on the event loop, so bytes alone are not a limit.
+Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent, shown or saved, because JSON
+encoders recurse. Each value costs whoever reads it up to a microsecond in a parser and up to a hundred in an SDK, all of it on
+the event loop, so bytes alone are not a limit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 
 MAX_VALUES = 250_000
-"""Maximum number of values in one JSON message of a server or a client: parsers take that many in less than 250 ms, and a list
-of 10,000 tools has fewer."""
+"""How many values a JSON message may have: parsers take that many in less than 250 ms, and a list of 10,000 tools has fewer."""
 MAX_PARTS = 10_000
-"""Maximum number of parts and tool calls in one message of a conversation."""
+"""How many parts and tool calls one message may have."""
 MAX_DEPTH = 100
-"""Maximum nesting of arguments and structured results. Parsers of MCP servers fail at about 200 levels."""
+"""How deeply arguments and structured results may nest. MCP servers' parsers fail at about 200 levels."""
 
 _NESTED = (dict, list, tuple)
 
@@ -66,7 +65,7 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
 
 
 class ValueCount:
-    """Counts the values in chunks of JSON: objects, lists and commas outside strings."""
+    """Counts values in chunks of JSON: objects, lists and commas outside strings."""
 
     def __init__(self) -> None:
         self.values = 0
@@ -86,7 +85,7 @@ class ValueCount:
 
 
 def parts_in(message: ChatMessage) -> int:
-    """Count the parts and tool calls of a message."""
+    """Count a message's parts and tool calls."""
     calls = (message.role == "assistant" and message.tool_calls) or ()
     return len(calls) + (len(message.content) if isinstance(message.content, list) else 0)
 
@@ -136,10 +135,10 @@ ANSWER_SECONDS = 600.0
 
 @dataclass
 class AnswerLimits:
-    """Limits of questions to the person, shared by everything in a session that asks.
+    """Limits for questions to the person, shared by everything in a session that asks.
 
-    `seconds` is how long an approval or a server's request waits for an answer. None waits forever. The others are maximum
-    numbers of open requests from one server, and from all.
+    `seconds` is how long an approval or a server's request waits for an answer. None waits forever. The others limit open
+    requests, from one server and in total.
     """
 
     seconds: float | None = ANSWER_SECONDS
@@ -155,7 +154,7 @@ class AnswerLimits:
 
     @property
     def nobody_answered(self) -> str:
-        """The message when the time is over."""
+        """The message when time is up."""
         return f"No one answered within {_in_words(self.seconds or 0)}."
 
 
@@ -172,9 +171,8 @@ _here = threading.local()
 class TimeLimit:
     """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
 
-    asyncio sets and cancels a timer for each body. Here a timer that is left of an earlier body is used again, because most
-    bodies end in a thousandth of their time. A call of a tool has two around it. Deadlines are on the running loop's
-    clock. None is never.
+    asyncio sets and cancels a timer for each body. Here an earlier body's timer is used again, because most bodies end in a
+    thousandth of their time, and each tool call needs two. Deadlines are on the running loop's clock. None is never.
     """
 
     def __init__(self, deadline: float | None) -> None:
@@ -214,7 +212,7 @@ class TimeLimit:
 
 
 class _Timer:
-    """A loop's timer, set for a deadline of these limits or for an earlier one that is no longer needed."""
+    """A loop's timer, set for a deadline, or for an earlier one that is no longer needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -1,4 +1,4 @@
-"""Values of MCP servers: resources and prompts, requests for a model's answer, logs, messages and the wire."""
+"""Values from MCP servers: resources and prompts, requests for a model's answer, logs, messages and the wire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
 MAX_NAMES = 1_000
-"""How many names an error about an unknown one compares."""
+"""How many names to compare when suggesting one."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Resource(Displayable):
 
     @property
     def is_template(self) -> bool:
-        """Whether it describes many resources, one for each choice of its parameters."""
+        """Whether it describes many resources, by parameters."""
         return self.parameters is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PromptArgument:
-    """An argument of a prompt."""
+    """A prompt argument."""
 
     name: str
     description: str = ""
@@ -64,7 +64,7 @@ class ServerPrompt(Displayable):
     arguments: tuple[PromptArgument, ...] = ()
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Check the arguments of a call: a UsageError if a required one is missing, or one does not exist."""
+        """Check arguments: a UsageError if a required one is missing, or one does not exist."""
         names = [argument.name for argument in self.arguments]
         for name in values:
             if name not in names:
@@ -95,19 +95,19 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
 
     @property
     def not_listed(self) -> str:
-        """That the servers were not asked yet, and how to ask them, or empty if they were."""
+        """A note that the servers were not asked yet, and how to ask them. Empty if they were."""
         return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.{self.kind}s.list()")
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
-        """Those of each server that offers any."""
+        """Grouped by server."""
         servers: dict[str, list[O]] = {}
         for offer in self:
             servers.setdefault(offer.server, []).append(offer)
         return {server: tuple(offers) for server, offers in servers.items()}
 
     def of_server(self, name: str) -> Self:
-        """Select those of one server."""
+        """Select those from one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
         return type(self)(tuple(offer for offer in self if offer.server == name), problems, listed=self.listed)
 
@@ -134,7 +134,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
 
 
 class Resources(_Offers[Resource]):
-    """The resources and templates of a session's servers, by number or with `named`."""
+    """Resources and templates from a session's servers, by number or with `named`."""
 
     kind = "resource"
 
@@ -143,14 +143,14 @@ class Resources(_Offers[Resource]):
 
 
 class Prompts(_Offers[ServerPrompt]):
-    """The prompts of a session's servers, by number or with `named`."""
+    """Prompts from a session's servers, by number or with `named`."""
 
     kind = "prompt"
 
 
 @dataclass(frozen=True)
 class ResourceContents(Displayable):
-    """The contents of a resource, in the server's order: text, or bytes with their media type."""
+    """A resource's contents, in the server's order: text, or bytes with their media type."""
 
     server: str
     uri: str
@@ -158,12 +158,12 @@ class ResourceContents(Displayable):
 
     @property
     def text(self) -> str:
-        """The text of all parts that are text."""
+        """All text parts, joined."""
         return "\n".join(part.text for part in self.parts if part.data is None)
 
     @property
     def data(self) -> bytes | None:
-        """The bytes of the first part that is binary, or None if there is none."""
+        """The first binary part, or None if there is none."""
         return next((part.data for part in self.parts if part.data is not None), None)
 
     @cached_property
@@ -185,14 +185,14 @@ class ResourceContents(Displayable):
 
 
 def is_json(mime_type: str | None) -> bool:
-    """Check whether a media type is JSON, or a format that is written in it."""
+    """Check whether a media type is JSON or based on it."""
     kind = (mime_type or "").partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """A message of a prompt: its role, `user` or `assistant`, and its content."""
+    """A prompt message: its role, `user` or `assistant`, and its content."""
 
     role: str
     content: ContentPart
@@ -210,7 +210,7 @@ class PromptMessages(Displayable):
 
     @property
     def text(self) -> str:
-        """The text of all messages. Where an assistant speaks too, each after its role."""
+        """All messages as text. If an assistant speaks too, each follows its role."""
         roles = {message.role for message in self.messages} != {"user"}
         return "\n\n".join(
             f"{message.role}: {message.content.text}" if roles else message.content.text for message in self.messages
@@ -251,9 +251,9 @@ class Subscriptions(DisplayableList[Subscription], items="subscriptions"):
 
 METHOD = "sampling/createMessage"
 MAX_SAMPLES = 10
-"""How many requests a server may make during one call of it."""
+"""How many requests a server may make during one call."""
 MAX_SAMPLE_TOKENS = 4_096
-"""An answer's maximum tokens, whatever the server asks for."""
+"""Maximum tokens per answer, whatever the server asks for."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """The answer of a model; `cut` if it ended at the token limit. The note is its cost, for the person."""
+    """A model's answer; `cut` if it ended at the token limit. The note is its cost, for the person."""
 
     text: str
     model: str
@@ -276,7 +276,7 @@ class SamplingAnswer:
 
 
 class SamplingRefused(Exception):
-    """A request of a server that is not answered: why, for the server and in detail for the person."""
+    """A server's request that is not answered: why, for the server and in detail for the person."""
 
     def __init__(self, text: str, details: str = "") -> None:
         super().__init__(text)
@@ -288,7 +288,7 @@ Direction = Literal["sent", "received"]
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a server's log at a time, cleaned and cut, secrets masked. The level is `stderr`, or the server's."""
+    """A line in a server's log, cleaned and cut, secrets masked. The level is `stderr`, or the server's."""
 
     at: float
     level: str
@@ -297,7 +297,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class ServerLog(DisplayableList[LogLine], items="lines"):
-    """The end of a server's log: its stderr and the log messages that it sent, newest last."""
+    """A server's last log lines: its stderr and the log messages that it sent, newest last."""
 
     server: str
     lines: tuple[LogLine, ...] = field(default=(), repr=False)
@@ -327,7 +327,7 @@ class Messages(DisplayableList[Message], items="messages"):
 
 
 Kind = Literal["request", "response", "error", "notification", "http"]
-"""The kind of a record: one of JSON-RPC, or an HTTP exchange without a message, such as the one that ends a session."""
+"""A record's kind: JSON-RPC's, or an HTTP exchange without a message, such as the one that ends a session."""
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -366,12 +366,12 @@ class WireRecord(Displayable):
         server: The server's name.
         at: Its time in seconds since 1970.
         direction: Whether it was `sent` or `received`.
-        kind: What it is.
+        kind: Its kind.
         method: Its method. A response has its request's.
-        id: The id of the request, or None for a notification.
+        id: The request id, or None for a notification.
         tool: The tool that it is about, or empty.
-        group: The number of its group: a request with its progress, the server's questions and the answers, all rounds of a
-            request that the server answers by questions, and the response.
+        group: Its group's number. A group is a request with its progress, the server's questions and their answers, and the
+            response, over all rounds.
         seconds: For a response, the time since its request.
         size: Its length in bytes as JSON. An estimate if it was cut.
         cut: Whether the text is only its beginning.

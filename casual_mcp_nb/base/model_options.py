@@ -1,4 +1,4 @@
-"""A model call's options, each declared once with its type and its syntax in a magic's line. Imports nothing."""
+"""A model call's options, each declared once with its type and its magic syntax. Imports nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 
 @dataclass(frozen=True)
 class Flag:
-    """The syntax of an option in a magic's line.
+    """An option's syntax in a magic line.
 
-    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`. One that takes none has a
+    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`. Otherwise, it has a
     `value`.
     """
 
@@ -40,7 +40,7 @@ class Flag:
 
 
 class ModelOptions(TypedDict, total=False):
-    """The options of `RequestOptions` as one call's keyword arguments. None means the model's own value."""
+    """`RequestOptions` as one call's keyword arguments. None means the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
     max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]
@@ -57,7 +57,7 @@ class ModelOptions(TypedDict, total=False):
 
 
 def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
-    """Find the options of a TypedDict that a line can contain: the name and syntax of each, by flag."""
+    """Find a TypedDict's options that a line can contain: name and syntax, by flag."""
     flags = {
         option: annotation.__metadata__[0]
         for option, annotation in in_order(options).items()
@@ -67,6 +67,6 @@ def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
 
 
 def in_order(options: type[Any]) -> dict[str, Any]:
-    """Order the annotations of a TypedDict: options of the turn come before those passed to the model."""
+    """Order a TypedDict's annotations: turn options come before those passed to the model."""
     names = sorted(options.__annotations__, key=lambda name: name in ModelOptions.__annotations__)
     return {name: options.__annotations__[name] for name in names}

@@ -1,4 +1,4 @@
-"""Checks of IP addresses and hosts: on the public internet, or this computer. Every module asks here."""
+"""Check IP addresses and hosts: are they on the public internet, or this computer? Every module asks here."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SPECIAL_IPV4 = tuple(
             *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
             # Multicast, reserved, broadcast.
             *("224.0.0.0/4", "240.0.0.0/4"),
-            # Not in a registry: the platform of Azure, as its virtual machines see it.
+            # Not in a registry: Azure's platform, as its virtual machines see it.
             "168.63.129.16/32",
         ),
     )
 )
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 """All that IANA has given to the global internet: https://www.iana.org/assignments/ipv6-unicast-address-assignments. Outside
-lie private, link-local, site-local (fec0::/10), multicast and unspecified addresses, segment identifiers (5f00::/16), and
-most of those with an IPv4 address in them (::/96, 64:ff9b::/96, 64:ff9b:1::/48)."""
+lie private, link-local, site-local (fec0::/10), multicast and unspecified addresses, segment identifiers (5f00::/16), and most
+that embed an IPv4 address (::/96, 64:ff9b::/96, 64:ff9b:1::/48)."""
 _SPECIAL_IPV6 = tuple(
     # https://www.iana.org/assignments/iana-ipv6-special-registry: protocols, among them Teredo, with an IPv4 address in it;
     # documentation; 6to4, with an IPv4 address in it; documentation.
@@ -51,6 +51,6 @@ def is_this_computer(host: str) -> bool:
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Parse an address. An IPv4 address in the form of an IPv6 one (`::ffff:10.0.0.1`) becomes plain IPv4."""
+    """Parse an address. An IPv4 address in IPv6 form (`::ffff:10.0.0.1`) becomes plain IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -1,4 +1,4 @@
-"""Options of model requests, set on a model in the config or for one call."""
+"""Model request options, set on a model in the config or for one call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from casual_mcp_nb.base.secret import revealed, with_tokens
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 TOOL_CHOICES = ("auto", "none", "required")
-"""The values of `tool_choice` that are not a tool's name."""
+"""The values for `tool_choice` that are not a tool name."""
 
 _MAX_DEPTH = 32
 
@@ -43,14 +43,14 @@ class RequestOptions(RemoteConfig):
     Args:
         temperature: Sampling temperature. Not sent to OpenAI's reasoning models, which refuse it.
         max_tokens: An answer's maximum tokens, including thinking.
-        top_p: Share of the likeliest tokens to sample from.
+        top_p: Samples from the likeliest tokens, up to this total probability.
         seed: Makes sampling repeatable, if the provider supports it.
         stop: A string, or strings, at which the answer ends.
         tool_choice: `auto`, `none`, `required`, or a tool's name. A forced choice applies to a turn's first step, so
             that the model can answer afterwards.
         parallel_tool_calls: Whether one answer may call several tools.
         reasoning_effort: How much the model thinks before it answers.
-        extra_body: Additional fields of the request's JSON body, as documented by the provider.
+        extra_body: Additional fields in the JSON body, as documented by the provider.
         extra_headers: Additional HTTP headers. Their values are treated as secrets.
     """
 
@@ -86,7 +86,7 @@ class RequestOptions(RemoteConfig):
         return {name: value for name in OPTION_NAMES if (value := values[name]) is not None}
 
     def shown(self) -> dict[str, Any]:
-        """Collect the given options as plain JSON for a record, without headers and values of variables."""
+        """Collect the given options as plain JSON for a record, without headers and variables' values."""
         if self is NO_OPTIONS:
             return {}
         given = self.given()
@@ -94,7 +94,7 @@ class RequestOptions(RemoteConfig):
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
-        """Override these options by those of `other`. Bodies and headers are merged."""
+        """Override these options with `other`. Bodies and headers are merged."""
         if other is NO_OPTIONS:
             return self
         changes = other.given()
@@ -127,7 +127,7 @@ class RequestOptions(RemoteConfig):
 
 NO_OPTIONS = RequestOptions()
 OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
-"""The names of the options, in display order."""
+"""Option names, in display order."""
 
 
 def _in_words(path: Sequence[str | int], reason: str, options: Mapping[str, Any]) -> str:

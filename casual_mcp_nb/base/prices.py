@@ -1,4 +1,4 @@
-"""Cost of tokens by the user's price table. Every amount is an estimate: only the provider's bill counts."""
+"""What tokens cost by the user's price table. Every amount is an estimate: only the provider's bill counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from casual_mcp_nb.base.tokens import TokenUsage
 
 PER = 1_000_000
-"""The number of tokens that a price applies to."""
+"""How many tokens a price is for."""
 WRITE_SURCHARGE = 1.25
 """How much more than other input a token costs that is written to the cache: at Anthropic, and at OpenAI from GPT-5.6 on."""
 
@@ -20,10 +20,10 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of model calls, of those that have a price and a token count.
+    """What model calls cost, if they have a price and a token count.
 
-    `unknown_calls` are not included. `hosted` is the part of the amount for tools that the provider ran itself, without
-    `unknown_hosted` calls that have no price.
+    `unknown_calls` are not included. `hosted` is the amount for tools that the provider ran itself, without `unknown_hosted`
+    calls that have no price.
     """
 
     origin: ClassVar[str] = "estimate"
@@ -39,15 +39,15 @@ class Cost:
 
 
 class Price(BaseModel):
-    """The prices of a model per million tokens.
+    """A model's prices per million tokens.
 
     Args:
         input: Price of input tokens.
         output: Price of output tokens, including reasoning.
         cached_input: Price of input tokens read from the provider's cache. None means the same as `input`.
         cache_write: Price of input tokens written to the cache. None means 1.25 times `input`, which Anthropic and OpenAI ask.
-        hosted_tools: Price of a thousand calls to each tool that the provider runs itself, by name.
-        currency: The currency of all prices.
+        hosted_tools: Price per thousand calls to tools that the provider runs itself, by name.
+        currency: Its currency.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -84,12 +84,12 @@ PriceTable = Annotated[dict[str, Price], AfterValidator(_in_one_currency)]
 
 
 def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
-    """Look up the price under the first of these names that has one, or None."""
+    """Look up the price by the first name that has one, or None."""
     return next((prices[name] for name in names if name in prices), None)
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """Add up the cost of answered calls, or None if none has a cost, or if their currencies differ."""
+    """Add up the costs, or return None if there are none, or if currencies differ."""
     priced = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in priced}) != 1:
         return None

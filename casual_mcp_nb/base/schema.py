@@ -17,7 +17,7 @@ _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """Reads a JSON schema. A server can send anything, so keywords with a value of the wrong type count as absent.
+    """Reads a JSON schema. A server can send anything, so keywords with the wrong type count as absent.
 
     Reading is shallow and lazy. References are resolved in `root`. Keywords: JSON Schema 2020-12,
     https://json-schema.org/draft/2020-12.
@@ -29,7 +29,7 @@ class SchemaReader:
 
     @cached_property
     def properties(self) -> dict[str, SchemaReader]:
-        """The properties of an object, in the schema's order."""
+        """An object's properties, in the schema's order."""
         properties = self.schema.get("properties")
         if not isinstance(properties, Mapping):
             return {}
@@ -37,7 +37,7 @@ class SchemaReader:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The names of the required properties, in order."""
+        """Required property names, in order."""
         return tuple(dict.fromkeys(name for name in self._list("required") if isinstance(name, str)))
 
     @property
@@ -60,18 +60,18 @@ class SchemaReader:
 
     @property
     def items(self) -> SchemaReader | None:
-        """The schema of an array's items, if specified."""
+        """The schema for an array's items, if specified."""
         items = self.schema.get("items")
         return SchemaReader(items, self.root) if isinstance(items, Mapping) else None
 
     @property
     def options(self) -> tuple[SchemaReader, ...]:
-        """The schemas of `anyOf` or `oneOf`."""
+        """The schemas in `anyOf` or `oneOf`."""
         return tuple(SchemaReader(part, self.root) for part in self._list("anyOf") or self._list("oneOf"))
 
     @property
     def reference(self) -> str | None:
-        """The value of `$ref`."""
+        """The `$ref`."""
         return self.text("$ref") or None
 
     @property
@@ -85,12 +85,12 @@ class SchemaReader:
         return self.types == ("null",)
 
     def text(self, keyword: str) -> str:
-        """Read the string value of a keyword such as `format`, or an empty string."""
+        """Read a keyword such as `format`, or return an empty string."""
         value = self.schema.get(keyword)
         return value if isinstance(value, str) else ""
 
     def number(self, keyword: str) -> int | float | None:
-        """Read the number of a keyword such as `minimum`, or None."""
+        """Read a number such as `minimum`, or return None."""
         value = self.schema.get(keyword)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -105,10 +105,10 @@ class SchemaReader:
         return SchemaReader(schema, self.root)
 
     def without_null(self) -> SchemaReader:
-        """Select the schema of the values other than null, with references resolved.
+        """Select the schema for values other than null, with references resolved.
 
-        Of `anyOf` and `oneOf`, that is the only option that is not null, merged with the keywords beside it, or the unchanged
-        schema if there are several. Of a list of types, those that are not null.
+        From `anyOf` and `oneOf`, that is the only option that is not null, merged with the keywords beside it, or the unchanged
+        schema if there are several. From a list of types, those that are not null.
         """
         part = self.resolved()
         for _ in range(MAX_NESTED_CHOICES):
@@ -122,7 +122,7 @@ class SchemaReader:
         return part
 
     def alternatives(self) -> Iterator[SchemaReader]:
-        """Yield the schema itself, or the targets of its reference and choices, each once: references can be circular."""
+        """Yield the schema, or whatever its reference and choices lead to, each once: references can be circular."""
         waiting: list[Any] = [self.schema]
         seen: set[int] = set()
         while waiting:
@@ -144,7 +144,7 @@ class SchemaReader:
 
 
 def lookup(reference: str, root: object) -> Any:
-    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or None if it cannot be. Nothing is fetched."""
+    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or return None. Nothing is fetched."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     part = root
@@ -170,7 +170,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Find the reason why a schema cannot be sent to a model, or None. References are never fetched."""
+    """Explain why a schema cannot be sent to a model, or return None. References are never fetched."""
     names: set[str] = set()
     references: list[str] = []
     waiting: list[tuple[Any, int]] = [(schema, 0)]
@@ -180,7 +180,7 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
             if depth > MAX_DEPTH:
                 return f"its input schema is nested over {MAX_DEPTH} levels deep"
             for key, value in node.items():
-                # Most values are plain, and a catalog of thousands of tools has hundreds of thousands.
+                # Most values are plain, and a large catalog has hundreds of thousands.
                 if type(value) in _PLAIN:
                     if key == "$ref" and isinstance(value, str):
                         references.append(value)
@@ -239,10 +239,10 @@ _NOT_A_LETTER = re.compile(r"[\W_]+")
 
 
 def brief_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Say the same as a schema in fewer words.
+    """Shorten a schema without changing its meaning.
 
-    `$schema`, titles that repeat a name, bounds that only mean "a whole number", a default of null where null is allowed, and
-    that an object has no other properties are left out. A choice of plain types becomes a list of types.
+    Left out are `$schema`, titles that repeat a name, bounds that only mean "a whole number", a null default where null is
+    allowed, and the ban on other properties. A choice between plain types becomes a list.
     """
     brief: Mapping[str, Any] = _brief(schema)
     # A reference can lead into a choice.
@@ -268,7 +268,7 @@ def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
 
 
 def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
-    """List the types of a choice between types and nothing else."""
+    """List the types in a choice between plain types."""
     options = schema.get("anyOf")
     if "type" in schema or not isinstance(options, list) or not options:
         return []
@@ -292,7 +292,7 @@ def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, d
 
 
 MAX_STEPS = 2_000
-"""Maximum number of parts in a value to check here. Larger values go to the worker process."""
+"""How many parts a value checked here may have. Larger values go to the worker process."""
 MAX_FIT_DEPTH = 20
 
 _TYPES: Mapping[str, tuple[type[Any], ...]] = {
@@ -310,7 +310,7 @@ _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "exampl
 
 
 def fits_plainly(schema: Any, value: Any) -> bool:
-    """Check whether a small value is known to match a schema of only types, properties, items and choices.
+    """Check whether a small value is known to match a schema that has only types, properties, items and choices.
 
     False is inconclusive: most keywords are left to the library in the worker process.
     """

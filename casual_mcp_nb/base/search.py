@@ -1,4 +1,4 @@
-"""Results of a tool search, and their explanations."""
+"""Search results, and their explanations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import shown
 
 RankedBy = Literal["words", "words and meaning"]
-"""What a search ranks by."""
+"""What a search ranks by: words, or meaning too."""
 
 
 @dataclass(frozen=True)
 class TermScore:
-    """The contribution of one part of a score. Most parts are terms of the query.
+    """What one part contributes to a score. Most parts are query terms.
 
     Args:
         term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,
@@ -24,7 +24,7 @@ class TermScore:
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
-        length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
+        length_norm: Field length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
         query_term: The query's term, if this one is a synonym of it.
     """
 
@@ -39,10 +39,10 @@ class TermScore:
 
 @dataclass(frozen=True)
 class Explanation(Displayable):
-    """Explains a tool's rank in a search: the shares of all parts add up to the score.
+    """Explains a tool's rank in a search. Shares add up to the score.
 
-    `cut` is the maximum number of results, and `missing` has the terms of the query that the tool does not contain. `spelling`
-    has each term's whole word, as the query or the tool has it.
+    `cut` is how many results are returned at most, and `missing` has the query terms that the tool does not contain. `spelling`
+    has each term's whole word, as written in the query or the tool.
     """
 
     tool: ToolSpec
@@ -97,7 +97,7 @@ class SearchHit:
 
     @property
     def pair(self) -> tuple[str, ToolSpec]:
-        """The server and the tool, as a search of casual-mcp returns them."""
+        """The server and the tool, as casual-mcp's search returns them."""
         return self.tool.server, self.tool
 
     def __iter__(self) -> Iterator[str | ToolSpec]:
@@ -120,15 +120,15 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class SearchResults(DisplayableList[SearchHit], items="hits"):
-    """The results of `session.search`, best first.
+    """Results from `session.search`, best first.
 
     Args:
         hits: The tools found.
-        cut: The maximum number of results.
+        cut: How many results are returned at most.
         searched: How many tools were searched.
-        why_not: Explains the rank of any tool by name, even one that was not found.
+        why_not: Explains any tool's rank, even if it was not found.
         ranked_by: Whether meaning counted, or only words.
-        note: Why only words counted, if that is not what the session is set to.
+        note: Why only words counted, although the session is set to meaning.
     """
 
     query: str

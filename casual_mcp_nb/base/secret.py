@@ -1,4 +1,4 @@
-"""Detect and mask secret values, in text and in errors, and what is recorded of an error."""
+"""Detect and mask secrets, in text and in errors. Record errors without secrets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTAL
 _TOKEN = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{11,}[A-Za-z0-9_=-]"
 )
-"""Recognisable keys: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
+"""Recognisable keys: OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
 _FLAG = re.compile(r"[A-Za-z_-]{0,16}|\d{1,3}")
 _AFTER_SCHEME = re.compile(r"://\S+")
@@ -45,9 +45,9 @@ _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
 class Secrets(Set[str]):
-    """A set of secret values whose repr shows nothing, so that tracebacks with local variables never contain them.
+    """Secret values whose repr shows nothing, so that tracebacks with local variables never contain them.
 
-    Not a subclass of `frozenset`: traceback tools print the contents of those, whatever their repr is.
+    It does not derive from `frozenset`, because traceback tools print those whatever their repr is.
     """
 
     __slots__ = ("_values",)
@@ -87,7 +87,7 @@ class Mask:
         values = {value for secret in secrets for value in (secret, secret.strip()) if can_be_masked(value)}
         self.plain = frozenset(values)
         forms = {form: marker for value in values for marker, form in _forms(value)}
-        # The longest come first, so that a secret that is part of another leaves nothing of the longer one.
+        # The longest come first, so that masking a part does not reveal the rest of a longer secret.
         self._wanted = sorted(forms.items(), key=lambda item: (-len(item[0]), item[0]))
         self.longest = len(self._wanted[0][0]) if self._wanted else 0
         shortest = min((len(form) for form, marker in self._wanted if marker == _RUN), default=0)
@@ -123,25 +123,25 @@ class Mask:
 
 
 _RUN = "run"
-"""The marker of what is a long run of letters and digits: base64 and hexadecimal."""
+"""Marks a form that is a long run of letters and digits: base64 and hexadecimal."""
 _MARKERS = ("%", "&", "\\", "+", _RUN)
 _RUNS = bytes(ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ") for byte in range(256))
 _MIN_RUN = 8
-"""Minimum length of a part of a longer text in base64. Shorter ones occur by chance."""
+"""Minimum length for a match inside base64. Shorter ones occur by chance."""
 
 
 def holds_mask(text: str) -> bool:
-    """Check whether a text has the replacement for a secret in it. A longer row of asterisks is something else."""
+    """Check whether a text contains a masked secret. A longer row of asterisks is something else."""
     return _MASKED.search(text) is not None
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replace each of the secrets in `text` by `MASK`, even where it is encoded, except those too short or too common."""
+    """Replace secrets in `text` with `MASK`, even where they are encoded, except those too short or too common."""
     return mask_of(secrets)(text)
 
 
 def mask_of(secrets: Iterable[str]) -> Mask:
-    """Create the mask of some secrets, which is kept for the next call with the same ones."""
+    """Create a mask for these secrets, cached for the next call."""
     return _mask_of(frozenset(secrets))
 
 
@@ -159,7 +159,7 @@ def _forms(value: str) -> tuple[tuple[str, str], ...]:
     for form in (*written, *(json.dumps(form, ensure_ascii=False)[1:-1] for form in written)):
         forms.setdefault(form, next((each for each in _MARKERS[:-1] if each in form and each not in value), ""))
     data = value.encode("utf-8", "replace")
-    # Whole, a value is found in base64 even if it is too short for a part of a longer text.
+    # A whole value is found in base64 even if it would be too short inside a longer text.
     runs = [*(run for run in _as_runs(data) if len(run) >= _MIN_RUN), base64.b64encode(data).decode().rstrip("=")]
     forms |= dict.fromkeys(runs, _RUN)
     forms[value] = ""
@@ -191,7 +191,7 @@ def _in_html(value: str) -> Iterator[str]:
 
 
 def _as_runs(data: bytes) -> Iterator[str]:
-    """Yield bytes in hexadecimal, and those characters of their base64 that do not depend on their neighbours."""
+    """Yield bytes as hexadecimal, and the base64 characters that do not depend on their neighbours."""
     yield from (data.hex(), data.hex().upper())
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode()
@@ -213,7 +213,7 @@ def certain(name: str, value: str) -> bool:
 
 
 def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
-    """Reveal the values of the secrets that are not None."""
+    """Reveal those secrets that are not None."""
     return {secret.get_secret_value() for secret in secrets if secret is not None}
 
 
@@ -240,7 +240,7 @@ def url_secrets(url: str | None) -> set[str]:
 
 
 def header_secrets(value: str) -> set[str]:
-    """List the forms of a secret header value: whole, without the scheme, and decoded from `Basic`."""
+    """List a secret header's forms: whole, without the scheme, and decoded from `Basic`."""
     words = value.split()
     secrets = {value, *words[-1:]}
     if len(words) == 2 and words[0].lower() == "basic":
@@ -253,12 +253,12 @@ def header_secrets(value: str) -> set[str]:
 
 
 def with_tokens(values: Iterable[str]) -> set[str]:
-    """List the secret values of headers and their secret parts: "Bearer x" as a whole, and x."""
+    """List headers' secret values and parts: "Bearer x" as a whole, and x."""
     return {part for value in values if value.strip() for part in header_secrets(value)}
 
 
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
-    """Yield the parts of a command line that are secret by name or by form.
+    """Yield the command-line arguments that are secret by name or by form.
 
     For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a password in a URL, or a
     recognisable token.
@@ -285,7 +285,7 @@ def option_secrets(args: Iterable[str]) -> Iterator[str]:
 def _addresses(text: str) -> Iterator[str]:
     """Yield the URLs in a text.
 
-    The `://` is searched for first: trying each letter of a long word as the start of a scheme would take quadratic time.
+    The `://` is searched for first: trying each letter in a long word as a scheme's start would take quadratic time.
     """
     for match in _AFTER_SCHEME.finditer(text):
         scheme = _SCHEME.search(text[max(0, match.start() - MAX_SCHEME) : match.start()])
@@ -301,7 +301,7 @@ def _is_key(option: str, value: str) -> bool:
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
-    """Yield the value of a `NAME=value` or header argument whose name means that it is secret."""
+    """Yield the value from a `NAME=value` or header argument whose name means that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
     match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
@@ -309,7 +309,7 @@ def _assigned(before: str, arg: str) -> Iterator[str]:
 
 
 def random_parts(path: str) -> list[str]:
-    """Find the parts of a path that look like tokens: long, with digits and letters."""
+    """Find path segments that look like tokens: long, with digits and letters."""
     return _RANDOM.findall(path)
 
 
@@ -322,14 +322,14 @@ _SECRET_PAIRS: Mapping[str, re.Pattern[str]] = {
     "key": re.compile(r"access|account|api|auth|client|encryption|functions?|master|private|shared|signing|subscription"),
     "session": re.compile(r"id|key"),
 }
-"""Words that mean a secret together with one of others."""
+"""Pairs of words that together mean a secret."""
 _PERHAPS = frozenset({"key", "keys", "session", "sig", "signature", "tokens"})
-"""Words in the name of a value that is a secret only if it looks like one."""
+"""Words in names whose value is a secret only if it looks like one."""
 _ABOUT_SECRETS = re.compile(
     r"at|count|enabled|endpoint|expir(?:es|y)|in|length|limit|max|methods?|min|name|policy|progress|required|scope|size|supported|"
     r"ttl|type|uri|url|usage"
 )
-"""The last word of a name of a fact about a secret, such as `token_type`."""
+"""Last words in names for facts about a secret, such as `token_type`."""
 _PAGES = frozenset({"continuation", "next", "page", "progress", "sync"})
 _TYPES = frozenset({"array", "boolean", "integer", "number", "object", "optional", "required", "string"})
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
@@ -348,9 +348,9 @@ _LONG_ENOUGH = 8
 
 
 def names_secret(name: str, value: str = "") -> bool:
-    """Check whether a name, such as that of an argument or a header, is that of a secret, rather than of a fact about one.
+    """Check whether an argument, header or other name means a secret, rather than a fact about one.
 
-    Names such as `key` are those of a secret only if the value looks like one.
+    A name such as `key` means a secret only if the value looks like one.
     """
     words = [word.lower() for word in _WORD_OF_NAME.findall(name[:200])]
     present = set(words)
@@ -364,7 +364,7 @@ def names_secret(name: str, value: str = "") -> bool:
 
 
 class Suspects:
-    """Masks what is probably a secret, although it is in no config: by the name it has, or by its form.
+    """Masks probable secrets that are in no config, by name or by form.
 
     Text has keys, tokens in URLs, and values after names such as `password`; JSON has members, and HTTP has headers. Long
     values are also collected, to be masked where nothing but the value itself reveals them: `collected` is their mask.
@@ -375,11 +375,11 @@ class Suspects:
 
     @property
     def collected(self) -> Mask:
-        """The mask of the values that were collected."""
+        """The mask for collected values."""
         return Mask(self._values)
 
     def text(self, text: str) -> str:
-        """Mask the suspects in a text. One that is JSON is read as JSON."""
+        """Mask the suspects in a text. JSON is parsed."""
         if text[:1] in ("{", "["):
             with suppress(ValueError, RecursionError):
                 value = json.loads(text)
@@ -398,7 +398,7 @@ class Suspects:
         return _AFTER_WORD.sub(rf"\g<scheme>\g<gap>{MASK}", text) if " " in text else text
 
     def value(self, value: Any, name: str = "", in_schema: bool = False) -> Any:
-        """Mask the suspects in a JSON value that is called `name` where it is. A schema's properties are no values."""
+        """Mask the suspects in a JSON value that is called `name` where it is. A schema's properties are not values."""
         match value:
             case str():
                 if name and names_secret(name, value):
@@ -420,11 +420,11 @@ class Suspects:
         return self.other(value, name)
 
     def other(self, value: Any, name: str) -> Any:
-        """Mask the suspects in a value that is not of JSON. It has none, unless a subclass has such values."""
+        """Mask the suspects in a value that JSON lacks. It has none, unless a subclass has such values."""
         return value
 
     def credential(self, name: str, value: str) -> str | None:
-        """Mask the value of an HTTP header that has credentials, or return None for another. Their scheme stays."""
+        """Mask an HTTP header with credentials, except the scheme, or return None for others."""
         words = {word.lower() for word in _WORD_OF_NAME.findall(name)}
         if not (names_secret(name, value) or words & _IN_HEADERS):
             return None
@@ -490,7 +490,7 @@ class Failure:
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
-    """Read an error's fields, or None for one that is not of this package."""
+    """Read an error's fields, or return None if it is not from this package."""
     if not isinstance(error, CasualMcpError):
         return None
     names = [name for name in Failure.__slots__ if hasattr(error, name)]
@@ -498,20 +498,20 @@ def failure_of(error: BaseException | None) -> Failure | None:
 
 
 class MaskedError(Exception):
-    """A substitute for another library's error whose text has a secret in it or is very long.
+    """Replaces another library's error whose text contains a secret or is very long.
 
-    Its text is the class of that error and its text's masked beginning.
+    Its text is that error's class and the first part of its text, masked.
     """
 
     @classmethod
     def of(cls, error: BaseException, masked: str) -> MaskedError:
-        """Create the substitute for an error whose masked text this is."""
+        """Create the substitute for an error, from its masked text."""
         line = " ".join(masked.split())
         return cls(f"{type(error).__name__}: {line[:MAX_CAUSE]}{'…' if len(line) > MAX_CAUSE else ''}")
 
 
 def masked_error(error: E, secrets: Collection[str]) -> E:
-    """Mask secrets in an error's message and fields, as an error of the same kind. The error itself if it has none."""
+    """Mask secrets in an error's message and fields. Returns an error of the same kind, or the same error if it has none."""
     mask = mask_of(secrets)
     message, fields = mask(str(error)), {name: _masked(value, mask) for name, value in vars(error).items()}
     if message == str(error) and fields == vars(error):

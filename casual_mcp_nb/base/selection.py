@@ -1,4 +1,4 @@
-"""The selection: a small model that widgets and magics edit and the engine reads at each turn, and its listeners."""
+"""The selection, which widgets and magics edit and the engine reads at each turn, and its listeners."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SelectionNames(Protocol):
 
 
 class ServerModes(MutableMapping[str, Mode]):
-    """Each server's mode. Refuses unknown names and modes, and notifies its owner of each change."""
+    """Each server's mode. Refuses unknown names and modes, and notifies its owner of changes."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Callable[[], object] = _nothing
@@ -98,7 +98,7 @@ class ServerModes(MutableMapping[str, Mode]):
 class ToolsOff(MutableSet[str]):
     """The individually excluded tools, by any name that the catalog resolves.
 
-    It refuses unknown names, and notifies its owner of each change.
+    It refuses unknown names, and notifies its owner of changes.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -133,15 +133,15 @@ class ToolsOff(MutableSet[str]):
 class Selection(Displayable, DiscoveryOptions):
     """The tools that the model sees. Assign to a field, or to an entry of `servers`. Changes apply from the next turn.
 
-    Assigning an unknown name or a value out of range raises a `UsageError`. Tool names can be checked once their server has
-    listed them. The fields of `DiscoveryOptions` are also fields of a selection.
+    Assigning an unknown name or a value out of range raises a `UsageError`. Tool names are checked once their server has listed
+    them. A selection also has the fields in `DiscoveryOptions`.
 
     Args:
-        tool_set: Name of a toolset in the config, a custom toolset, or None for all tools.
+        tool_set: A toolset name from the config, a custom toolset, or None for all tools.
         servers: `loaded`, `deferred` or `off` for each server. The default is the mode in its config.
         tools_off: Individually excluded tools.
-        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred. `auto` is True where
-            the definitions of all tools take more than `auto_threshold` percent of the model's context window.
+        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred. `auto` means True if
+            all definitions together take more than `auto_threshold` percent of the model's context window.
         always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are loaded even if their server is
             deferred.
         instructions: Whether servers' instructions go into the system prompt.
@@ -213,10 +213,10 @@ class Selection(Displayable, DiscoveryOptions):
         return self.snapshot()
 
     def bind(self, names: SelectionNames) -> None:
-        """Check the names in it now and on every change.
+        """Check names now and on every change.
 
         Raises:
-            UsageError: One of them does not exist.
+            UsageError: A name does not exist.
         """
         self._names = names
         for field in type(self).model_fields:
@@ -224,7 +224,7 @@ class Selection(Displayable, DiscoveryOptions):
         self._listen()
 
     def set_option(self, name: str, value: object) -> None:
-        """Set one of the `DiscoveryOptions` by its name.
+        """Set one of the `DiscoveryOptions` by name.
 
         Args:
             name: The option.
@@ -247,7 +247,7 @@ class Selection(Displayable, DiscoveryOptions):
         return self._listeners.add(listener)
 
     def assign(self, other: Selection) -> None:
-        """Replace all fields by those of another selection, or none on error. Listeners are notified.
+        """Copy all fields from another selection, or none on error. Listeners are notified.
 
         Raises:
             UsageError: It names something that does not exist here.
@@ -265,7 +265,7 @@ class Selection(Displayable, DiscoveryOptions):
 
     def snapshot(self) -> Selection:
         """Create an independent copy."""
-        # Without another check of the values: a service makes a copy for each request.
+        # Without checking values again: a service makes a copy for each request.
         copied = super().__copy__()
         copied.__dict__.update(servers=ServerModes(self.servers), tools_off=ToolsOff(self.tools_off))
         if isinstance(self.tool_set, ToolSetConfig):
@@ -275,7 +275,7 @@ class Selection(Displayable, DiscoveryOptions):
         return copied
 
     def key(self) -> str:
-        """Compute a string that is the same for equal selections: the cache key of compiled views."""
+        """Compute a string that is the same for equal selections: the cache key for compiled views."""
         # Each turn calls this, and pydantic looks for a private attribute everywhere else first.
         private = self.__pydantic_private__ or {}
         changes, key = private["_keyed"]
@@ -345,7 +345,7 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def check_code(delivery: object) -> None:
-    """Raise a MissingDependencyError if programs of a model cannot run here, and `delivery` is `code`."""
+    """Raise a MissingDependencyError if `delivery` is `code`, and programs cannot run here."""
     if delivery == "code":
         try:
             missing = importlib.util.find_spec("pydantic_monty") is None

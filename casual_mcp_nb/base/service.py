@@ -15,7 +15,7 @@ from casual_mcp_nb.errors import UsageError, brief
 class ServedTools(Displayable):
     """A session's tools as one MCP server, as they were at a moment.
 
-    A client lists the offered ones before it has searched, those that search among them, and can find the deferred ones.
+    Before it searches, a client lists the offered tools, search tools included. It can find the deferred ones.
     """
 
     url: str
@@ -38,20 +38,20 @@ CONFIG_VARIABLE = "MCP_SERVE_CONFIG"
 ALLOW_VARIABLE = "MCP_SERVE_ALLOW"
 HOSTS_VARIABLE = "MCP_SERVE_HOSTS"
 ORIGINS_VARIABLE = "MCP_SERVE_ORIGINS"
-"""What `casual-mcp-nb serve` has options for, where another server runs `casual_mcp_nb.main:app`: its config file, the servers
-whose tools run without asking, further names and sites, each separated by commas."""
+"""In place of options for `casual-mcp-nb serve`, where another server runs `casual_mcp_nb.main:app`: the config file, servers
+whose tools run without asking, and further names and sites, separated by commas."""
 
 
 @dataclass(frozen=True)
 class ServeLimits:
-    """The limits of a service.
+    """A service's limits.
 
     Args:
         max_turns: How many turns run at the same time. Further ones are refused with status 503.
         turn_seconds: How long a turn may take.
         max_messages: How many messages a request may have.
         max_bytes: How large a request may be.
-        max_values: How many values the JSON of a request may have: objects, lists and commas.
+        max_values: How many values a request's JSON may have: objects, lists and commas.
 
     Raises:
         UsageError: One is not a positive number.
@@ -73,9 +73,9 @@ class ServeLimits:
 
 @dataclass(frozen=True)
 class ServiceStatus(Displayable):
-    """The status of a service at an address.
+    """A service's status at an address.
 
-    Clients find the token in `token_variable`. The token itself is nowhere. Calls of `denied` tools are denied, since nobody
+    Clients find the token in `token_variable`. The token itself is not here. Calls to `denied` tools are denied, since nobody
     can be asked.
     """
 

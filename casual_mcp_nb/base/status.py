@@ -1,4 +1,4 @@
-"""Displayable values of a session: servers, tools, toolsets, models, the manifest."""
+"""A session's displayable values: servers, tools, toolsets, models, the manifest."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ServerStatus(Displayable):
         name: Its name in the config.
         state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed), `failed` or `closed`.
         error: Why it failed, or why its tools could not be listed, or None if all is well.
-        stderr_tail: The last lines of its stderr, cleaned and with secrets masked.
-        tools: Number of tools.
-        tokens: Estimated tokens of the definitions that a model can be offered.
+        stderr_tail: The last lines on stderr, cleaned and with secrets masked.
+        tools: How many tools it has.
+        tokens: Estimated tokens for the tool definitions that a model can be offered.
         seconds: Time until it was ready or failed, or None while it starts.
         transport: `stdio`, `http`, `sse` or `in-process`.
         address: Its command, or its URL without credentials.
@@ -39,10 +39,10 @@ class ServerStatus(Displayable):
         instructions: The server's instructions, if any.
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
         extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
-        notes: Remarks on the connection, such as that it needed the older handshake.
+        notes: Remarks on the connection, such as the use of the older handshake.
         app_only: Tools meant only for its app's user interface. Never offered to a model.
         task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
-        left_out: Tools of its list that cannot be used, each with the reason. Of one that is listed twice, the first counts.
+        left_out: Listed tools that cannot be used, each with the reason. If one is listed twice, the first counts.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ServerStatus(Displayable):
 
 
 class Servers(DisplayableMapping[ServerStatus]):
-    """The servers of a session by name, in config order."""
+    """A session's servers by name, in config order."""
 
     def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
         super().__init__(statuses)
@@ -106,8 +106,8 @@ def _brief_reason(error: str | None) -> str:
 class Tools(Sequence[ToolSpec], Displayable):
     """A session's tools, by number or by any name that the catalog resolves.
 
-    Each is sent with every request (`loaded`), found by search (`deferred`), or never offered (`off`). The config excludes
-    some. The tools of unconnected servers are not known.
+    Each is sent with every request (`loaded`), found by search (`deferred`), or never offered (`off`). The config can exclude
+    some. Unconnected servers' tools are unknown.
     """
 
     def __init__(
@@ -154,14 +154,14 @@ class Tools(Sequence[ToolSpec], Displayable):
 
 @dataclass(frozen=True)
 class Manifest(Displayable):
-    """The manifest of the deferred tools, as the model reads it.
+    """The manifest, which lists deferred tools for the model.
 
     Args:
         text: The exact text, or empty if nothing is deferred.
-        tools: Number of deferred tools.
+        tools: How many tools are deferred.
         undeferred_tokens: Their definitions' tokens, for comparison.
-        finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
-        unconnected: The servers that were not connected yet, so that their tools are not in it.
+        finder_tokens: Tokens for the search or browsing tools, without the manifest in them.
+        unconnected: Servers that were not connected yet, and whose tools are missing from it.
     """
 
     text: str
@@ -180,10 +180,10 @@ class Manifest(Displayable):
 
 
 class ToolSets(DisplayableMapping[ToolSetConfig]):
-    """The toolsets of a session by name, and how many tools each includes.
+    """A session's toolsets by name, and how many tools each includes.
 
-    The selected one is `custom` if it has no name. `problem` is why a turn would refuse it. Tools of unconnected servers are
-    not counted.
+    The selected one is `custom` if it has no name. `problem` is why a turn would refuse it. Unconnected servers' tools are not
+    counted.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model of a session: its name in the config, its client, the provider and the provider's name for it, its template."""
+    """A model in a session: its config name, client, provider, the provider's name for it, and its template."""
 
     name: str
     client: str
@@ -226,7 +226,7 @@ class Models(DisplayableList[ModelRow], items="rows"):
 
 @dataclass(frozen=True)
 class ClientRow:
-    """One client of a session: its provider, its URL if not the provider's own, its models, and its timeout in seconds."""
+    """A client in a session: its provider, its URL if not the provider's own, its models, and its timeout in seconds."""
 
     name: str
     provider: str
@@ -245,10 +245,10 @@ class Clients(DisplayableList[ClientRow], items="rows"):
 
 @dataclass(frozen=True)
 class ExplorerSnapshot(Displayable):
-    """A static snapshot of an explorer: the tools that the model sees, and their cost.
+    """An explorer's static snapshot: the tools that the model sees, and their cost.
 
-    `prices` are the tokens of each server's loaded tools in the first request, `undeferred_tokens` those of that request if
-    every tool were loaded.
+    `prices` are each server's loaded tools in tokens, and `undeferred_tokens` the first request's size if every tool were
+    loaded.
     """
 
     servers: Servers
@@ -263,7 +263,7 @@ class ExplorerSnapshot(Displayable):
 
     @property
     def tokens(self) -> int:
-        """Tokens of the first request before the first message: definitions, search tool and manifest."""
+        """Tokens in the first request, before any message: definitions, search tool and manifest."""
         return sum(self.prices.values()) + self.manifest.finder_tokens + self.manifest.tokens
 
 
@@ -285,10 +285,10 @@ class SystemPrompt(Displayable):
 
 @dataclass(frozen=True)
 class ConsentStatus(Displayable):
-    """The rights of a session, and the questions before them.
+    """A session's rights, and what it asks first.
 
-    Where it is not accepted, the first server that would start asks. Where it is strict, every call does unless its policy was
-    set to `never`. `problems` are names of tools in the config that do not exist.
+    Until the config is accepted, starting a server asks. If it is strict, every call asks unless its policy was set to `never`.
+    `problems` are tool names in the config that do not exist.
     """
 
     accepted: bool
@@ -303,9 +303,9 @@ class ConsentStatus(Displayable):
 class SessionStatus(Displayable):
     """An overview of a session, before the first message.
 
-    The provider `offline` is a deterministic planner, not a language model. `auto` is the share of the model's context window,
-    in percent, above which deferred tools are hidden, or None if that does not depend on it. `notes` are remarks on how the
-    config was read, and names in the selection that no longer exist.
+    The provider `offline` is a deterministic planner, not a language model. `auto` is the percentage of the model's context
+    window above which deferred tools are hidden, or None if that does not matter. `notes` are remarks on the config, and names
+    in the selection that no longer exist.
     """
 
     servers: Servers

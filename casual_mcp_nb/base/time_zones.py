@@ -15,9 +15,9 @@ Europe/Zurich geneva; UTC gmt utc z
 
 @cache
 def zones_by_name() -> Mapping[str, str]:
-    """List the time zones that this system knows by name and by city, casefolded, with spaces in the names of cities."""
+    """List the time zones that this system knows by name and by city, casefolded, with spaces in city names."""
     names = sorted(available_timezones(), reverse=True)
-    # Of zones with a city of the same name, the first wins; aliases such as US/Eastern come last.
+    # If zones share a city name, the first wins; aliases such as US/Eastern come last.
     zones = {name.rpartition("/")[2].replace("_", " ").casefold(): name for name in names} | {
         name.casefold(): name for name in names
     }

@@ -1,4 +1,4 @@
-"""Estimate and count tokens, with each number's origin, and estimate the cost of turns."""
+"""Estimate and count tokens, with each number's origin, and estimate what turns cost."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _SLICE = _COUNTED_WHOLE // _SLICES
 _MAX_TEXTS = 100
 
 IMAGE_TOKENS = 1_000
-"""Estimated tokens of an image: providers count 100 to 1,700, depending on its size in pixels."""
+"""Estimated tokens per image: providers count 100 to 1,700, depending on its size in pixels."""
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens in `text`, without a network or a vocabulary.
+    """Estimate how many tokens `text` has, without a network or a vocabulary.
 
     A word counts one for its first ten letters and one for every further eight, digits one for every three, a run of
-    punctuation one, any other letter one. The sum is scaled by a measured factor. Over the tool definitions of real MCP servers
-    the sum is within a tenth of a count with a real vocabulary. A single short text can be off by a quarter.
+    punctuation one, any other letter one. The sum is scaled by a measured factor. Over real MCP servers' tool definitions the
+    sum is within a tenth of a real tokenizer's. A single short text can be off by a quarter.
 
     A text of more than 200,000 characters is estimated from a sample, see `sampled`.
     """
@@ -51,12 +51,11 @@ def _pieces(text: str) -> int:
 
 
 def sampled(text: str, count: Callable[[str], int]) -> float:
-    """Count the tokens of a text: exactly, up to 200,000 characters. Of a longer one, from a sample.
+    """Count a text's tokens: exactly up to 200,000 characters, beyond that from a sample.
 
-    The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. Of
-    text that is alike throughout, or in stretches of a twentieth of it, the number is within 5% of a count of the whole. Of a
-    text that was made to mislead it can be off by as much as the densest text (a token for each character) differs from the
-    sparsest (one for eight).
+    The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. For
+    text that is alike throughout, or in stretches of a twentieth, the number is within 5% of the whole count. For a text made
+    to mislead, it can be off by as much as the densest text (a token per character) differs from the sparsest (one per eight).
     """
     if len(text) <= _COUNTED_WHOLE:
         return count(text)
@@ -83,7 +82,7 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
 
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
-    """Estimate the tokens of offering a tool by its `name`, `description` and `parameters`, as they are sent."""
+    """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are sent."""
     text = json.dumps(dict(definition), ensure_ascii=False, separators=(",", ":"), default=str)
     return estimate_tokens(text) + _DEFINITION_TOKENS
 
@@ -95,7 +94,7 @@ def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """A provider's reason for not reusing from its cache the part that a request shares with the one before.
+    """A provider's reason for not reusing its cache, although a request repeats the previous one.
 
     `tokens` is about how many it could have reused.
     """
@@ -108,8 +107,8 @@ class CacheMiss:
 class TokenUsage:
     """One model call's tokens.
 
-    `None` means unknown, which is never written as 0. The provider had `cached_tokens` of the request in its cache and wrote
-    `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not reuse the request before. `reasoning_tokens`
+    `None` means unknown, which is never written as 0. The provider read `cached_tokens` from its cache and wrote
+    `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not reuse the previous request. `reasoning_tokens`
     are part of the answer.
     """
 
@@ -123,7 +122,7 @@ class TokenUsage:
 
     @property
     def total_tokens(self) -> int | None:
-        """Input and output together, or None if one of them is unknown."""
+        """Input and output together, or None if either is unknown."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
@@ -146,7 +145,7 @@ class TokenParts:
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
+        """The sum."""
         return self.system + self.manifest + self.tools + self.history + self.results
 
     @property
@@ -155,7 +154,7 @@ class TokenParts:
         return self.tools + self.manifest
 
     def as_dict(self) -> dict[str, int]:
-        """Collect the parts by name, in the order in which they are sent."""
+        """Collect the parts by name, in the order sent."""
         return {
             "system": self.system,
             "manifest": self.manifest,
@@ -171,7 +170,7 @@ class TokenParts:
         return TokenParts(**{name: mine[name] + theirs[name] for name in mine}, origin=origin)
 
     def as_counted(self, usage: TokenUsage | None) -> TokenParts:
-        """Scale the parts to the provider's count of the request, if there is one."""
+        """Scale the parts to the provider's count, if there is one."""
         if usage is None or usage.prompt_tokens is None or usage.origin != "reported":
             return self
         return self.scaled_to(usage.prompt_tokens)
@@ -193,11 +192,11 @@ class TurnCosts:
     """Estimated input tokens.
 
     Args:
-        definitions: The tool definitions with which a conversation starts, the search tool and the manifest included.
-        first_request: These and the system prompt, before the first message.
-        turn: A turn with one call, preceded by a search if tools are deferred. All its requests together.
-        ten_turns: Ten turns with one call each, of which `SEARCHING_TURNS` search: most need tools that were found before.
-        ten_turns_new: The part of these that the request before did not have. A provider's cache can hold the rest.
+        definitions: Tool definitions at the start, including the search tool and the manifest.
+        first_request: These and the system prompt, before any message.
+        turn: A turn with one call, after a search if tools are deferred. All requests together.
+        ten_turns: Ten turns with one call each. `SEARCHING_TURNS` search; the others use tools found before.
+        ten_turns_new: The new part in these requests. A provider can cache the rest.
         ten_turns_worst: Ten turns that each search for other tools.
     """
 
@@ -210,12 +209,12 @@ class TurnCosts:
 
 
 SEARCHING_TURNS = 3
-"""How many of ten turns search for tools in a typical conversation. The others need what was found before."""
+"""How many turns in ten search, typically. The others use tools found before."""
 
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """Cost of turns with the current selection, and if every tool were loaded. Servers' instructions are in each request."""
+    """What turns cost with the current selection, and if every tool were loaded. Includes servers' instructions."""
 
     now: TurnCosts
     undeferred: TurnCosts
@@ -223,7 +222,7 @@ class Budget(Displayable):
 
     @property
     def saved(self) -> float | None:
-        """The share of a turn's input that deferring saves, below 0 where it costs more, or None if nothing is deferred."""
+        """The share of a turn's input that deferring saves, below 0 if it costs more, or None if nothing is deferred."""
         if self.now == self.undeferred or not self.undeferred.turn:
             return None
         return 1 - self.now.turn / self.undeferred.turn

@@ -1,4 +1,4 @@
-"""Tools: their names, their definitions, the catalog of all tools, and who decided whether a call may run."""
+"""Tools: names, definitions, the catalog, and who decided whether a call may run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
-"""Maximum length of a description sent to a model, in characters."""
+"""How long a description sent to a model may be, in characters."""
 MAX_TOOLS_ON_LOOP = 1_000
 """Work on more tools than this runs on another thread, so that the event loop is not blocked."""
 Restriction = Literal["app only", "task only"]
@@ -34,7 +34,7 @@ _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ToolName:
-    """A tool of a server. The server is known from the tool's connection, never from text."""
+    """A tool on a server. The server is known from the tool's connection, never from text."""
 
     server: str
     tool: str
@@ -57,7 +57,7 @@ class ToolName:
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
     """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
 
-    A suffix of eight hex digits from the full name's hash is automatic if the name is too long.
+    A name that is too long ends in eight hex digits from the full name's hash.
     """
     text = ToolName(_wire_part(name.server), _wire_part(name.tool)).joined
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
@@ -68,7 +68,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
 
 def _wire_part(text: str) -> str:
-    # The hash covers the rest: a name of a megabyte costs no more than a short one.
+    # The hash covers the rest: a huge name costs no more than a short one.
     beginning = text[:_MAX_READ]
     if not beginning.isascii():
         beginning = "".join(c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c))
@@ -116,14 +116,14 @@ class ToolSpec(Displayable):
         server: The server's name in the config.
         name: The tool's own name.
         description: The server's text. May be empty.
-        input_schema: JSON schema of the arguments.
+        input_schema: JSON schema for the arguments.
         annotations: The server's claims about behaviour, if any.
-        output_schema: The structured result's JSON schema, if any.
+        output_schema: JSON schema for structured results, if any.
         title: A name for people, if any.
-        tags: The server's tags of it, which are categories to browse.
-        restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
-            app (MCP Apps), `task only` if it runs only as a protocol task, or None for every other tool.
-        always_load: Whether the server marks it as one to be loaded even if others are deferred.
+        tags: The server's tags for it, which are categories to browse.
+        restriction: Why it is never offered to a model: `app only` if it is meant only for an app's user interface (MCP Apps),
+            `task only` if it runs only as a protocol task. Otherwise, None.
+        always_load: Whether the server wants it loaded even if others are deferred.
         wire_name: The wire name. Derived from server and name unless a catalog assigns another one.
     """
 
@@ -177,7 +177,7 @@ class ToolSpec(Displayable):
     def _defined(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         parameters, cuts = limited_parameters(self.input_schema)
         text = self.description or self.name
-        # The manifest is in the description of the search tool, and has its own limit.
+        # The search tool's description contains the manifest, which has its own limit.
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
@@ -185,12 +185,12 @@ class ToolSpec(Displayable):
 
     @cached_property
     def tokens(self) -> int:
-        """Estimated tokens of offering this tool to a model."""
+        """Estimated tokens for offering this tool to a model."""
         return definition_tokens(self.definition)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the server's complete information about this tool, and of its wire name."""
+        """A hash over the wire name and all that the server declares about this tool."""
         whole = [self.server, self.name, self.as_listed, self.wire_name]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
@@ -260,7 +260,7 @@ def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
 
 @runtime_checkable
 class ToolCatalog(Protocol):
-    """Tools to find, wherever they are kept: in memory as a `Catalog`, or in your database or registry.
+    """A source of tools: a `Catalog` in memory, or your database or registry.
 
     The manifest, the search index, `SearchToolsTool`, `evaluate` and `lint` read tools through these methods alone. No two
     tools have the same wire name.
@@ -277,10 +277,10 @@ class ToolCatalog(Protocol):
 
 
 class Catalog(Sequence[ToolSpec]):
-    """Every tool of every server, each with a unique wire name. A `ToolCatalog` in memory. Immutable.
+    """All servers' tools, each with a unique wire name. A `ToolCatalog` in memory. Immutable.
 
-    Of two tools with the same server and name the first counts. Tools whose wire names collide all get a suffix derived from
-    their full name, so that names do not depend on the order in which servers become ready.
+    If two tools have the same server and name, the first counts. Tools whose wire names collide all get a suffix derived from
+    their full name, so names do not depend on which server is ready first.
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
@@ -313,12 +313,12 @@ class Catalog(Sequence[ToolSpec]):
 
     @cached_property
     def version(self) -> str:
-        """A hash of the content: the same tools always have the same version."""
+        """A content hash: the same tools always have the same version."""
         return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[:16]
 
     @cached_property
     def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
-        """The tools of each server that has any."""
+        """The tools by server."""
         return by_server(self._tools)
 
     @cached_property
@@ -335,24 +335,24 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """Find the tool with this name in any of the forms of `resolve`, or None if there is none or more than one."""
+        """Find the tool with this name, in any form that `resolve` accepts, or None if there is none or more than one."""
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
     def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
-        """Find the tools with this name in a form of `resolve`: one for a wire name, else all that share it."""
+        """Find the tools with this name, in any form that `resolve` accepts: one for a wire name, else all that share it."""
         if isinstance(name, str) and name in self.by_wire_name:
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
 
     def named(self, name: str) -> bool:
-        """Check whether there is at least one tool of this name."""
+        """Check whether any tool has this name."""
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
         """Find the tool by its wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
 
-        An UnknownNameError suggests the closest names, a UsageError lists the tools of several servers that have it.
+        An UnknownNameError suggests the closest names, a UsageError lists the tools if several servers have one.
         """
         tool = self.get(name)
         if tool is not None:
@@ -376,17 +376,17 @@ def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:
 
 
 Authority = Literal["policy", "person", "remembered", "nobody", "mock", "built-in", "direct"]
-"""Who decided: the `policy` of the tool, without asking. The `person`, or the approver that answers for them. An answer that
-was `remembered` in this conversation; `nobody`, since no one could be asked or no one answered. A `mock` ran nothing. A
-`built-in` tool such as `search_tools` reaches no server. A `direct` call was made by the person."""
+"""Who decided: the tool's `policy`, without asking; the `person`, or an approver that answers for them; an answer `remembered`
+from this conversation; `nobody`, if no one could be asked or answered. A `mock` ran nothing. A `built-in` tool such as
+`search_tools` reaches no server. A `direct` call was made by the person."""
 
 
 @record(frozen=True)
 class Permission:
     """Whether a call may run, and who decided it.
 
-    The policy is empty where none applies, the scope of the answer (the `call`, the `tool`, or the `server`) if no one
-    answered. The reason is in the words of whoever denied it. `definition` is the hash of the one that this was decided for.
+    The policy is empty if none applies, and so is the answer's scope (the `call`, the `tool`, or the `server`) if no one
+    answered. The reason is in the words of whoever denied it. `definition` is a hash of the approved definition.
     """
 
     by: Authority
@@ -399,7 +399,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why calls of a tool would be asked about, and are denied where nobody can be, and the option that allows them, if any."""
+    """Why a tool's calls need approval, and are denied if nobody can be asked, with the option that allows them, if any."""
 
     tool: ToolName
     reason: str

@@ -1,4 +1,4 @@
-"""What is run: ways to answer and their options, descriptions of tools, a budget, and comparisons of prompts while they run."""
+"""Set up runs: variants and their options, tool descriptions, a budget. Run comparisons of prompts."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 MAX_RUNS = 100
-"""How many runs a comparison may have unless the person changes it: each calls a model."""
+"""How many runs a comparison may have by default, since each calls a model."""
 EXPECTED_ANSWER = 4_096
-"""How many tokens a budget keeps at first for an answer whose length has no limit."""
+"""How many tokens a budget first reserves for an answer without a length limit."""
 SAMPLE = 10
-"""After how many answers it keeps twice as many as the longest of them had, if that is less."""
+"""After this many answers, a budget reserves twice the longest one instead, if that is less."""
 LEAST_ANSWER = 256
 MARGIN = 1.1
-"""By how much an estimate of a request's tokens may be too low."""
+"""How far a token estimate may be too low."""
 
 Check = str | re.Pattern[str] | Callable[[Turn], Any]
-"""A turn's check: a text that its answer contains, a pattern that matches in it, or a function of the turn."""
+"""A turn's check: a text that its answer contains, a pattern that matches in it, or a function that gets the turn."""
 
 Descriptions = Mapping[str, Described]
 """Other tool descriptions, by tool: a text, or a mapping with `description` and `parameters`."""
@@ -52,10 +52,10 @@ class Arm:
     """One way to answer, with its options.
 
     Args:
-        way: The way, with its name.
-        options: Its turns' options.
-        descriptions: The descriptions of tools that the model reads in place of the servers' own.
-        off: Servers and tools that it does without.
+        way: Its name and settings.
+        options: Options for its turns.
+        descriptions: Tool descriptions that the model reads in place of the servers' own.
+        off: Servers and tools that it leaves out.
     """
 
     way: Way
@@ -66,11 +66,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class Ways:
-    """The options that differ between runs: each field has one option's values. Empty leaves the session's.
+    """The options that differ between runs: each field has one option's values. Empty means the session's own.
 
     Args:
-        discovery: Whether deferred tools are hidden. `auto` decides it by their size.
-        models: Names of models in the config, or model objects.
+        discovery: Whether deferred tools are hidden. `auto` decides by their size.
+        models: Model names in the config, or model objects.
         tool_sets: Toolset names. None is the session's toolset.
         strategies: How the model finds deferred tools.
         deliveries: How it receives search results.
@@ -86,10 +86,10 @@ class Ways:
 def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way, TurnOptions]:
     """Build a turn's options for each variant: all combinations, in order.
 
-    Without discovery nothing is found, so that strategies and deliveries make one way there.
+    Without discovery nothing is searched, so strategies and deliveries make no difference there.
 
     Raises:
-        UsageError: A name does not exist, or the ways do not differ.
+        UsageError: A name does not exist, or the variants do not differ.
     """
     for model in ways.models:
         if isinstance(model, str):
@@ -145,12 +145,12 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 
 def arms_of(options: Mapping[Way, TurnOptions], descriptions: Mapping[str, Descriptions], without: Sequence[str]) -> list[Arm]:
-    """Combine the ways of a comparison with other tool descriptions, and with what an arm does without.
+    """Combine variants with other tool descriptions, and with servers and tools left out.
 
     Args:
-        options: The options of each way.
+        options: Each variant's options.
         descriptions: Other descriptions by name.
-        without: Servers and tools.
+        without: Servers and tools, each left out in an arm.
     """
     arms = []
     for way, given in options.items():
@@ -165,14 +165,14 @@ def arms_of(options: Mapping[Way, TurnOptions], descriptions: Mapping[str, Descr
 
 
 class Budget:
-    """What may be spent on runs. It is reserved before each model call, so that it is not passed.
+    """A spending limit for runs. It is never passed, because each model call first reserves its share.
 
-    A request is estimated, with a margin. An answer is expected to have as many tokens as `max_tokens` allows. Without that it
-    is 4,096, and after ten answers twice as many as the longest had, but not more.
+    A request is estimated, with a margin. An answer is assumed to take all tokens that `max_tokens` allows. Without that,
+    4,096, or after ten answers twice the longest one, if that is less.
 
     Args:
         tokens: Input and output tokens, or None for no limit.
-        cost: The amount of money, in the prices' currency, or None for no limit.
+        cost: Money, in the prices' currency, or None for no limit.
     """
 
     def __init__(self, tokens: float | None = None, cost: float | None = None) -> None:
@@ -190,12 +190,12 @@ class Budget:
         return min(self.limits) < math.inf
 
     def left(self) -> tuple[float, float]:
-        """Compute the tokens and the money that are neither spent nor reserved."""
+        """Compute the tokens and money that are neither spent nor reserved."""
         reserved = [sum(each[index] for each in self._reserved.values()) for index in (0, 1)]
         return tuple(self.limits[index] - self.spent[index] - reserved[index] for index in (0, 1))  # type: ignore[return-value]
 
     def reserve(self, run: int, request: Request, price: Price | None) -> bool:
-        """Reserve what a model call of a run may take, or return False if that is more than what is left."""
+        """Reserve what a run's model call may take, or return False if too little is left."""
         usual = EXPECTED_ANSWER if self._answers < SAMPLE else min(EXPECTED_ANSWER, max(LEAST_ANSWER, 2 * self._longest))
         limit = request.options.get("max_tokens") or usual
         usage = TokenUsage(round(request.tokens.total * MARGIN), int(limit))
@@ -207,7 +207,7 @@ class Budget:
         return True
 
     def spend(self, run: int, usage: TokenUsage | None, request: Request, answer: str, price: Price | None) -> None:
-        """Record what a model call has taken: as reported, or estimated."""
+        """Record what a model call took: reported, or estimated."""
         self._reserved.pop(run, None)
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             usage = TokenUsage(request.tokens.total, estimate_tokens(answer))
@@ -216,7 +216,7 @@ class Budget:
         self.spent = tuple(one + other for one, other in zip(self.spent, self._of(usage, price), strict=True))  # type: ignore[assignment]
 
     def release(self, run: int) -> None:
-        """End the reservation of a run that ended."""
+        """End a run's reservation."""
         self._reserved.pop(run, None)
 
     def _of(self, usage: TokenUsage, price: Price | None) -> tuple[float, float]:
@@ -263,22 +263,22 @@ _STOPPED = "Stopped before it began."
 
 
 class Comparing:
-    """A comparison while it runs, one run after another, on the loop of its chat.
+    """A comparison in progress, one run after another, on its chat's loop.
 
-    Runs do not overlap, so that their times can be compared and questions to the person come one at a time. The ways alternate,
-    so that one that is stopped early has runs of each.
+    Runs do not overlap, so that times are comparable and questions to the person come one at a time. Variants alternate, so
+    that a comparison that is stopped early has runs for each.
 
     Args:
         chat: Its servers and models are used. Its conversation stays as it is.
-        ways: The options of a turn for each way.
+        ways: Turn options for each variant.
         prompts: The prompts, each once.
-        repeats: How often each prompt is sent in each way.
+        repeats: How often each variant answers each prompt.
         checks: Each prompt's check.
-        max_runs: The most runs that it may have.
+        max_runs: How many runs are allowed.
         notify: Called with each turn and event.
 
     Attributes:
-        on_change: Called whenever something changed, on the chat's loop or on the thread of `end`.
+        on_change: Called on every change, on the chat's loop or the thread that calls `end`.
 
     Raises:
         UsageError: There are too many runs.
@@ -321,19 +321,19 @@ class Comparing:
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison as it is now. For any thread."""
+        """The comparison as it is now. Thread-safe."""
         runs = tuple(run.measured() if run.status == "running" else run for run in self._runs)
         seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
         return Comparison(runs, tuple(self._ways), self._prompts, self._repeats, self._status, seconds)
 
     @property
     def runs(self) -> tuple[ComparedRun, ...]:
-        """All runs. The figures of one that is being made are left out."""
+        """All runs. A run in progress has no figures yet."""
         return self._runs
 
     @property
     def running(self) -> bool:
-        """Whether a run is being made."""
+        """Whether a run is in progress."""
         return any(run.status == "running" for run in self._runs)
 
     @property
@@ -343,7 +343,7 @@ class Comparing:
 
     @property
     def ended(self) -> int:
-        """How many of them have ended."""
+        """How many have ended."""
         return sum(run.status not in ("waiting", "running") for run in self._runs)
 
     async def run(self) -> None:
@@ -356,7 +356,7 @@ class Comparing:
             self.end()
 
     def end(self) -> None:
-        """Mark unfinished runs as stopped. Harmless at the end of all runs, and safe on any thread."""
+        """Mark unfinished runs as stopped. Harmless once all have ended, and safe on any thread."""
         if self._status != "running":
             return
         self._seconds = time.monotonic() - self._began

@@ -1,6 +1,6 @@
-"""Cases of tool use: what a person says, the calls that should follow, and how exactly they must.
+"""Tool-use cases: what a person asks, the calls that should follow, and how exactly.
 
-A case can be written in Python, or as a row of a file or a table with the same names:
+A case can be written in Python, or as a row in a file or table with the same names:
 
 ```yaml
 - message: What is 17 * 23?
@@ -40,11 +40,11 @@ Functions = Mapping[str, Callable[..., Any]]
 """Functions by the names that files call them by. A file alone never makes anything run."""
 
 MAX_TEXT = 20_000
-"""How many characters of a text patterns are searched for in: it is a model's."""
+"""How many characters patterns are matched against, since a model wrote the text."""
 
 
 MAX_CELL = 100_000_000
-"""How many characters a cell of a CSV file may have."""
+"""How many characters a CSV cell may have."""
 
 
 class Matcher:
@@ -86,7 +86,7 @@ class Equal(Matcher):
 
 @dataclass(frozen=True)
 class OneOf(Matcher):
-    """One of several values or matchers."""
+    """Any of several values or matchers."""
 
     key = "$one_of"
     values: Sequence[Any]
@@ -164,7 +164,7 @@ class Satisfies(Matcher):
 
 @dataclass(frozen=True)
 class IfGiven(Matcher):
-    """An expectation of a parameter that may also be missing."""
+    """Expects a value for a parameter that may also be missing."""
 
     key = "$if_given"
     value: Any
@@ -191,7 +191,7 @@ def fits(expected: Any, value: Any, *, exact: bool = False) -> bool:
 
 
 def wrong_parameters(expected: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool = False) -> tuple[str, ...]:
-    """List the parameters that are missing or do not fit, and with `exact` those that are not expected."""
+    """List the parameters that are missing or do not fit, and with `exact` unexpected ones."""
     wrong = [
         name
         for name, value in expected.items()
@@ -205,10 +205,10 @@ class ExpectedCall:
     """A call that should be made.
 
     Args:
-        tool: The tool, by any name that the catalog resolves, or several of which one is enough.
-        arguments: Its arguments, each a value or a matcher.
-        match: How they are compared, or None as in the case.
-        turn: The number of the message that it should follow, from 1, or None for any.
+        tool: The tool, by any name that the catalog resolves, or several alternatives.
+        arguments: Arguments, each a value or a matcher.
+        match: How to compare arguments, or None as in the case.
+        turn: Which message it should follow, from 1, or None for any.
         may_fail: Whether it counts although the tool returned an error.
     """
 
@@ -229,7 +229,7 @@ class ExpectedCall:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools of which one should be called."""
+        """The tools, any of which may be called."""
         return (self.tool,) if isinstance(self.tool, str) else tuple(self.tool)
 
     def names(self, tool: ToolName) -> bool:
@@ -250,7 +250,7 @@ def is_named(name: str, tool: ToolName) -> bool:
 
 
 AnswerCheck = str | re.Pattern[str] | Matcher | Callable[[Any], Any]
-"""A text that the answer contains as whole words, a pattern or a matcher, or a function of the last `Turn`."""
+"""A text that the answer contains as whole words, a pattern or a matcher, or a function that gets the last `Turn`."""
 
 
 @dataclass(frozen=True)
@@ -258,16 +258,16 @@ class ToolUseCase:
     """A message, or several, and the calls that should follow.
 
     Args:
-        message: The person's words, or their messages in order, each of them a turn.
-        calls: The expected calls. Each is an `ExpectedCall`, the name of a tool, or a name with arguments.
-        alternatives: Other lists of calls that are right as well.
+        message: The person's message, or several messages, one turn each.
+        calls: The expected calls. Each is an `ExpectedCall`, a tool name, or a name with arguments.
+        alternatives: Other acceptable lists of calls.
         order: Their order.
         extra_calls: How many other calls are right, or None for any number. Searches for tools are never counted.
         arguments: How arguments are compared.
         forbidden: Tools that must not be called.
         no_call: Whether no tool should be called at all.
-        answer: A check of the answer, or several that must all hold.
-        cluster: The need that it is a paraphrase of, for statistics: cases of a cluster are not independent.
+        answer: A check for the answer, or several that must all hold.
+        cluster: The need that it paraphrases, for statistics: cases in a cluster are not independent.
         id: Its name in results. The default is a hash of the rest.
         metadata: Anything else about it. It changes nothing.
 
@@ -323,7 +323,7 @@ class ToolUseCase:
 
     @property
     def acceptable(self) -> tuple[tuple[ExpectedCall, ...], ...]:
-        """The lists of calls of which one should be made."""
+        """The lists of calls, any of which is acceptable."""
         lists = (self.calls, *self.alternatives) if self.calls or not self.alternatives else self.alternatives
         return tuple(tuple(calls) for calls in lists)
 
@@ -336,18 +336,18 @@ class ToolUseCase:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of all tools in it, expected or forbidden."""
+        """All tool names in it, expected or forbidden."""
         expected = (name for calls in self.acceptable for call in calls for name in call.tools)
         return tuple(dict.fromkeys((*expected, *self.forbidden)))
 
     @property
     def digest(self) -> str:
-        """A hash of what it says and expects."""
+        """A hash over its messages and expectations."""
         fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster")}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
     def plain(self) -> dict[str, Any]:
-        """Convert it to a row of a file."""
+        """Convert it to a row in a file."""
         messages = self.messages[0] if len(self.messages) == 1 else list(self.messages)
         checks = [_plain_check(check) for check in self.checks]
         row: dict[str, Any] = {"id": self.id, "message": messages}
@@ -424,8 +424,8 @@ def read_case(row: Mapping[str, Any], where: str, functions: Functions | None = 
     """Build a case from a row.
 
     Args:
-        row: Its fields, as in a file. A row of discovery cases (`query` and `gold`) is read too.
-        where: The place of the row, for errors.
+        row: Its fields, as in a file. A discovery case (`query` and `gold`) is accepted too.
+        where: Where the row is, for errors.
         functions: The functions that `$function` may name.
 
     Raises:
@@ -494,7 +494,7 @@ def _read_check(value: Any, functions: Functions | None) -> Any:
 
 
 def read_expectation(value: Any, functions: Functions | None = None) -> Any:
-    """Convert a value from a file to an expectation, with matchers in place of objects such as `{"$regex": "^a"}`.
+    """Convert a value from a file to an expectation. Objects such as `{"$regex": "^a"}` become matchers.
 
     Raises:
         UsageError: A matcher is unknown or wrong.
@@ -546,7 +546,7 @@ def rows_of(path: Path) -> Rows:
     """Read a file's rows, each with its place: JSON lines, a JSON or YAML list, or CSV.
 
     Raises:
-        UsageError: It cannot be read, or is not one of these.
+        UsageError: It cannot be read, or has another format.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -562,7 +562,7 @@ def rows_of(path: Path) -> Rows:
             reader = csv.DictReader(io.StringIO(text, newline=""))
             for row in reader:
                 yield f"{path.name}, line {reader.line_num}", row
-        # Those of BFCL have a document on each line.
+        # BFCL files have a document on each line.
         case ".json" if not _is_json(text.lstrip().partition("\n")[0]) or text.lstrip().startswith("["):
             document = _json(text, path.name)
             rows = document.get("cases", [document]) if isinstance(document, dict) else document
@@ -615,7 +615,7 @@ def _yaml_rows(text: str, name: str) -> Rows:
 
 
 def table_rows(table: Any) -> Rows:
-    """List the rows of a DataFrame or of a list of objects. Empty cells are left out, and lists may be written as JSON.
+    """List the rows in a DataFrame or a list of objects. Empty cells are left out, and lists may be written as JSON.
 
     Raises:
         UsageError: A row is not an object.

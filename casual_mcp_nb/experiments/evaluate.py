@@ -1,4 +1,4 @@
-"""Evaluate how well search strategies find the tools that cases need, and check a catalog's descriptions."""
+"""Evaluate how well search strategies find the tools that cases need, and lint descriptions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     """Read cases from a file.
 
     Args:
-        path: A file with one object per line: `query`, and `gold`, a list of needs, each a list of the `[server, tool]` that
+        path: A file with one object per line: `query`, and `gold`, a list of needs, each a list of `[server, tool]` pairs that
             meet it.
 
     Raises:
@@ -62,7 +62,7 @@ def save_cases(cases: Iterable[Case], path: str | Path) -> Path:
 
     Args:
         cases: The cases.
-        path: Where to.
+        path: A new file.
 
     Returns:
         The file.
@@ -178,7 +178,7 @@ Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Hits]]
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case's outcome: the first k tools, the needs they meet, its other figures, and the miss if it is one."""
+    """One case's outcome: the first k tools, the needs they meet, other figures, and the miss, if any."""
 
     found: tuple[ToolName, ...]
     met: tuple[bool, ...]
@@ -199,7 +199,7 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
         strategy: Returns a searcher over the tools.
         tools: The tools.
         cases: The cases.
-        k: Number of results that count in each search.
+        k: How many results count in each search.
     """
     searcher: Any = strategy(tools)
     search = getattr(searcher, "search", searcher)
@@ -265,7 +265,7 @@ _ORDER = {kind: rank for rank, kind in enumerate(get_args(FindingKind))}
 
 
 def lint(catalog: Iterable[ToolSpec]) -> Lint:
-    """Check a catalog for defects that the authors of its servers should fix.
+    """Check a catalog for defects that server authors should fix.
 
     Args:
         catalog: The tools.
@@ -273,8 +273,8 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     Returns:
         Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
         name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
-        name, tools that a search for their own name or their description's first sentence does not return, descriptions
-        of more than 300 tokens, and names that are too long for the wire.
+        name, tools that a search for their own name or first sentence does not return, descriptions above 300 tokens, and names
+        that are too long for the wire.
     """
     tools = Catalog(catalog)
     findings = list(_same_texts(tools))
@@ -318,7 +318,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
 
 
 def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
-    """Report each tool that duplicates others, except the first of them, so that a pair counts once."""
+    """Report each tool that duplicates an earlier one, so that a pair counts once."""
     texts = [frozenset(_words(tool)) for tool in tools]
     for index, near in _alike(texts).items():
         own = set(terms(tools[index].name))
@@ -360,7 +360,7 @@ def _words(tool: ToolSpec) -> list[str]:
 def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
     """Find for each text the earlier ones that share nine tenths of its words. The first represents identical ones.
 
-    Two such texts share one of their rarest tenth of words, so only texts with a rare word in common are compared.
+    Such texts share at least one of their rarest words, so only texts with a rare word in common are compared.
     """
     first: dict[frozenset[str], int] = {}
     frequency = Counter(word for text in texts for word in text)
@@ -417,12 +417,11 @@ def evaluate(
         strategies: For each name, a function that takes the tools and returns a searcher: an object with `search(query,
             max_results)`, or such a function. Either returns hits, tools, tool names or `(server, name)`, best first.
             `ToolSearchIndex` when not given.
-        k: Number of results that count in each search.
-        executor: Runs the work, a hundred cases per job: a process pool, or the executor of a Dask or Ray cluster
-            (`client.get_executor()`). Strategies must then be picklable, such as functions or classes of a module. None for
-            this thread.
+        k: How many results count in each search.
+        executor: Runs the work, a hundred cases per job: a process pool, or a Dask or Ray executor (`client.get_executor()`).
+            Strategies must then be picklable, such as a module's functions or classes. None for this thread.
         progress: Show a progress bar on stderr.
-        manifest_max_tokens: Token limit of the manifest, or None for the config's default.
+        manifest_max_tokens: The manifest's token limit, or None for the config's default.
 
     Returns:
         A score for each strategy, with its misses. The same with and without an executor.
@@ -457,7 +456,7 @@ def evaluate(
 async def with_and_without(
     meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[Case]
 ) -> dict[str, Strategy] | None:
-    """Build a session's strategies, None without an embedding model. Only that by words, if the model fails."""
+    """Build a session's strategies, or None without an embedding model. If the model fails, only by words."""
     if meaning is None:
         return None
     vectors = await meaning.known_vectors(tools, (case.query for case in cases))

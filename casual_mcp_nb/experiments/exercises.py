@@ -1,12 +1,11 @@
-"""Exercises of a lesson: a function that looks at the answers in a notebook, and tells whether they are right.
+"""Exercises in a lesson: a function looks at the answers in a notebook, and tells whether they are right.
 
     @exercise("3.1")
     def check(query, session):
         if session.search(query)[0].tool.name != "convert_time":
             return "Another tool is first. Which words has its name?"
 
-Its parameters are names of variables of the notebook. It returns a hint, or nothing if the answer is right. `%mcp check 3.1`
-runs it.
+Its parameters name variables in the notebook. It returns a hint, or nothing if the answer is right. `%mcp check 3.1` runs it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _checks: dict[str, Check] = {}
 
 @dataclass(frozen=True, repr=False)
 class ExerciseResult:
-    """The result of an exercise: whether the answer is right, and if it is not, a hint.
+    """An exercise's result: whether the answer is right, and if not, a hint.
 
     Attributes:
         name: The exercise.
@@ -43,14 +42,14 @@ class ExerciseResult:
 
 
 def exercise(name: str) -> Callable[[Check], Check]:
-    """Register the check of an exercise. One of the same name is replaced.
+    """Register an exercise's check. It replaces an earlier one with this name.
 
     Args:
         name: Its name, such as `3.1`.
 
     Returns:
-        A decorator for a function. Its parameters are names of variables in the notebook. It returns a hint, or None if the
-        answer is right. An `assert` with a message does the same.
+        A decorator for a function. Its parameters name variables in the notebook. It returns a hint, or None if the answer is
+        right. An `assert` with a message does the same.
     """
 
     def register(check: Check) -> Check:
@@ -61,7 +60,7 @@ def exercise(name: str) -> Callable[[Check], Check]:
 
 
 def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
-    """Check the answer of an exercise, as `%mcp check NAME` does.
+    """Check an exercise's answer, as `%mcp check NAME` does.
 
     Args:
         name: The exercise.
@@ -83,6 +82,6 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
         hint = check(**{each: variables[each] for each in parameters})
     except AssertionError as error:
         hint = str(error) or "That is not right yet."
-    except Exception as error:  # whatever an answer makes of the check
+    except Exception as error:  # the check runs on any answer
         hint = f"your answer could not be used. {type(error).__name__}: {shown(str(error), 200)}"
     return ExerciseResult(name, not hint, hint or "")

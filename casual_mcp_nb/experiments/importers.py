@@ -1,4 +1,4 @@
-"""The formats of other projects, of past conversations and of tables: cases are read from them, and results written to them."""
+"""Read cases from other projects' formats, past conversations and tables. Write results for inspect-ai."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def load_tool_cases(
     """Read cases. The format follows from the content.
 
     Args:
-        source: A file of this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or a cassette, a file of
-            pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, or a DataFrame, a list of rows, of cases or of past turns.
+        source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or a cassette, a file from
+            pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or a list of rows, cases or past turns.
         functions: The functions that `$function` in a file may name.
-        answers: The file with the possible answers, where the questions of BFCL are apart from them.
-        arguments: How arguments are compared, instead of what the cases say. Those of MCP-Atlas are ignored by default, since
-            its trajectories are one way among several.
+        answers: The file with the possible answers, where BFCL's questions are apart from them.
+        arguments: How to compare arguments, instead of as the cases define. For MCP-Atlas they are ignored by default, since
+            other trajectories may be right as well.
 
     Raises:
         UsageError: It cannot be read. File, line and field are named.
@@ -131,13 +131,13 @@ def _read(
 
 
 def cases_of_turns(turns: Iterable[Turn], cluster: str | None = None) -> list[ToolUseCase]:
-    """Build a case from each past turn that called tools, with the calls that succeeded. A first draft for a person to correct.
+    """Build cases from past turns that called tools, with the calls that succeeded. A first draft for a person to correct.
 
     A turn that only makes sense after those before it should be removed, or be given their messages too.
 
     Args:
         turns: The turns.
-        cluster: The cluster of the cases, or None for none.
+        cluster: Their cluster, or None for none.
     """
     cases: dict[str, ToolUseCase] = {}
     for turn in turns:
@@ -190,7 +190,7 @@ _ORDERS: Mapping[str, Order] = {"exact": "exact", "in_order": "in_order", "any_o
 
 
 def _evaluators_of_the_dataset(path: Path) -> list[Any]:
-    """Read the evaluators that a file of pydantic-evals has for all its cases."""
+    """Read the evaluators that a pydantic-evals file has for all its cases."""
     import yaml
 
     try:
@@ -389,10 +389,10 @@ Stub = Callable[..., Any]
 def stubs_of(case: ToolUseCase) -> dict[str, Stub]:
     """Build stubs that answer with the results that an imported case has, for `session.tools.mock`.
 
-    Each tool gives the recorded result of the same arguments, or of the most similar ones.
+    Each tool returns the result recorded for the same arguments, or for the most similar ones.
 
     Args:
-        case: A case of MCP-Atlas, whose trajectory has the results.
+        case: A case from MCP-Atlas, whose trajectory has the results.
     """
     results: dict[str, list[Mapping[str, Any]]] = {}
     for each in case.metadata.get("results", ()):
@@ -414,7 +414,7 @@ def stubs_of(case: ToolUseCase) -> dict[str, Stub]:
 
 
 def inspect_log(results: Any, arm: str) -> dict[str, Any]:
-    """Convert the runs of an arm to a log of inspect-ai, version 2, without that package.
+    """Convert an arm's runs to an inspect-ai log, version 2, without that package.
 
     Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or I, with the failure as its
     explanation. A run that could not be made has an error and no score.
@@ -444,7 +444,7 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
     if right is not None:
         metrics |= {name: {"name": name, "value": value} for name, value in (("low", right.low), ("high", right.high))}
     completed = sum(record.made for record in records)
-    # The order is that of the reader: it stops after the header.
+    # In the reader's order: it stops after the header.
     return {
         "version": 2,
         "status": {"done": "success", "running": "started", "failing": "error"}.get(results.status, "cancelled"),
@@ -516,7 +516,7 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
 
 
 def solver_of(run: Callable[..., Awaitable[Any]], options: Mapping[str, Any]) -> Any:
-    """Build a solver of inspect-ai that asks a session.
+    """Build an inspect-ai solver that asks a session.
 
     Args:
         run: `session.experiments.run_async`.

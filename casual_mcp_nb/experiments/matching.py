@@ -1,4 +1,4 @@
-"""Judge what a model did in a case: whether the calls are right, and if not, why. No other model is asked."""
+"""Judge a model's calls in a case: whether they are right, and if not, why. No other model is asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FailureGroup = Literal[
     "step limit",
     "wrong answer",
 ]
-"""Why a run is wrong. Each wrong run is in one group.
+"""Why a run is wrong. Each wrong run has exactly one reason.
 
 - `not found by search`: the expected tool was deferred, and no search returned it.
 - `found and not called`: the model had its definition, made other expected calls or none, and not this one.
@@ -45,13 +45,13 @@ FailureGroup = Literal[
 - `forbidden tool called`: a tool was called that the case forbids.
 - `extra calls`: there were more other calls than the case allows, or a call where there should be none.
 - `tool error not recovered from`: the right call failed and was not repeated with success.
-- `step limit`: the turn ended at a limit, such as that of model calls.
+- `step limit`: the turn ended at a limit, such as the maximum number of steps.
 - `wrong answer`: the calls are right and the answer fails its check.
 """
 FAILURE_GROUPS: tuple[FailureGroup, ...] = get_args(FailureGroup)
 
 LIMITS = ("max_iterations", "answer_cut", "repeated_call")
-"""The kinds of errors with which a limit of this package ends a turn that a model leads astray."""
+"""The kinds of errors that mean a turn ended at a limit."""
 
 AgainstSchema = Callable[[ToolName, Mapping[str, Any]], bool]
 """Checks whether a tool's schema refuses arguments."""
@@ -63,11 +63,11 @@ class Judgement:
 
     Args:
         right: Whether the calls, and the answer if the case checks it, are right.
-        failure: The group of the failure, or None if it is right.
+        failure: Why it is wrong, or None if it is right.
         detail: The failure in a sentence.
         tool: The tool concerned.
         parameters: The parameters concerned.
-        matched: How many of the expected calls were made.
+        matched: How many expected calls were made.
         expected: How many calls were expected.
         extra: How many other calls were made.
     """
@@ -84,7 +84,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the model, with the number of its turn, from 1."""
+    """A model's call, with its turn, from 1."""
 
     tool: ToolName
     arguments: Mapping[str, Any] | str
@@ -94,7 +94,7 @@ class _Call:
 
 @dataclass
 class _Matched:
-    """The calls of one acceptable list that were made: the call's index for each expected one."""
+    """How one acceptable list matched: for each expected call the index of the actual one."""
 
     expected: Sequence[ExpectedCall]
     pairs: dict[int, int] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def judge_turns(
 
     Args:
         case: The case.
-        turns: Its turns, one for each message, or fewer if one failed.
+        turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
     """
     calls = [
@@ -148,7 +148,7 @@ def judge_turns(
 
 
 def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[_Call]) -> _Matched:
-    """Pair as many of the expected calls as possible with calls that were made."""
+    """Pair as many expected calls as possible with actual ones."""
     matched = _Matched(expected)
     fitting = [[number for number, call in enumerate(calls) if _fits(case, each, call)] for each in expected]
     if case.order == "exact":
@@ -186,7 +186,7 @@ def _fits(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> bool:
 
 
 def _wrong(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> tuple[str, ...]:
-    """List the parameters of a call that are not as expected."""
+    """List a call's parameters that are not as expected."""
     mode = expected.match or case.arguments
     if mode == "ignore":
         return ()

@@ -1,4 +1,4 @@
-"""Records of runs, the file that collects them, and what they tell: intervals, comparisons, failures, rates of use."""
+"""Run records, the file that collects them, and statistics: intervals, comparisons, failures, tool use."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from casual_mcp_nb.experiments.statistics import (
 MeasureName = Literal["right", "input_tokens", "output_tokens", "steps", "calls", "searches", "seconds", "cost"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
-"""`over budget`: the next run could have passed the budget. `failing`: no run could be made, one after another."""
+"""`over budget`: the next run could have exceeded the budget. `failing`: run after run could not be made."""
 
 
 @dataclass(frozen=True)
 class RunRecord(Displayable):
-    """One run of a case in an arm.
+    """One run: a case in an arm.
 
     Args:
-        key: A hash of everything that the run depends on: the case, the model and its options, the definitions as they are
-            sent, the delivery, the repeat. What has the same key is not run again.
+        key: A hash over everything that the run depends on: the case, the model and its options, the definitions sent, the
+            delivery, the repeat. Runs with a known key are not repeated.
         case: The case's id.
         arm: The arm's name.
         repeat: Which time, from 0.
-        cluster: The cluster of the case, or its id.
+        cluster: The case's cluster, or its id.
         message: The last message.
-        made: Whether it was made to its end. A run that a provider or a server broke off is neither right nor wrong.
-        right: Whether it is right, or None if it was not made.
-        failure: The group of its failure.
-        detail: The failure, or why it was not made, in a sentence.
+        made: Whether it was completed. A run that a provider or server broke off is neither right nor wrong.
+        right: Whether it is right, or None if it was not completed.
+        failure: Why it is wrong.
+        detail: The failure, or why it was not completed, in a sentence.
         tool: The tool concerned.
         parameters: The parameters concerned.
         matched: How many expected calls were made.
@@ -64,7 +64,7 @@ class RunRecord(Displayable):
         steps: Model calls.
         calls: Tool calls without searches.
         searches: Searches for tools.
-        input_tokens: Input tokens of all requests.
+        input_tokens: Input tokens, over all requests.
         output_tokens: Output tokens, or None if they were not reported.
         origin: Who counted the input tokens.
         seconds: How long it took.
@@ -73,7 +73,7 @@ class RunRecord(Displayable):
         model: The model's name.
         answer: The last answer.
         needed: The tools that the case expects.
-        deferred: Those tools of `needed`, `found` and `called` that were deferred at the start.
+        deferred: Tools in `needed`, `found` and `called` that were deferred at the start.
         found: The tools that searches returned.
         called: The tools that were called.
         transcript: The turns as JSON, without the tool definitions, which the file has once.
@@ -117,7 +117,7 @@ class RunRecord(Displayable):
 
     @property
     def label(self) -> str:
-        """The case by its id, or by its message's beginning if the id was made up."""
+        """The case by its id, or by how its message begins if the id was made up."""
         if not self.message or not re.fullmatch(r"case-[0-9a-f]{8}", self.case):
             return self.case
         return textwrap.shorten(self.message[:1_000], 80, placeholder=" …") or self.case
@@ -139,15 +139,15 @@ class RunRecord(Displayable):
 
 
 def transcript_of(turns: Iterable[Turn]) -> str:
-    """Write the turns of a run as JSON."""
+    """Write a run's turns as JSON."""
     return dump_traces(turn.trace for turn in turns)
 
 
 class ResultsFile:
-    """A file of records that only grows: each line is a record, an arm, or a tool's definition.
+    """An append-only results file: each line is a record, an arm, or a tool definition.
 
-    Each line is written whole and at the end, so that what was there stays when the process is killed. A torn last line is left
-    out. Several processes may write to it at the same time.
+    Lines are appended whole, so that a killed process loses nothing that was there. A torn last line is ignored. Several
+    processes may write at the same time.
 
     Args:
         path: The file, which need not exist.
@@ -241,7 +241,7 @@ class ResultsFile:
 
 
 def load_runs(path: str | Path) -> RunResults:
-    """Read the results of earlier runs, such as those that new ones are compared with.
+    """Read earlier results, for example as a baseline.
 
     Args:
         path: A file that `session.experiments.run(…, results=path)` has written.
@@ -262,7 +262,7 @@ def load_runs(path: str | Path) -> RunResults:
 
 @dataclass(frozen=True)
 class ArmResults:
-    """One arm's runs: a model, a delivery, a toolset and descriptions, whatever differs.
+    """One arm's runs. Arms differ in model, delivery, toolset, descriptions and so on.
 
     Args:
         way: The arm.
@@ -274,7 +274,7 @@ class ArmResults:
 
     @property
     def done(self) -> tuple[RunRecord, ...]:
-        """The runs that were made to their end. All figures are about these."""
+        """The completed runs. All figures are about these."""
         return tuple(record for record in self.records if record.made)
 
     @property
@@ -287,7 +287,7 @@ class ArmResults:
 
     @property
     def right(self) -> Interval | None:
-        """The share of right runs, each case counting the same, with its interval. None without runs."""
+        """The share of right runs with its interval, each case counting the same. None without runs."""
         groups = self.by_case
         if not groups:
             return None
@@ -296,12 +296,12 @@ class ArmResults:
         return share_interval(successes, [len(records) for records in groups.values()], clusters)
 
     def pass_hat(self, k: int) -> float | None:
-        """Estimate the share of cases in which k runs are all right, or None if a case has fewer runs."""
+        """Estimate how many cases have k right runs in k, as a share, or return None if a case has fewer runs."""
         groups = self.by_case.values()
         return pass_hat_k([sum(record.right is True for record in records) for records in groups], [*map(len, groups)], k)
 
     def means(self, name: MeasureName) -> dict[Hashable, float]:
-        """Compute the mean of a figure for each case. Cases in which it is unknown are left out."""
+        """Compute a figure's mean by case. Cases in which it is unknown are left out."""
         means: dict[Hashable, float] = {}
         for case, records in self.by_case.items():
             values = [getattr(record, name) for record in records]
@@ -310,13 +310,13 @@ class ArmResults:
         return means
 
     def mean(self, name: MeasureName) -> Interval | None:
-        """Compute the mean of a figure with its interval, or None if it is unknown."""
+        """Compute a figure's mean with its interval, or None if it is unknown."""
         means, clusters = self.means(name), {record.case: record.cluster for record in self.records}
         return mean_interval([*means.values()], [clusters[str(case)] for case in means]) if means else None
 
     @property
     def failures(self) -> dict[FailureGroup, int]:
-        """How many runs are in each group of failures, the groups in their order."""
+        """How many runs failed, by reason."""
         counts = Counter(record.failure for record in self.done if record.failure)
         return {group: counts[group] for group in FAILURE_GROUPS if counts[group]}
 
@@ -326,10 +326,10 @@ class ArmComparison:
     """Two arms over the same cases. All differences are the second minus the first.
 
     Args:
-        first: The arm that the other is compared with.
+        first: The arm to compare with.
         second: The other one.
-        right: The difference in the share of right runs.
-        measures: Those of the other figures that both arms have, by name.
+        right: The difference in right runs, as a share.
+        measures: Differences in all other figures that both arms have, by name.
     """
 
     first: str
@@ -344,18 +344,18 @@ class ArmComparison:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """How a deferred tool fared in an arm: the run counts.
+    """How a deferred tool fared in an arm, as run counts.
 
     Args:
         tool: The tool.
         arm: The arm.
-        runs: How many runs there were in which it was deferred.
-        needed: In how many the case expects it.
-        searched: In how many of these the model searched for tools.
-        found: In how many of these a search returned it.
-        called: In how many of these it was called.
-        unneeded_found: In how many others a search returned it.
-        unneeded_called: In how many others it was called.
+        runs: Runs in which it was deferred.
+        needed: Runs whose case expects it.
+        searched: Of these, runs in which the model searched for tools.
+        found: Of these, runs in which a search returned it.
+        called: Of these, runs in which it was called.
+        unneeded_found: Other runs in which a search returned it.
+        unneeded_called: Other runs in which it was called.
     """
 
     tool: str
@@ -385,20 +385,20 @@ class ToolUses(DisplayableList[ToolUse], items="uses"):
 
 @dataclass(frozen=True, repr=False)
 class RunResults(Mapping[str, ArmResults], Exportable):
-    """Runs of cases in one or several arms: a mapping of the arms by name.
+    """Case runs in one or several arms: a mapping from arm names to arms.
 
     Args:
         records: The runs, by repeat, case and arm, or while it runs in the order in which they ended.
-        ways: The arms, in the order given. The first one is what the others are compared with.
+        ways: The arms, in the order given. Others are compared with the first.
         cases: The case ids.
         repeats: How often each case is run in each arm.
         status: `running`, `done`, or why it ended early.
         planned: How many runs there should be.
-        reused: How many of the runs the file had already.
+        reused: How many runs the file had already.
         seconds: How long it has taken.
         problem: Why it ended early, in a sentence.
-        clusters: How many clusters of cases there are, or 0 for as many as the records have.
-        active: The cases and arms of which a run is under way in this process.
+        clusters: How many clusters the cases form, or 0 to count those in the records.
+        active: Runs in progress in this process, by case and arm.
     """
 
     _kind = "An evaluation"
@@ -431,7 +431,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     @property
     def smallest_difference(self) -> float | None:
-        """The smallest mean gain that a comparison of this size finds in four of five experiments. Known before the runs."""
+        """The smallest mean gain that a comparison this large finds in four out of five experiments. Known before any run."""
         clusters = self.clusters or len({record.cluster for record in self.records})
         return smallest_difference(clusters, self.repeats)
 
@@ -444,7 +444,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return frame_of(self.rows())
 
     def arms_frame(self) -> Any:
-        """Build a DataFrame with a row per arm: the share of right runs with its interval, pass^k, tokens, cost, failures."""
+        """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens, cost, failures."""
         rows = []
         for name, arm in self.items():
             right = arm.right
@@ -464,9 +464,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """Compare two arms by case, with a paired test. Repeats are averaged first. Clusters are the unit.
 
         Args:
-            first: The arm that the other is compared with.
+            first: The arm to compare with.
             second: The other arm.
-            seed: Of the random flips, where there are more than 12 clusters.
+            seed: For the random flips, with more than 12 clusters.
 
         Returns:
             The differences, or None if they have no case in common.
@@ -480,7 +480,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return compare_arms(self[first], self[second], seed=seed)
 
     def comparisons(self, *, seed: int = 0) -> tuple[ArmComparison, ...]:
-        """Compare each other arm with the first one. Several comparisons are corrected by Holm's method."""
+        """Compare each other arm with the first one. Holm's method corrects for several comparisons."""
         first, *others = self
         pairs = [each for name in others if (each := self.compare(first, name, seed=seed)) is not None]
         if len(pairs) < 2:
@@ -492,7 +492,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         )
 
     def cases_frame(self) -> Any:
-        """Build a DataFrame with a row per case: the share of right runs in each arm."""
+        """Build a DataFrame with a row per case: how often each arm was right."""
         shares = {name: arm.means("right") for name, arm in self.items()}
         rows = [{"case": case} | {name: shares[name].get(case) for name in self} for case in self.cases]
         return frame_of(rows)
@@ -501,8 +501,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """List the wrong runs, each with its transcript.
 
         Args:
-            group: Only those of a group.
-            arm: Only those of an arm.
+            group: Only this reason.
+            arm: Only this arm.
 
         Raises:
             UnknownNameError: There is no such group or arm.
@@ -518,7 +518,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     @property
     def not_made(self) -> tuple[RunRecord, ...]:
-        """The runs that could not be made. They are not counted, and are made again with the same file."""
+        """Runs that could not be completed. They do not count, and are tried again with the same file."""
         return tuple(record for record in self.records if not record.made)
 
     def tool_uses(self) -> ToolUses:
@@ -556,14 +556,14 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """Check thresholds, as CI does.
 
         Args:
-            min_right: The least share of right runs in each arm.
-            min_pass: The least share of cases in which all repeats are right.
-            max_cost: A run's highest mean cost.
-            baseline: Earlier results. An arm of the same name must not be worse by more than `max_drop`, with 95% certainty.
+            min_right: The lowest accepted share of right runs, in each arm.
+            min_pass: The lowest accepted share of cases whose repeats are all right.
+            max_cost: The highest accepted mean cost per run.
+            baseline: Earlier results. An arm with the same name must not be worse by more than `max_drop`, with 95% certainty.
             max_drop: How much worse it may be, from 0 to 1.
 
         Returns:
-            A sentence for each threshold that is missed, or none.
+            A sentence per missed threshold, or none.
         """
         problems = [] if self.status == "done" else [f"Not all runs were made: {self.problem or self.status}"]
         if self.not_made:
@@ -589,15 +589,15 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return problems
 
     def to_inspect(self, path: str | Path, *, arm: str | None = None, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write logs of inspect-ai, one for each arm, for `inspect view` and its dashboards. That package is not needed.
+        """Write inspect-ai logs, one per arm, for `inspect view` and its dashboards. That package need not be installed.
 
         Args:
             path: A folder, or a file ending in `.json` for one arm.
-            arm: The arm, or None for all of them.
+            arm: The arm, or None for all.
             overwrite: Replace files that exist.
 
         Returns:
-            The files. `inspect view bundle --log-dir FOLDER` makes a page of a folder.
+            The files. `inspect view bundle --log-dir FOLDER` turns a folder into a page.
 
         Raises:
             UnknownNameError: There is no such arm.
@@ -615,7 +615,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         for name in arms:
             log = inspect_log(self, name)
             slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "arm"
-            # The viewer reads time, task and id from a name of this form.
+            # The viewer reads time, task and id from such a name.
             stamp = log["eval"]["created"].replace(":", "-")
             file = path if is_file else path / f"{stamp}_{slug}_{log['eval']['task_id']}.json"
             try:
@@ -628,7 +628,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return tuple(files)
 
     def plot(self) -> Any:
-        """Draw the share of right runs of each arm with its interval: a matplotlib figure, or an SVG without matplotlib."""
+        """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without matplotlib."""
         return display().figure_of(self)
 
     def _about(self) -> dict[str, Any]:
@@ -645,7 +645,7 @@ def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0) -> Arm
     right = difference("right")
     if right is None:
         return None
-    # Less of them is better.
+    # For these, less is better.
     measures = {
         name: dataclasses.replace(each, better=each.worse, worse=each.better)
         for name in MEASURES[1:]
@@ -656,7 +656,7 @@ def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0) -> Arm
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Build a pandas DataFrame of rows. Without pandas, the rows themselves."""
+    """Build a pandas DataFrame from rows. Without pandas, return the rows."""
     try:
         pandas = importlib.import_module("pandas")
     except ImportError:

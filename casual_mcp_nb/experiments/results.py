@@ -1,4 +1,4 @@
-"""The comparison results, evaluations and lints."""
+"""Results from comparisons, evaluations and lints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Case:
 
     Args:
         query: The query.
-        needs: The query's needs: for each, the tools that meet it.
+        needs: For each need in the query, the tools that meet it.
     """
 
     query: str
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Miss:
-    """A case with a need that none of the first k tools meets.
+    """A case with a need that the first k tools do not meet.
 
     Args:
         case: The case.
@@ -82,16 +82,16 @@ class Miss:
 
 @dataclass(frozen=True)
 class StrategyScore:
-    """How well one strategy finds tools. All figures except the misses are means over the cases, from 0 to 1 unless noted.
+    """How well one strategy finds tools. Figures are means over the cases, from 0 to 1 unless noted.
 
     Args:
         name: Its name.
         recall_any: Cases with at least one need met by the first k tools.
         recall_all: Cases with all needs met.
-        recall: Share of the needs that are met.
+        recall: Share of needs met.
         mrr: One divided by the rank of the first tool that meets a need, among the first ten (or k, if that is more).
-        server: Cases in which the first k tools hit the server of a tool that meets a need.
-        loaded_tokens: Estimated tokens of the first k tools' definitions.
+        server: Cases in which the first k tools include the right server.
+        loaded_tokens: Estimated tokens for the first k tools' definitions.
         misses: The cases with an unmet need, in the case order.
     """
 
@@ -107,14 +107,14 @@ class StrategyScore:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Mapping[str, StrategyScore], Displayable):
-    """Scores of search strategies over the same cases.
+    """Scores for search strategies over the same cases.
 
     Args:
-        scores: The score of each strategy, in the order given.
-        k: Number of results that count in each searched.
+        scores: Each strategy's score, in the order given.
+        k: How many results count in each search.
         cases: How many cases there were.
         tools: How many tools were searched.
-        definition_tokens: Estimated tokens of all their definitions.
+        definition_tokens: Estimated tokens for all their definitions.
         manifest_tokens: Their manifest's estimated tokens.
     """
 
@@ -160,7 +160,7 @@ class LintFinding:
     """A problem with a tool that makes it harder to find, or more expensive than necessary.
 
     Args:
-        kind: The kind of problem.
+        kind: Its kind.
         tool: Which tool.
         text: The problem, in words.
         others: Other tools involved.
@@ -212,12 +212,12 @@ FigureName = Literal["steps", "calls", "searches", "tokens_in_full", "tokens_reu
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 REUSED_WEIGHT = 0.1
-"""A reused token's weight if there are no prices: providers with a cache bill about a tenth for it."""
+"""A reused token's weight without prices: providers with a cache bill about a tenth."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to answer a prompt. A field that is None is as the session has it.
+    """One set-up for answering a prompt. None means as the session is set.
 
     Args:
         name: Its name, from the differences between the variants.
@@ -226,8 +226,8 @@ class Way:
         discovery: Whether deferred tools are hidden.
         strategy: How the model finds them.
         delivery: How it receives search results.
-        descriptions: The name of the descriptions of tools that it reads, if they are not the servers'.
-        without: The server or tool that it does without.
+        descriptions: The name for the tool descriptions that it reads in place of the servers' own, if any.
+        without: The server or tool that it leaves out.
     """
 
     name: str
@@ -242,34 +242,34 @@ class Way:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One turn of a comparison. A figure is None as long as it is unknown.
+    """One turn in a comparison. Unknown figures are None.
 
     Args:
         way: The way.
         prompt: The prompt.
-        repeat: Which time the prompt was sent in this way, from 0.
-        status: `waiting` until it begins, then `running`. How it ended, or `stopped`, perhaps before it began.
+        repeat: Which repeat, from 0.
+        status: `waiting` until it begins, then `running`. Then how it ended, or `stopped`, perhaps before it began.
         error: Why it failed or was stopped.
-        right: Whether it is right by the person's check, or None if there is none, or it could not tell.
+        right: Whether the person's check passed, or None if there is none, or it could not tell.
         problem: Why the check could not tell.
         steps: Model calls.
         calls: Tool calls without searches, nested ones included.
-        searches: Calls of tools that find tools.
+        searches: Calls to tools that find tools.
         ranked_by: Whether its searches ranked by `words` or `words and meaning`, both if they differ, or None without a search.
-        tokens_in_full: Input tokens of all requests, without `tokens_reused`.
-        tokens_reused: Input tokens that providers read from their caches. Where they do not report it, what the requests repeat
-            from the request before each of them, estimated.
-        output_tokens: Tokens of all answers.
+        tokens_in_full: Input tokens, over all requests, without `tokens_reused`.
+        tokens_reused: Input tokens that providers read from their caches. If they do not report this, an estimate of how much
+            each request repeats from the previous one.
+        output_tokens: Tokens in all answers.
         origin: Who counted the input.
         reused_origin: Who counted `tokens_reused`.
         seconds: How long it took, without waiting for the person's approval.
-        cost: Estimated cost by the user's price table, of all model calls.
+        cost: Estimated cost by the user's price table, over all model calls.
         answer: The last step's text.
-        tools: The tools that were called, in order of their first call, without those that find tools.
+        tools: The tools called, in order, without those that find tools.
         model: The model's name.
         provider: Its provider.
         discovery: Whether deferred tools were hidden.
-        deferred: Number of searchable tools at the start.
+        deferred: How many tools were searchable at the start.
         undeferred_tokens: Input tokens if every tool had been loaded, estimated.
         turn: The turn, or None before it begins.
     """
@@ -307,7 +307,7 @@ class ComparedRun:
         return None if self.tokens_in_full is None else self.tokens_in_full + (self.tokens_reused or 0)
 
     def measured(self) -> ComparedRun:
-        """Copy it with the figures of its turn as they are now."""
+        """Copy it with its turn's figures as they are now."""
         turn = self.turn
         if turn is None or not turn.trace.of(TurnStarted):
             return self
@@ -373,7 +373,7 @@ class Figure:
         mean: Its mean.
         low: The lowest value.
         high: The highest value.
-        runs: How many runs it is of.
+        runs: How many runs it averages.
     """
 
     mean: float
@@ -384,7 +384,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class WayResult:
-    """All runs of one way.
+    """All runs for one variant.
 
     Args:
         way: The way.
@@ -406,7 +406,7 @@ class WayResult:
 
     @property
     def ranked_by(self) -> str | None:
-        """What the searches of its runs ranked by, or None if there was none."""
+        """What its runs' searches ranked by, or None if there was none."""
         return _listed(run.ranked_by for run in self.done)
 
     @property
@@ -436,7 +436,7 @@ class WayResult:
         return currencies.pop() if len(currencies) == 1 else None
 
     def figure(self, name: FigureName) -> Figure | None:
-        """Compute a figure of the runs that are done, or None if there are none, or it is unknown for one of them."""
+        """Compute a figure over completed runs, or None if there are none, or any lacks it."""
         values = [run.cost.amount if name == "cost" and run.cost else getattr(run, name) for run in self.done]
         if not values or None in values or (name == "cost" and self.currency is None):
             return None
@@ -444,22 +444,22 @@ class WayResult:
 
     @property
     def weighted_tokens(self) -> float | None:
-        """A run's mean input tokens, those that are reused counted as a tenth: the rank of ways without prices."""
+        """A run's mean input tokens, with reused ones counted as a tenth. Ranks variants without prices."""
         full, reused = self.figure("tokens_in_full"), self.figure("tokens_reused")
         return None if full is None or reused is None else full.mean + REUSED_WEIGHT * reused.mean
 
 
 @dataclass(frozen=True)
 class DiscoveryEffect:
-    """The effect of deferring in one way, beside the same way with every tool loaded.
+    """What deferring does in one variant, compared with every tool loaded.
 
     Args:
-        on: The way with discovery.
-        off: The way without, or None where no such way was run, and `every_tool_loaded` is an estimate.
-        price: A run's mean cost. Without prices its `weighted_tokens`, or where `off` is None all its input tokens.
+        on: The variant with discovery.
+        off: The variant without, or None if it was not run, so that `every_tool_loaded` is an estimate.
+        price: A run's mean cost. Without prices its `weighted_tokens`, or if `off` is None all its input tokens.
         every_tool_loaded: The same for every tool loaded.
-        currency: The currency of both, or None if they are tokens.
-        fewer_right: By how much the share of right runs is lower than without discovery, from 0 to 1, or None if unknown.
+        currency: The currency for both, or None for tokens.
+        fewer_right: How much lower the share of right runs is than without discovery, from 0 to 1, or None if unknown.
     """
 
     on: Way
@@ -481,7 +481,7 @@ class DiscoveryEffect:
 
 
 class Exportable(Displayable, ABC):
-    """A displayable value with rows that can be written to a file. A subclass defines what it is: `_kind`."""
+    """A displayable value with rows that can be written to a file. Subclasses set `_kind`."""
 
     _kind: ClassVar[str] = "A comparison"
 
@@ -505,7 +505,7 @@ class Exportable(Displayable, ABC):
             The file. It is written whole or not at all.
 
         Raises:
-            UsageError: The extension is not one of these, the file exists, or it cannot be written.
+            UsageError: The extension is unknown, or the file exists or cannot be written.
         """
         path = Path(path).expanduser()
         formats = {".html": self._page, ".csv": self._csv, ".json": self._json}
@@ -532,13 +532,13 @@ class Exportable(Displayable, ABC):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Mapping[str, WayResult], Exportable):
-    """The same prompts answered in several ways: a mapping of the ways by name.
+    """The same prompts answered by several variants: a mapping from their names.
 
     Args:
-        runs: All runs, in the order in which they are made.
+        runs: All runs, in order.
         ways: The ways, in the order given.
         prompts: The prompts.
-        repeats: How often each prompt is sent in each way.
+        repeats: How often each variant answers each prompt.
         status: `running`, `done`, or `stopped` if it ended early.
         seconds: How long it has taken.
     """
@@ -566,22 +566,22 @@ class Comparison(Mapping[str, WayResult], Exportable):
 
     @property
     def ended(self) -> int:
-        """How many runs were made to their end."""
+        """How many runs have ended."""
         return sum(run.status in ("done", "failed") for run in self.runs)
 
     @property
     def running(self) -> ComparedRun | None:
-        """The run that is being made."""
+        """The run in progress."""
         return next((run for run in self.runs if run.status == "running"), None)
 
     def of_prompt(self, prompt: str) -> Comparison:
-        """Select the part about one prompt."""
+        """Select one prompt's part."""
         runs = tuple(run for run in self.runs if run.prompt == prompt)
         return dataclasses.replace(self, runs=runs, prompts=(prompt,))
 
     @property
     def comparable(self) -> tuple[WayResult, ...]:
-        """The variants with an answer, each with its runs for the prompts that all of them have answered."""
+        """The variants with an answer, each with its runs for the prompts that all have answered."""
         results = [result for result in self.values() if result.done]
         answered = [{run.prompt for run in result.done} for result in results]
         common = set.intersection(*answered) if answered else set()
@@ -591,9 +591,9 @@ class Comparison(Mapping[str, WayResult], Exportable):
 
     @property
     def cheapest(self) -> WayResult | None:
-        """The way that costs least of those that are right most often, or None if there are not two ways to compare.
+        """The cheapest among the variants that are right most often, or None without two to compare.
 
-        Ways are ranked by cost if all of them have one, else by `weighted_tokens`.
+        Variants are ranked by cost if all have one, else by `weighted_tokens`.
         """
         results = self.comparable
         if len(results) < 2:
@@ -603,7 +603,7 @@ class Comparison(Mapping[str, WayResult], Exportable):
 
     @property
     def discovery_effects(self) -> tuple[DiscoveryEffect, ...]:
-        """The effect of deferring in each way with discovery in which something was deferred."""
+        """What deferring did, for each variant that deferred something."""
         results = self.comparable
         effects = []
         for result in results:
@@ -629,7 +629,7 @@ class Comparison(Mapping[str, WayResult], Exportable):
 
 
 def price_of(result: WayResult, results: tuple[WayResult, ...]) -> tuple[float, str | None]:
-    """Compute the price of a way's run, and the currency, None for `weighted_tokens`: costs only if all ways have one."""
+    """Compute a variant's price per run and the currency, or `weighted_tokens` and None unless all variants have a cost."""
     costs = [each.figure("cost") for each in results]
     cost = result.figure("cost")
     if cost is not None and None not in costs and len({each.currency for each in results}) == 1:
@@ -642,7 +642,7 @@ def _listed(values: Iterable[str | None]) -> str | None:
 
 
 def _share(result: WayResult) -> float:
-    """Compute the share of right runs. Where nothing was checked, of those that did not fail."""
+    """Compute the share of right runs, or without checks the share that did not fail."""
     if result.checked:
         return (result.right or 0) / result.checked
     return len(result.done) / (len(result.done) + result.failed)
@@ -663,17 +663,17 @@ def _reused(steps: tuple[StepStats, ...]) -> tuple[int | None, Origin]:
 
 
 def _as_text(value: Any) -> Any:
-    """Escape a value for a cell of a CSV file, in which a spreadsheet must not see a formula: answers are a model's words."""
+    """Escape a value for a CSV cell, so that a spreadsheet sees no formula in a model's words."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 @dataclass(frozen=True)
 class Experiments(Displayable):
-    """The comparisons and results of a session.
+    """A session's comparisons and results.
 
     Args:
-        comparison: The last comparison, or None before the first one.
-        results: The last case results, if they are later than it.
+        comparison: The last comparison, or None.
+        results: The last case results, if they are newer.
     """
 
     comparison: Comparison | None = None

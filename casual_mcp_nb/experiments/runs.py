@@ -1,7 +1,7 @@
-"""Make runs of cases: arms, keys, a budget, and the processes that they are spread over.
+"""Run cases: arms, keys, a budget, and the processes that share the work.
 
-An arm is one way to answer: a model, a delivery, a toolset, tool descriptions. Each run is a separate conversation with the
-session's servers. What a file of results has already is not run again.
+An arm is one set-up: a model, a delivery, a toolset, tool descriptions. Each run is a separate conversation with the session's
+servers. Runs that a results file has already are not repeated.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 MAX_RUNS = 1_000
-"""How many runs there may be unless the person raises it: each calls a model."""
+"""How many runs are allowed by default, since each calls a model."""
 MAX_FAILING = 20
-"""After how many runs in a row that could not be made, and none before, the others are not tried."""
+"""If this many runs in a row could not be made, and none before, the others are not tried."""
 RUNS_A_JOB = 20
 JOB_SECONDS = 2.0
-"""How long a job begins runs, then it returns those that it has: a process that is killed loses no more."""
+"""How long a job starts new runs before it returns its results. A killed process loses no more."""
 JOBS = 8
-"""Into how many jobs a few runs are divided, so that several processes have some."""
+"""How many jobs a few runs are divided into, so that several processes have some."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,21 @@ class _Prepared:
 
 
 class Evaluating:
-    """Runs of cases while they are made, on the loop of their chat.
+    """Case runs in progress, on their chat's loop.
 
     Args:
         chat: Its servers and models are used. Its conversation stays as it is.
         arms: The arms.
         cases: The cases.
         repeats: How often each case is run in each arm.
-        file: The file of results, or None to keep them in memory only.
-        budget: What may be spent.
+        file: The results file, or None to keep results in memory only.
+        budget: The spending limit.
         concurrency: How many runs may overlap.
-        max_runs: The most runs that may be made.
+        max_runs: How many runs are allowed.
         notify: Called with each turn and event.
 
     Attributes:
-        on_change: Called whenever a run ended, on the chat's loop or the thread of `end`.
+        on_change: Called when a run ends, on the chat's loop or the thread that calls `end`.
 
     Raises:
         UsageError: A value is not valid.
@@ -132,7 +132,7 @@ class Evaluating:
 
     @property
     def results(self) -> RunResults:
-        """The results so far. For any thread."""
+        """The results so far. Thread-safe."""
         seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
         records = tuple(self._records)
         if self._status != "running":
@@ -155,17 +155,17 @@ class Evaluating:
 
     @property
     def running(self) -> bool:
-        """Whether runs are being made."""
+        """Whether runs are in progress."""
         return self._status == "running"
 
     @property
     def total(self) -> int:
-        """How many runs there are, made before or not."""
+        """How many runs there are, including earlier ones."""
         return len(self._cases) * len(self._arms) * self._repeats
 
     @property
     def ended(self) -> int:
-        """How many of them have ended."""
+        """How many have ended."""
         return len(self._records)
 
     async def prepare(self, wanted: Iterable[tuple[str, str, int]] | None = None) -> None:
@@ -214,7 +214,7 @@ class Evaluating:
                 )
 
     async def run(self, seconds: float = math.inf) -> None:
-        """Make all runs that are pending, or those that begin in some seconds. When cancelled, completed runs stay."""
+        """Make all pending runs, or those that can start within some seconds. When cancelled, completed runs stay."""
         self._began = time.monotonic()
         queue = iter(tuple(self._pending))
         failing = 0
@@ -249,11 +249,11 @@ class Evaluating:
             self.end()
 
     async def run_elsewhere(self, executor: Executor, job: Callable[..., Callable[[], JobResult]]) -> None:
-        """Make all runs that are pending in other processes.
+        """Make all pending runs in other processes.
 
         Args:
             executor: Runs the jobs.
-            job: Builds a job from the run keys, by arm, case and repeat, and its share of the budget.
+            job: Builds a job from runs (arm, case, repeat) and its share of the budget.
         """
         self._began = time.monotonic()
         pending = list(self._pending)
@@ -292,7 +292,7 @@ class Evaluating:
                 pending = [each for each in pending if each.key not in ended]
                 if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
                     self._stop("over budget" if self.budget.limited else "failing", "The other processes made no run.")
-                # What is left is too little for so many shares: the last job has all of it.
+                # Too little is left for so many shares: the last job gets it all.
                 size = max(size, -(-2 * len(pending) // len(batches)))
         finally:
             self.end()
@@ -318,7 +318,7 @@ class Evaluating:
             self._status, self._problem = status, problem
 
     async def _prepare(self, arm: Arm) -> _Prepared:
-        """Build the chat of an arm, and a hash of all that its runs depend on."""
+        """Build an arm's chat, and a hash over all that its runs depend on."""
         chat = self._chat.apart(self._chat.consent)
         await chat.view()
         if arm.descriptions:
@@ -414,7 +414,7 @@ class Evaluating:
             tool = prepared.catalog.get(name)
             return isinstance(tool, ToolSpec) and bool(problems(tool, arguments, worker))
 
-        # A pattern of a case may take long on a text of a model.
+        # A case's pattern may take long on a model's text.
         return await asyncio.to_thread(judge_turns, case, turns, against_schema)
 
     def _record(
@@ -499,7 +499,7 @@ def _check_tools(case: ToolUseCase, catalog: Any) -> None:
 
 def _hash(value: Any) -> str:
     def plain(part: Any) -> str:
-        # The address of a function differs in each process.
+        # A function's address differs in each process.
         return getattr(part, "__qualname__", None) or type(part).__name__ if callable(part) else str(part)
 
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=plain).encode("utf-8", "replace")).hexdigest()[:32]
@@ -507,14 +507,14 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job of another process has made: its runs, and the tokens and the money that they took."""
+    """What another process's job returns: its runs, and the tokens and money that they took."""
 
     records: tuple[RunRecord, ...]
     spent: tuple[float, float]
 
 
 class Opened(Protocol):
-    """A session of another process."""
+    """A session in another process."""
 
     experiments: Any
 
@@ -531,12 +531,12 @@ class SessionRecipe:
     """Opens a session like this one in another process. It has no secrets: the config is read there.
 
     Args:
-        path: The file of the config, or of the cassette that answers in place of models and servers.
+        path: The config file, or a cassette that answers in place of models and servers.
         selection: The selection.
         model: The default model.
         system: The system prompt.
-        open: Makes what the job needs of the session's parts.
-        match_on: The parts of a request that must match the cassette, or None for a config.
+        open: Builds what the job needs from the session's parts.
+        match_on: The request parts that must match the cassette, or None for a config.
     """
 
     path: Path
@@ -586,10 +586,10 @@ class Job:
 
     Args:
         recipe: Opens the session.
-        plan: The arguments of `session.experiments.run`.
+        plan: Arguments for `session.experiments.run`.
         wanted: The runs, by arm, case and repeat.
-        tokens: The share of the budget.
-        cost: The share of the budget.
+        tokens: Its share of the budget, in tokens.
+        cost: Its share of the budget, in money.
     """
 
     recipe: Recipe
@@ -607,7 +607,7 @@ class Job:
                 _sessions[key] = session, threading.Lock()
                 atexit.register(session.close)
             session, free = _sessions[key]
-        # Jobs on several threads of a worker wait for each other: the runs of one overlap anyway.
+        # Jobs on a worker's threads wait for each other: runs within a job overlap anyway.
         with free:
             result: JobResult = session.experiments._run_job(self)
         return result
@@ -620,7 +620,7 @@ _lock = threading.Lock()
 async def ask_for_texts(
     chat: McpToolChat, text: str, n: int, name: Any, max_total_tokens: int, add: Callable[[str], None]
 ) -> None:
-    """Ask a model to propose texts of a tool, if the person allows it.
+    """Ask a model to propose texts for a tool, if the person allows it.
 
     Raises:
         UsageError: They do not.

@@ -1,6 +1,6 @@
-"""Compare and measure with the servers and models of a session, and show comparisons while they run.
+"""Compare and measure with a session's servers and models, and show comparisons while they run.
 
-A comparison answers the same prompts in several ways. Each run is a conversation with one turn.
+A comparison answers the same prompts with several set-ups. Each run is a conversation with one turn.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ if TYPE_CHECKING:
 
 
 _MAX_READ = 100
-"""The number of saved conversations that `save_cases` reads."""
+"""How many saved conversations `save_cases` reads."""
 
 
 class SessionExperiments(Namespace):
-    """Comparisons and measurements beside a conversation, which stays as it is: `session.experiments`.
+    """Comparisons and measurements: `session.experiments`. The session's own conversation stays as it is.
 
     Args:
-        parts: Those of the session. None of its turns runs meanwhile.
-        widget: Makes a widget of runs, from what has the `parts` and a function that returns the results.
+        parts: The session's parts. Its own turns wait meanwhile.
+        widget: Makes a widget that shows runs, from an object with `parts` and a function that returns the results.
     """
 
     def __init__(self, parts: SessionParts, widget: Callable[..., RunsWidget] | None = None) -> None:
@@ -98,7 +98,7 @@ class SessionExperiments(Namespace):
 
     @property
     def results(self) -> RunResults | None:
-        """The results of the last `run`, even of one that was stopped, or None before the first one."""
+        """The last results from `run`, even if it was stopped, or None before the first."""
         return self._results
 
     @property
@@ -125,27 +125,27 @@ class SessionExperiments(Namespace):
     ) -> Comparison:
         """Answer prompts with several set-ups, and compare their cost and correctness.
 
-        Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
-        can run meanwhile. Tools are really called, in each run. Calls that need approval ask as usual. Runs are made one after
-        another. An interrupt or `Session.stop` ends them early, and `comparison` has what was done.
+        Each run is a conversation with one turn. This session's conversation and selection stay as they are, and its own turns
+        cannot run meanwhile. Each run really calls tools. Calls that need approval ask as usual. Runs follow one another. After
+        an interrupt or `Session.stop`, `comparison` has the completed runs.
 
         Args:
             prompt: The text, or several texts.
             discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
-            models: Names of models in the config, or model objects.
-            tool_sets: Names of toolsets, or None in the list is the session's own choice.
+            models: Model names in the config, or model objects.
+            tool_sets: Toolset names. None in the list is the session's own choice.
             strategies: `search`, `browse`, or both.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
-            repeats: How often each prompt is sent in each way.
-            check: A turn's check: a text that the answer contains as whole words, a compiled pattern that is found in
-                it, or a function that gets the `Turn`, or a list with one for each prompt.
-            max_runs: The most runs to make: one for each way, prompt and repeat.
+            repeats: How often each variant answers each prompt.
+            check: A check for the answer: a text that it contains as whole words, a compiled pattern that it matches, or a
+                function that gets the `Turn`. Or a list with one per prompt.
+            max_runs: How many runs are allowed: one per variant, prompt and repeat.
             progress: Show it while it runs.
-            options: See `Session.chat`: those that go to the model, such as `temperature`.
+            options: Options for the model, such as `temperature`. See `Session.chat`.
 
         Returns:
-            The variants by name, each with its runs and their figures. It names the cheapest variant, and shows where
-            deferring loses. A run that failed does not raise.
+            The variants by name, each with its runs and their figures. It names the cheapest variant, and shows where deferring
+            loses. A failed run does not raise.
 
         Raises:
             UsageError: A name does not exist, there are too many runs, or a turn is running. Nothing was sent.
@@ -203,37 +203,38 @@ class SessionExperiments(Namespace):
         progress: bool = True,
         **options: Unpack[ModelOptions],
     ) -> RunResults:
-        """Measure how well models call the tools: run cases of tool use, and judge each run by its calls.
+        """Measure how well models call tools: run tool-use cases, and judge each run by its calls.
 
-        Each run is a separate conversation. All combinations of the models, deliveries, toolsets, descriptions and so on are
-        arms, which are compared case by case. **Tools are really called**, unless stubs answer (`mock`). Calls that need
-        approval ask as usual. An interrupt or `Session.stop` ends it early, and `results` has what was done.
+        Each run is a separate conversation. Each combination of models, deliveries, toolsets, descriptions and so on is an arm.
+        Arms are compared case by case. **Tools are really called**, unless stubs answer (`mock`). Calls that need approval ask
+        as usual. After an interrupt or `Session.stop`, `results` has the completed runs.
 
         Args:
             cases: A file, a DataFrame, or `ToolUseCase`s. See `load_tool_cases`.
-            models: Names of models in the config, or model objects.
+            models: Model names in the config, or model objects.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
-            tool_sets: Names of toolsets, or None in the list is the session's own choice.
+            tool_sets: Toolset names. None in the list is the session's own choice.
             discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
             strategies: `search`, `browse`, or both.
-            descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each of them is
-                compared with the servers' own.
-            without: Servers or tools: for each of them, an arm does without it.
+            descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each is compared with
+                the servers' own.
+            without: Servers or tools. Each is left out in an arm.
             repeats: How often each case is run in each arm.
-            results: A file to which each run is appended. What it has already is not run again, even if the process was killed.
-            max_total_tokens: The most input and output tokens of all runs together. No model call is made that could pass it.
-            max_cost: The same in money, for models with a price.
-            max_runs: The most runs to make.
+            results: A file to which each run is appended. Runs that it has already are not repeated, even after a killed
+                process.
+            max_total_tokens: Limit on input and output tokens over all runs. A model call that could exceed it is not made.
+            max_cost: The same limit in money, for models with a price.
+            max_runs: How many runs are allowed.
             concurrency: How many runs may overlap. With 1, servers that remember something see one run at a time.
-            executor: Makes the runs in other processes: a process pool, or the executor of a Dask or Ray cluster.
-            recipe: Opens the session of such a process, such as `partial(Session.from_config, path)`. The default opens one
-                with the same config, selection and cassette, which does not work with servers and tools of this process.
-            functions: The functions that `$function` in a file of cases may name.
+            executor: Makes the runs in other processes: a process pool, or a Dask or Ray executor.
+            recipe: Opens the session in such a process, such as `partial(Session.from_config, path)`. The default uses the same
+                config, selection and cassette, and cannot have in-process servers or tools.
+            functions: The functions that `$function` in a case file may name.
             system: The system prompt.
-            max_steps: Maximum number of model calls in a turn.
+            max_steps: How many model calls a turn may make.
             mock: Stubs that answer in place of tools, see `session.tools.mock`.
             progress: Show it while it runs.
-            options: See `Session.chat`: those that go to the model, such as `temperature`.
+            options: Options for the model, such as `temperature`. See `Session.chat`.
 
         Returns:
             The arms by name, with intervals, comparisons and failures. A run that could not be made does not raise.
@@ -275,10 +276,10 @@ class SessionExperiments(Namespace):
         progress: bool = True,
         **options: Unpack[ModelOptions],
     ) -> Worth:
-        """Measure what each server and tool is worth: run the cases with everything, and without each of them.
+        """Measure what each server and tool is worth: run the cases with everything, and without each one.
 
         Args:
-            cases: See `run`, and so are the other arguments that are not here.
+            cases: See `run`, for this and the arguments below.
             targets: The servers and tools to measure, or None for each server, and each tool that a case expects or that takes
                 5% of all definition tokens.
             model: The model, or None for the session's.
@@ -294,7 +295,7 @@ class SessionExperiments(Namespace):
             options: See `run`.
 
         Returns:
-            What each brings in right runs and costs in tokens, with the advice to load it, defer it or turn it off. Its `apply`
+            What each gains in right runs and costs in tokens, with the advice to load it, defer it or turn it off. Its `apply`
             writes the toolset.
 
         Raises:
@@ -325,7 +326,7 @@ class SessionExperiments(Namespace):
         """Return a widget to look through runs: by case and arm, filtered by failure, each with its transcript.
 
         Args:
-            results: Results, or a file that `run` has written. None for the last ones, even while they are made.
+            results: Results, or a file that `run` wrote. None for the latest, even while they run.
 
         Returns:
             A widget. As a cell's last value it shows itself.
@@ -355,7 +356,7 @@ class SessionExperiments(Namespace):
         return self._widget(SimpleNamespace(parts=self._parts), source)
 
     def _apply(self, worth: Worth, name: str | None) -> None:
-        """Use the advice of `worth` in the session."""
+        """Apply the advice from `worth` to the session."""
         if name is not None:
             self._tools.save_set(name, worth.tool_set, overwrite=True)
         selection = worth.applied_to(self._chat.selection)
@@ -406,10 +407,10 @@ class SessionExperiments(Namespace):
 
         Args:
             tool: The tool, as `server:tool`.
-            cases: The cases, as for `run`. Half of them are for working, and half for the verdict. Without cases there are
-                prices and ranks, and no runs.
-            seed: Of the division of the cases.
-            options: Arguments of `run`, such as `models`, `repeats`, `max_total_tokens`, `mock` and `results`.
+            cases: The cases, as for `run`. Half are to work with, half for the verdict. Without cases there are prices and
+                ranks, but no runs.
+            seed: For splitting the cases.
+            options: Arguments for `run`, such as `models`, `repeats`, `max_total_tokens`, `mock` and `results`.
 
         Returns:
             The workshop: `edit`, `run`, `test`, `propose`, `keep` and `patch`.
@@ -430,7 +431,7 @@ class SessionExperiments(Namespace):
 
     @blocking
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
-        """Ask a model for other texts of a tool, with consent and within the budget. Return its answer."""
+        """Ask a model for other texts for a tool, with consent and within the budget. Return its answer."""
         answers: list[str] = []
         ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
         await on_engine(lambda blocks: self._apart(blocks, ask))
@@ -439,10 +440,10 @@ class SessionExperiments(Namespace):
     _ask_for_texts_async = awaited(_ask_for_texts)
 
     def to_solver(self, **options: Any) -> Any:
-        """Build a solver of inspect-ai that asks this session, for a `Task` with its datasets and scorers.
+        """Build an inspect-ai solver that asks this session, for a `Task` with its datasets and scorers.
 
         Args:
-            options: Arguments of `run`, such as `models`, `deliveries` and `mock`, with one value each.
+            options: Arguments for `run`, such as `models`, `deliveries` and `mock`, with one value each.
 
         Raises:
             MissingDependencyError: inspect-ai is not installed.
@@ -454,7 +455,7 @@ class SessionExperiments(Namespace):
         return arms_of(options_of(self._chat, plan["ways"], shared), plan["descriptions"], plan["without"])
 
     def _run_job(self, job: Job) -> JobResult:
-        """Make the runs of a job in this process, which another one has started."""
+        """Make a job's runs in this process, which another one started."""
         plan = job.plan
         budget = Budget(None if job.tokens == math.inf else job.tokens, None if job.cost == math.inf else job.cost)
         evaluating = Evaluating(
@@ -486,7 +487,7 @@ class SessionExperiments(Namespace):
                 `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
             strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the
                 built-in search: with an embedding model, by `words` and by `words and meaning`.
-            k: Number of results that count in each search, or None for the selection's limit.
+            k: How many results count in each search, or None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
 
@@ -501,10 +502,10 @@ class SessionExperiments(Namespace):
     evaluate_async = awaited(evaluate)
 
     def save_cases(self, path: str | Path) -> tuple[Case, ...]:
-        """Write a first file of cases for `evaluate`, from past conversations: this one and the last hundred saved ones.
+        """Draft a case file for `evaluate` from past conversations: this one and the last hundred saved ones.
 
-        A case is what the model searched for, with the tools that the search found and it then called, or your message, with
-        the tools that it called without a search. Read the file, and correct the model's mistakes.
+        A case is a search, with the tools that it found and the model then called, or your message, with the tools called
+        without a search. Read the file, and correct the model's mistakes.
 
         Args:
             path: A new file.
@@ -513,7 +514,7 @@ class SessionExperiments(Namespace):
             The cases.
 
         Raises:
-            UsageError: No tool was called in any of them, or the file exists or cannot be written.
+            UsageError: No tool was called, or the file exists or cannot be written.
         """
         cases = cases_of([*self._turns.runner.turns, *self._saved_turns()])
         if not cases:
@@ -529,7 +530,7 @@ class SessionExperiments(Namespace):
         """Check the tools that the selection includes for problems that make them hard to find, or expensive.
 
         Returns:
-            A finding for each problem that the authors of the servers should fix.
+            A finding for each problem that server authors should fix.
         """
         return await self._starter.run_shown(self._lint())
 
@@ -561,7 +562,7 @@ class SessionExperiments(Namespace):
         return await asyncio.to_thread(lint, (await self._tools.searchable()).tools)
 
     def _saved_turns(self) -> Iterator[Turn]:
-        """Yield the turns of other saved conversations, the last changed ones first. A damaged one has none."""
+        """Yield turns from other saved conversations, the last changed ones first. A damaged one has none."""
         saver = self._turns.runner.saver
         for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
             if stored.id != saver.id:
@@ -583,7 +584,7 @@ class SessionExperiments(Namespace):
 
     @contextmanager
     def _shown(self, work: Comparing | Evaluating, progress: bool) -> Iterator[None]:
-        """Show a comparison or runs of cases while the body makes them."""
+        """Show a comparison or case runs while the body makes them."""
         live: LiveExperiment | RunsWidget | None = None
         if progress and notebook_shell() is not None:
             if isinstance(work, Evaluating) and self._widget is not None:
@@ -620,7 +621,7 @@ class ShownResults(ShownInCell, RunResults):
 
 
 class RunsWidget(Protocol):
-    """A widget of runs, as far as it is needed here."""
+    """A widget that shows runs, as far as it is needed here."""
 
     def draw(self) -> None:
         """Draw it soon, from any thread."""
@@ -632,7 +633,7 @@ class RunsWidget(Protocol):
 
 
 class LiveExperiment(LiveDisplay):
-    """Shows a comparison or runs of cases while they are made."""
+    """Shows a comparison or case runs in progress."""
 
     def __init__(self, engine: EngineThread, work: Comparing | Evaluating) -> None:
         self._work = work
@@ -678,5 +679,5 @@ class OpenedSession:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """Return a value of which there may be several as a tuple."""
+    """Turn one value or several into a tuple."""
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)

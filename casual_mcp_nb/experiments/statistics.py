@@ -1,7 +1,7 @@
-"""Statistics of repeated runs of cases. The unit is the case, or the cluster of cases that are about one need.
+"""Statistics for repeated case runs. The unit is the case, or a cluster of cases about one need.
 
-Repeats of a case are not independent, so the mean of each case counts, and an interval widens with the clusters. The formulas
-are those of Miller (2024), "Adding Error Bars to Evals", arXiv 2411.00640.
+A case's repeats are not independent, so its mean counts, and clusters widen intervals. Formulas: Miller (2024), "Adding Error
+Bars to Evals", arXiv 2411.00640.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 LEVEL = 0.95
 EXACT_CLUSTERS = 12
-"""Up to how many clusters all flips of signs are counted: 4,096 of them."""
+"""Up to how many clusters all sign flips are counted: 4,096."""
 DRAWS = 10_000
 WITHIN_VARIANCE = 0.125
-"""The variance of a single run of a case, where nothing is known: the mean of p (1 - p) if p has the density of Jeffreys."""
+"""A single run's variance if nothing is known: the mean of p (1 - p) if p has Jeffreys' density."""
 SHARE_CHANGED = 0.25
-"""The share of the cases that a change is assumed to help, where nothing is known."""
+"""How many cases a change is assumed to help if nothing is known, as a share."""
 
 
 def t_cdf(t: float, df: float) -> float:
-    """Compute the distribution function of Student's t, by the incomplete beta function (DLMF 8.17)."""
+    """Compute Student's t distribution function, by the incomplete beta function (DLMF 8.17)."""
     if math.isinf(df):
         return NormalDist().cdf(t)
     tail = _incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
@@ -32,7 +32,7 @@ def t_cdf(t: float, df: float) -> float:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Compute the quantile of Student's t by bisection of `t_cdf`."""
+    """Compute a quantile of Student's t by bisecting `t_cdf`."""
     if math.isinf(df):
         return NormalDist().inv_cdf(p)
     if p < 0.5:
@@ -79,8 +79,8 @@ class Interval:
         value: The mean.
         low: The lower end.
         high: The upper end.
-        n: How many cases it is of.
-        clusters: How many clusters of cases.
+        n: How many cases.
+        clusters: How many clusters.
     """
 
     value: float
@@ -95,10 +95,10 @@ class PairedDifference:
     """The difference between two arms over the same cases: the second minus the first.
 
     Args:
-        mean: The mean of the differences by case.
+        mean: The mean difference by case.
         low: Its interval's lower end.
         high: The upper end.
-        p: The probability of a difference at least as large if there were no effect: by flipping the cluster signs.
+        p: The probability of a difference this large without any effect, by flipping cluster signs.
         better: How many cases got better.
         worse: How many got worse.
         same: How many stayed.
@@ -120,9 +120,9 @@ class PairedDifference:
 
 
 def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float, int]:
-    """Compute the standard error of a mean over clusters of values, and the number of clusters.
+    """Compute a mean's standard error over clusters, and the number of clusters.
 
-    The residuals of a cluster are added up before they are squared, so that its cases may depend on each other in any way. The
+    A cluster's residuals are added up before they are squared, so that its cases may depend on each other in any way. The
     factor G / (G - 1) corrects for few clusters.
     """
     sums: dict[Hashable, float] = {}
@@ -137,7 +137,7 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
 
 
 def mean_interval(values: Sequence[float], clusters: Sequence[Hashable], level: float = LEVEL) -> Interval:
-    """Compute the mean of one value for each case with its t interval over clusters, such as of tokens or costs."""
+    """Compute the mean of one value per case, such as tokens or costs, with its t interval over clusters."""
     mean = math.fsum(values) / len(values)
     error, count = clustered_error(values, clusters)
     margin = t_quantile(0.5 + level / 2, count - 1) * error if count > 1 else math.inf
@@ -147,14 +147,14 @@ def mean_interval(values: Sequence[float], clusters: Sequence[Hashable], level: 
 def share_interval(
     successes: Sequence[int], runs: Sequence[int], clusters: Sequence[Hashable], level: float = LEVEL
 ) -> Interval:
-    """Compute the share of right runs, each case counting the same, with Wilson's interval for the effective number of runs.
+    """Compute the share of right runs, each case counting the same, with Wilson's interval for the effective sample size.
 
-    The effective number is that of independent runs with the same standard error (the design effect of Kish). It is lowered
-    for few clusters by the ratio of the normal and the t quantile (Korn and Graubard, 1998). Where all runs are the same, it is
+    The effective size is how many independent runs would have the same standard error (Kish's design effect). For few clusters
+    it is lowered by the ratio between the normal and the t quantile (Korn and Graubard, 1998). If all runs are the same, it is
     the number of clusters.
 
     Args:
-        successes: How many runs of each case are right.
+        successes: How many runs are right, by case.
         runs: How many there are.
         clusters: Each case's cluster.
         level: The confidence level.
@@ -177,7 +177,7 @@ def share_interval(
 
 
 def pass_hat_k(successes: Sequence[int], runs: Sequence[int], k: int) -> float | None:
-    """Estimate the share of cases in which k runs are all right: the mean of C(c, k) / C(n, k), or None with fewer runs."""
+    """Estimate the share of cases whose k runs are all right: the mean of C(c, k) / C(n, k), or None with fewer runs."""
     if k < 1 or not runs or min(runs) < k:
         return None
     return math.fsum(math.comb(right, k) / math.comb(total, k) for right, total in zip(successes, runs, strict=True)) / len(
@@ -194,15 +194,15 @@ def paired_difference(
     seed: int = 0,
     tolerance: float = 1e-12,
 ) -> PairedDifference | None:
-    """Compare two arms by the mean of each case.
+    """Compare two arms by each case's mean.
 
     Args:
-        first: The mean of each case in the first arm.
-        second: The same in the second one. Cases that only one of them has are left out.
-        clusters: The cluster of each case, or None if each is its own.
+        first: Each case's mean in the first arm.
+        second: The same in the second one. Cases that only one arm has are left out.
+        clusters: Each case's cluster, or None if each is its own.
         level: The interval's confidence level.
-        seed: Of the random flips.
-        tolerance: Up to which difference a case has stayed the same.
+        seed: For the random flips.
+        tolerance: Up to which difference a case counts as unchanged.
 
     Returns:
         The difference, or None if the arms have no case in common.
@@ -230,10 +230,10 @@ def paired_difference(
 
 
 def sign_flip_p(sums: Sequence[float], seed: int = 0) -> float:
-    """Compute a two-sided p value: how often the sum is as large if the sign of each cluster's difference is chosen at random.
+    """Compute a two-sided p value: how often the sum is as large if each cluster's sign is chosen at random.
 
-    All choices are counted for up to 12 clusters that differ, and 10,000 are drawn for more (Phipson and Smyth, 2010, count the
-    observed one with them, so that p is never 0). A cluster without a difference changes nothing.
+    Up to 12 clusters with a difference, all choices are counted. With more, 10,000 are drawn, and the observed one is counted
+    with them, so that p is never 0 (Phipson and Smyth, 2010). Clusters without a difference change nothing.
     """
     values = np.array([value for value in sums if value], dtype=float)
     if not len(values):
@@ -268,18 +268,18 @@ def smallest_difference(
     within: float = WITHIN_VARIANCE,
     changed: float = SHARE_CHANGED,
 ) -> float | None:
-    """Estimate the smallest mean gain of right calls that a comparison of two arms finds, before anything is run.
+    """Estimate the smallest mean gain that a comparison between two arms can find, before anything runs.
 
-    The variance of a case's difference is `2 within / repeats` from chance, and from the effect itself
-    `gain² (1 / changed - 1)` if it helps this share of the cases by the same amount (Miller 2024, section 5).
+    A case's difference has the variance `2 within / repeats` from chance, and `gain² (1 / changed - 1)` from the effect itself,
+    if it helps this share of the cases by the same amount (Miller 2024, section 5).
 
     Args:
         clusters: How many independent cases or clusters.
         repeats: How often each case is run in each arm.
         power: How likely the gain should be found.
-        level: One minus the risk of finding a gain that does not exist.
-        within: The variance of a single run of a case.
-        changed: The share of the cases that the change helps.
+        level: One minus the risk of finding a gain where there is none.
+        within: A single run's variance.
+        changed: Which share of the cases the change helps.
 
     Returns:
         The gain, from 0 to 1, or None if even the largest possible one would not be found.

@@ -1,4 +1,4 @@
-"""Comparison views, of how well tools are found, and of a catalog's defects."""
+"""Views for comparisons, evaluations, results and lints."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def _bar(name: FigureName, figure: Figure | None, column: list[Figure | None], r
     means = {each.mean for each in column if each}
     mean = figure.mean if figure else None
     number = _number(name, mean, result)
-    # Bars of one length say nothing.
+    # Bars with the same length say nothing.
     return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True) if len(means) > 1 else number
 
 
@@ -309,7 +309,7 @@ _SCORES = (
 
 
 def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
-    """Show a row of figures for each strategy, and its misses with the reason for each."""
+    """Show each strategy's figures in a row, and its misses, with reasons."""
     scores = evaluation.scores[: limits.rows]
     facts = (
         ("Cases", words.count(evaluation.cases, "case")),
@@ -402,7 +402,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
 
 
 def conclusions(results: RunResults) -> Iterator[str]:
-    """Write which arm calls the right tools more often than the first, and what a comparison of this size can find."""
+    """Write which arm calls the right tools more often than the first, and what a comparison this large can find."""
     if results.status != "running":
         for each in results.comparisons():
             yield conclusion(each)
@@ -441,7 +441,7 @@ def _points(share: float) -> str:
 
 
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
-    """Show the arms with their share of right runs and their mean figures."""
+    """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
     means = {name: [arm.mean(name) for arm in arms] for name, _ in _MEANS}
     shown = [(name, title) for name, title in _MEANS if any(means[name]) and (name != "searches" or any(_values(means[name])))]
@@ -493,7 +493,7 @@ def _mean(name: MeasureName, value: float | None, arm: ArmResults) -> str:
 
 
 def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
-    """Show how many runs are in each group of failures, and the wrong runs."""
+    """Show the wrong runs, counted by reason."""
     counts = {name: arm.failures for name, arm in results.items()}
     groups = [group for group in FAILURE_GROUPS if any(group in each for each in counts.values())]
     if not groups:
@@ -623,7 +623,7 @@ class Svg:
 
 
 def results_plot(results: RunResults) -> Any:
-    """Draw the share of right runs of each arm with its interval: a matplotlib figure, or an SVG without matplotlib."""
+    """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without matplotlib."""
     arms = [(name, right) for name, arm in results.items() if (right := arm.right) is not None]
     try:
         figures = importlib.import_module("matplotlib.figure")

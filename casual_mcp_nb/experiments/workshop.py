@@ -1,7 +1,7 @@
 """Edit one tool's texts, and see what they cost, where searches rank it, and whether a model calls it rightly.
 
-The cases are divided in two halves by cluster. One is for working: its failures are shown, and proposals are made from them.
-The other one is for the verdict, and each look at it is counted.
+Cases are split in two halves by cluster. One is to work with: its failures are shown, and proposals are based on them. The
+other is for the verdict, and each look at it is counted.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 EDITED = "edited"
-"""The name of the arm with the edits. The other one is `as listed`."""
+"""The arm with the edits. The other one is `as listed`."""
 NEIGHBOURS = 5
 DEPTH = 50
-"""Up to which rank a tool is looked for."""
+"""The last rank at which a tool is looked for."""
 MAX_PROPOSED = 2_000
-"""How many characters of a proposed description, or of a parameter's, are kept: it is a model's text."""
+"""Maximum length of a proposed description, in characters, since a model wrote it."""
 MAX_SHOWN_FAILURES = 20
 NO_CALL = "no call"
 _QUERY = 120
@@ -67,13 +67,13 @@ class Ranks:
 
     @property
     def change(self) -> int:
-        """By how many ranks it is better. Less than 0 if it is worse."""
+        """How many ranks it gained. Negative if it is worse."""
         return (self.before or DEPTH + 1) - (self.after or DEPTH + 1)
 
 
 @dataclass(frozen=True)
 class Proposal(Displayable):
-    """Texts that a model proposes. They are hostile text: cut, and with marks in place of invisible characters.
+    """Texts that a model proposes. As hostile text, they are cut, and show invisible characters as marks.
 
     Args:
         description: The description.
@@ -86,7 +86,7 @@ class Proposal(Displayable):
 
 @dataclass(frozen=True, repr=False)
 class Proposals(DisplayableList[Proposal], items="proposals"):
-    """The texts that a model proposes for a tool."""
+    """Texts that a model proposes for a tool."""
 
     tool: ToolName
     proposals: tuple[Proposal, ...]
@@ -97,12 +97,12 @@ class Proposals(DisplayableList[Proposal], items="proposals"):
 
 @dataclass(frozen=True)
 class Patch(Displayable):
-    """What the author of a server can change: the difference as JSON, and the new docstring. `str` is its text.
+    """Changes for the server's author: the difference as JSON, and the new docstring. `str` is its text.
 
     Args:
         tool: The tool.
         diff: Old and new texts as a unified diff.
-        docstring: The new description as a docstring of Python.
+        docstring: The new description as a Python docstring.
     """
 
     tool: ToolName
@@ -115,12 +115,12 @@ class Patch(Displayable):
 
 @dataclass(frozen=True)
 class Verdict(Displayable):
-    """The edits on the cases that were kept back.
+    """How the edits did on the held-out cases.
 
     Args:
-        results: The runs of both arms.
-        looks: How often these cases were looked at, this time included.
-        edits: How many different edits they have judged.
+        results: Both arms' runs.
+        looks: How often these cases were looked at, including this time.
+        edits: How many different edits they judged.
     """
 
     results: RunResults
@@ -129,7 +129,7 @@ class Verdict(Displayable):
 
     @property
     def comparison(self) -> ArmComparison | None:
-        """The edits beside the texts as listed. With several edits the p value is corrected by their number (Bonferroni)."""
+        """The edits compared with the texts as listed. With several edits the p value is corrected (Bonferroni)."""
         each = self.results.compare(*self.results)
         if each is None or self.edits < 2:
             return each
@@ -138,13 +138,13 @@ class Verdict(Displayable):
 
 
 def confusion(arm: ArmResults) -> dict[tuple[str, str], int]:
-    """Count which tool was called where which one was expected.
+    """Count which tool was called in place of which.
 
-    A run counts once for each tool that its case expects: as that tool if it was called, else as the first tool that was called
-    and not expected, or as `no call`. A case that expects none has the row `no call`.
+    A run counts once for each tool that its case expects: as that tool if it was called, else as the first unexpected tool, or
+    as `no call`. A case that expects none has the row `no call`.
 
     Returns:
-        The counts by the expected and the called tool.
+        Counts by expected and called tool.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for record in arm.done:
@@ -155,7 +155,7 @@ def confusion(arm: ArmResults) -> dict[tuple[str, str], int]:
 
 
 def halves(cases: Sequence[ToolUseCase], tool: ToolName, seed: int) -> tuple[tuple[ToolUseCase, ...], tuple[ToolUseCase, ...]]:
-    """Divide cases by cluster: those that expect a tool and the others separately, so that both halves have some of each."""
+    """Divide cases by cluster: those that expect a tool and the others separately, so that each half has both."""
     clusters: dict[str, list[ToolUseCase]] = {}
     for case in cases:
         clusters.setdefault(case.cluster or case.id, []).append(case)
@@ -179,12 +179,12 @@ class Workshop(Displayable):
 
     Args:
         experiments: `session.experiments`, which makes the runs.
-        parts: Those of the session.
+        parts: The session's parts.
         tool: The tool as its server lists it.
         tools: All tools as the model reads them.
         cases: The cases.
-        seed: Of the division of the cases.
-        options: Arguments of `session.experiments.run`.
+        seed: For splitting the cases.
+        options: Arguments for `session.experiments.run`.
 
     Attributes:
         tool: The tool's name.
@@ -232,19 +232,19 @@ class Workshop(Displayable):
     def edit(
         self, *, description: str | None = None, parameters: Mapping[str, str] | None = None, name: str | None = None
     ) -> Workshop:
-        """The tool's change texts. What is not named stays as it was edited before.
+        """Change the tool's texts. Texts that are not named keep earlier edits.
 
         Args:
             description: The description.
             parameters: Parameter descriptions, by name.
-            name: The tool's own name. It counts in the price, in the ranks and in `patch`. Runs and `keep` leave it out, since
-                the server knows the tool by the old one.
+            name: The tool's own name. It counts in the price, the ranks and `patch`. Runs and `keep` leave it out, since the
+                server knows the tool by its old name.
 
         Returns:
             The workshop.
 
         Raises:
-            UsageError: There is no such parameter, or a text is not one.
+            UsageError: There is no such parameter, or a value is not a text.
         """
         edits = dict(self._edits)
         if description is not None:
@@ -260,7 +260,7 @@ class Workshop(Displayable):
         return self
 
     def use(self, proposal: Proposal) -> Workshop:
-        """Replace all edits by a proposal."""
+        """Replace all edits with a proposal."""
         self._edits = {}
         return self.edit(description=proposal.description, parameters=proposal.parameters)
 
@@ -271,7 +271,7 @@ class Workshop(Displayable):
 
     @property
     def edits(self) -> dict[str, Any]:
-        """The edits: `description`, `parameters` and `name`, as far as they are set."""
+        """The edits: `description`, `parameters` and `name`, if set."""
         return dict(self._edits)
 
     @property
@@ -287,15 +287,15 @@ class Workshop(Displayable):
 
     @property
     def current(self) -> RunResults | None:
-        """The results on `development` if they are about the edits as they are now."""
+        """The results on `development`, if they are for the current edits."""
         return self.results if self._ran == _texts(self._edits) else None
 
     @property
     def ranks(self) -> tuple[Ranks, ...]:
-        """Where a search ranks the right tool: for the messages of `development`, and for its neighbours.
+        """Where a search ranks the right tool: for messages in `development`, and for its neighbours.
 
-        The neighbours are the five tools that are found with the tool's own description. Each should be found with the first
-        sentence of its description: edits that make a tool easier to find may put it before one of them.
+        Neighbours are the five other tools that the tool's own description finds. Each should be found with its first sentence:
+        edits that make a tool easier to find may put it before a neighbour.
         """
         after = {**{each.tool_name: each for each in self._tools}, self.tool: self.after}
         index = ToolSearchIndex(after.values())
@@ -318,26 +318,26 @@ class Workshop(Displayable):
         )
 
     def run(self) -> RunResults:
-        """Run the cases of `development` with the texts as listed and with the edits, and compare both.
+        """Run the `development` cases with the texts as listed and with the edits, and compare both.
 
-        What was run before is not run again. See `session.experiments.run` for what it does and raises.
+        Earlier runs are not repeated. For details and errors, see `session.experiments.run`.
         """
         plan = self._plan()
         self.results, self._ran = self._experiments.run(self.development, **plan), _texts(self._edits)
         return self.results
 
     async def run_async(self) -> RunResults:
-        """Run the cases of `development`, see `run`."""
+        """Run the `development` cases, see `run`."""
         plan = self._plan()
         self.results, self._ran = await self._experiments.run_async(self.development, **plan), _texts(self._edits)
         return self.results
 
     def test(self) -> Verdict:
-        """Run the cases that were kept back, once the edits are chosen. Each look is counted, since choices cost certainty."""
+        """Run the held-out cases, once the edits are chosen. Each look is counted, since choices cost certainty."""
         return self._looked(self._experiments.run(self._kept_back(), **self._plan()))
 
     async def test_async(self) -> Verdict:
-        """Run the cases that were kept back, see `test`."""
+        """Run the held-out cases, see `test`."""
         return self._looked(await self._experiments.run_async(self._kept_back(), **self._plan()))
 
     def _kept_back(self) -> tuple[ToolUseCase, ...]:
@@ -364,11 +364,11 @@ class Workshop(Displayable):
 
         Args:
             n: How many.
-            model: Name of the model or a model object, or None for the one in use.
-            max_total_tokens: The most input and output tokens.
+            model: A model name or object, or None for the one in use.
+            max_total_tokens: Limit on input and output tokens.
 
         Returns:
-            The proposals, of which `use` takes one. Read it first: it is a model's text, written after reading servers' texts.
+            The proposals, one of which you can `use`. Read it first: a model wrote it after reading servers' texts.
 
         Raises:
             UsageError: You did not allow it, or the answer has no proposals.
@@ -385,7 +385,7 @@ class Workshop(Displayable):
         return Proposals(self.tool, _proposals(answer, self._before, n))
 
     def _request(self, n: int) -> str:
-        """Write the request for proposals. Only failures of `development` are in it."""
+        """Write the request for proposals. It has only failures from `development`."""
         if not isinstance(n, int) or not 1 <= n <= 10:
             raise UsageError(f"n cannot be {n!r}.", hint="It is a number from 1 to 10.")
         wrong = self.results.failures()[:MAX_SHOWN_FAILURES] if self.results else ()
@@ -410,17 +410,17 @@ class Workshop(Displayable):
         return [hit.tool for hit in hits if hit.tool.tool_name != self.tool][:NEIGHBOURS]
 
     def keep(self, path: str | Path | None = None) -> Path:
-        """Write the edits to the config file: `descriptions` of the server. Sessions that load it afterwards use them.
+        """Write the edits to the config file, as the server's `descriptions`. Sessions that load it later use them.
 
         Args:
             path: The file, or None for the session's config.
 
         Returns:
-            The file. The rest of it stays.
+            The file, otherwise unchanged.
 
         Raises:
-            UsageError: Nothing was edited, the file has no entry for the server, or it is not plain JSON: then the hint has
-                what you can insert by hand.
+            UsageError: Nothing was edited, the file has no entry for the server, or it is not plain JSON: then the hint shows
+                what to insert by hand.
         """
         texts = _texts(self._edits)
         if not texts:
@@ -485,7 +485,7 @@ class Workshop(Displayable):
 
 
 def _described(tool: ToolSpec, text: Any) -> ToolSpec:
-    # A display of a workshop needs no engine.
+    # Displaying a workshop needs no engine.
     from casual_mcp_nb.engine.tools import described_tool
 
     return described_tool(tool, text)

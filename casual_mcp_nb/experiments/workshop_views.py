@@ -1,4 +1,4 @@
-"""Views of a workshop on one tool's texts, of proposals for them, and of the verdict on an edit."""
+"""Views for a workshop on one tool's texts, for proposals, and for the verdict on an edit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from casual_mcp_nb.experiments.workshop import Patch, Proposal, Proposals, Verdi
 
 
 def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
-    """Show the edits of a tool with their price, the ranks, and what the runs of the cases to work with tell."""
+    """Show a tool's edits with their price, the ranks, and the results on the development cases."""
     before, after = workshop.before.tokens, workshop.after.tokens
     price = f"≈ {before:,} tokens with each request, ≈ {after:,} as edited ({words.change(after - before)})"
     mark = Status("edited", "busy") if workshop.edits else Status("not edited", "quiet")
@@ -83,7 +83,7 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
 
 
 def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
-    """Show the edits on the cases that were kept back, and how often these were looked at."""
+    """Show how the edits did on the held-out cases, and how often these were looked at."""
     each = verdict.comparison
     text = [conclusion(each)] if each else []
     text.append(_looks(verdict.looks))
@@ -96,7 +96,7 @@ def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
 
 
 def proposals_view(proposals: Proposals, limits: DisplayLimits) -> View:
-    """Show the texts that a model proposes. They are a model's: nothing in them is drawn but as text."""
+    """Show the texts that a model proposes. A model wrote them, so everything is drawn as text."""
     sections = tuple(
         Section(f"{number}", proposal_view(each, limits).blocks, note=f"≈ {estimate_tokens(each.description):,} tokens")
         for number, each in enumerate(proposals[: limits.rows])
@@ -112,7 +112,7 @@ def proposal_view(proposal: Proposal, limits: DisplayLimits) -> View:
 
 
 def patch_view(patch: Patch, limits: DisplayLimits) -> View:
-    """Show what the author of a server can change."""
+    """Show what the server's author can change."""
     blocks = (
         TextBlock(patch.diff or "Nothing was edited.", code=True),
         TextBlock(patch.docstring, label="Docstring", code=True),

@@ -1,4 +1,4 @@
-"""What each server and tool is worth: what leaving it out changes, and whether to load it, to defer it or to turn it off."""
+"""How much each server and tool is worth: the effect of leaving it out, and whether to load it, defer it or turn it off."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, sha
 Advice = Literal["load", "defer", "off"]
 
 SEARCH_TOKENS = 1_100
-"""What a search costs in tokens: about 440 of text and 650 of definitions, over searches in catalogs of real MCP servers."""
+"""What a search costs: about 440 tokens for text and 650 for definitions, measured with real MCP servers."""
 EXPENSIVE_SHARE = 0.05
-"""From which share of all definition tokens on a tool is measured although no case expects it."""
+"""A tool with at least this share of all definition tokens is measured even if no case expects it."""
 ENOUGH = 10
-"""From how many clusters of cases on the advice to turn something off can be certain."""
+"""How many clusters it takes before the advice to turn something off can be certain."""
 NOTHING = 0.02
-"""Up to which gain of right calls a tool counts as bringing none."""
+"""A tool that gains no more right calls than this counts as useless."""
 
 
 @dataclass(frozen=True)
 class ToolWorth:
-    """What a server or a tool brings and costs.
+    """What a server or a tool gains and costs.
 
     Args:
         name: The server, or the tool as `server:tool`.
         tokens: Its definitions' estimated tokens.
-        right: The gain in the share of right runs: with it minus without it.
-        input_tokens: What it adds to a run's input tokens as the session is set.
-        used: The share of runs in which it is called.
+        right: How much it raises the share of right runs: with it minus without it.
+        input_tokens: How many input tokens it adds to a run, as the session is set.
+        used: How often it is called, as a share of runs.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.
-        certain: Whether the whole intervals lead to the same advice, and to turn it off at least ten cases.
+        certain: Whether the whole intervals lead to the same advice. Turning it off also takes ten cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones counted as a tenth.
         deferred_price: The same if it is deferred, for a search in each run that calls it. No arm measures it.
-        deferred_range: The same for the ends of the interval of `used`.
+        deferred_range: The same at both ends of the interval for `used`.
     """
 
     name: str
@@ -66,10 +66,10 @@ class ToolWorth:
 
 @dataclass(frozen=True, repr=False)
 class Worth(DisplayableList[ToolWorth], items="worths"):
-    """What the servers and tools of a session are worth for the cases.
+    """How much a session's servers and tools are worth for the cases.
 
     Args:
-        worths: The servers, then the tools, those that bring most first.
+        worths: Servers, then tools, the most useful first.
         results: The runs.
         servers: All servers that were in use.
     """
@@ -94,7 +94,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
     @property
     def tool_set(self) -> ToolSetConfig:
-        """A toolset without what should be off."""
+        """A toolset without those to turn off."""
         off = {worth.name for worth in self.worths if worth.advice == "off"}
         rules: dict[str, Any] = {}
         for server in self.servers:
@@ -104,7 +104,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         return ToolSetConfig(description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Apply the advice to a copy of a selection: its toolset, the modes of servers, and tools that are always loaded."""
+        """Apply the advice to a copy of a selection: toolset, server modes, and tools to keep loaded."""
         changed = selection.snapshot()
         changed.tool_set = self.tool_set
         for worth in self.worths:
@@ -157,7 +157,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
 
 def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[str]:
-    """List what is worth measuring: each server, and each tool that a case expects or that is expensive.
+    """List the candidates to measure: each server, and each tool that is expensive or expected in a case.
 
     Args:
         cases: The cases.
@@ -176,10 +176,10 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
 
 
 def worth_of(results: RunResults, cases: Sequence[ToolUseCase], tools: Sequence[ToolSpec]) -> tuple[ToolWorth, ...]:
-    """Compute what each server or tool is worth that an arm of the results does without.
+    """Compute how much each server or tool is worth, if an arm leaves it out.
 
     Args:
-        results: The results of an arm with everything, and of one without each of them.
+        results: Results with an arm for everything, and one without each.
         cases: The cases.
         tools: The tools that the model could see.
     """
