@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTEBOOK_PACE = 0.5
-"""The pace in a notebook, where somebody watches."""
+"""The pace in a notebook, where someone is watching."""
 
 
 class CassetteInUse:
@@ -108,13 +108,13 @@ class CassetteInUse:
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """A turn of a cassette.
+    """A turn in a cassette.
 
     Args:
-        options: The options of the turn that are not the session's.
-        history: The conversation before it, or None if that is not known, and it continues the one so far.
-        selection: The selection for it, as far as it differs from the session's, or None if that is not known.
-        servers: The servers that there were, or None for the session's.
+        options: The turn's options, where they differ from the session's.
+        history: The conversation before it, or None to continue the one so far.
+        selection: Its selection, as far as it differs from the session's, or None if unknown.
+        servers: Its servers, or None for the session's.
     """
 
     messages: Sequence[ChatMessage]
@@ -128,7 +128,7 @@ class SessionCassettes(Namespace):
     """Record and replay a session's cassettes, one at a time: `session.cassettes`.
 
     Attributes:
-        current: The cassette that is recorded or replayed, or None if none is.
+        current: The cassette in use, or None.
         source: The cassette that replaces models and servers for the whole session, or None if they answer themselves.
     """
 
@@ -146,12 +146,12 @@ class SessionCassettes(Namespace):
 
     @property
     def state(self) -> CassetteState | None:
-        """Which cassette is recorded or replayed now, or None if none is. `str()` of it is as in `recording lesson.json`."""
+        """Which cassette is recorded or replayed now, or None. As text, for example, `recording lesson.json`."""
         return self.current.state if self.current else None
 
     @property
     def now(self) -> CassetteOverview:
-        """The present recording or replay, as a value."""
+        """The current recording or replay, as a value."""
         return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
@@ -163,7 +163,7 @@ class SessionCassettes(Namespace):
         return secrets
 
     def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
-        """Build a cassette of turns that were not recorded, with the servers and settings that the session has now."""
+        """Build a cassette from turns that were not recorded, with the session's current servers and settings."""
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
         cassette = Cassette.from_conversation(conversation, head=head or self._turns.runner.saver.head)
@@ -191,7 +191,7 @@ class SessionCassettes(Namespace):
         self.source = self._replayer(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
         self._chat.use_tape(self.source)
-        # A policy lets nothing run that is replayed; the functions of the notebook are run.
+        # Replayed calls run nothing, whatever the policy; notebook functions do run.
         servers = {*self._chat.server_manager.names} - {NOTEBOOK}
         policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
         try:
@@ -210,19 +210,19 @@ class SessionCassettes(Namespace):
         pace: float | None = None,
         match_on: Collection[MatchOn] = MATCH_ON,
     ) -> CassetteInUse:
-        """Record the answers of models and servers in a file, or let the file answer in their place.
+        """Record models' and servers' answers in a file, or let the file answer in their place.
 
-        Recorded are model answers, call results, contents of resources and prompts, progress and log messages,
-        and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
-        environments of servers are never in the file.
+        A recording has model answers, call results, resource and prompt contents, progress and log messages, and your
+        approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or servers'
+        environments.
 
         Args:
             path: The file, usually `.json`. An HTML file with a cassette in it can be replayed.
             mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
                 replaces the file.
-            pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
-                default is 0.5 in a notebook and 0 in a script.
-            match_on: The parts of a model request that must match the recording: `model`, `system`, `messages`, `tools`.
+            pace: How long pauses in a replay are: 1 as recorded, 0.5 half as long, 0 none. The default is 0.5 in a notebook and
+                0 in a script.
+            match_on: The parts in a model request that must match the recording: `model`, `system`, `messages`, `tools`.
 
         Returns:
             A context manager, or call its `close`. Another one, or the session's end, closes it too.
@@ -269,7 +269,7 @@ class SessionCassettes(Namespace):
 
     @blocking
     async def replay(self, *, echo: Echo = "none") -> Conversation:
-        """Run the turns of the cassette again, as they were recorded, through the same code.
+        """Run the cassette's turns again, as they were recorded, through the same code.
 
         Args:
             echo: See `Session.chat`.
@@ -278,7 +278,7 @@ class SessionCassettes(Namespace):
             Their conversation.
 
         Raises:
-            CassetteError: No cassette is replayed.
+            CassetteError: No cassette is being replayed.
             CassetteMismatchError: A request differs from the recorded one. The message shows how.
         """
         turns, selection = [], self._chat.selection.model_dump(mode="json")
@@ -294,7 +294,7 @@ class SessionCassettes(Namespace):
     replay_async = awaited(replay)
 
     def _recorded_turns(self) -> Iterator[RecordedTurn]:
-        """Yield the turns of the cassette that is replayed."""
+        """Yield the turns in the cassette that is being replayed."""
         tape = self._replayed
         interactions = [each for each in tape.cassette.interactions if each.kind in ("turn", "model")]
         for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
@@ -321,7 +321,7 @@ class SessionCassettes(Namespace):
         return self._chat.tape
 
     def close(self) -> None:
-        """End the cassette of a session that closes. A file that cannot be written is reported in the log."""
+        """End the cassette when the session closes. If the file cannot be written, the log reports it."""
         if self.current is None:
             return
         self.current.save_quietly()
@@ -360,7 +360,7 @@ class SessionCassettes(Namespace):
 
 
 def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
-    """Convert a turn, from its first request to the model, to a turn of a cassette."""
+    """Convert a turn to a cassette's turn, from its first model request."""
     request = turn.request
     if request.get("recorded"):
         raise CassetteError(
@@ -380,13 +380,13 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     }
     history = None
     if request["after"] <= len(sent) - len(messages):
-        # Else the oldest were left out, and what is there goes on.
+        # Otherwise the oldest were left out, and the turn continues the conversation.
         history, _ = repaired([conversation_message(message) for message in sent[: request["after"]]])
     return RecordedTurn(messages, cast("ChatOptions", options), history, request.get("selection", {}), request.get("servers"))
 
 
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
-    """Format the sentence that the turns of a cassette are as they were recorded, or raise CassetteMismatchError."""
+    """Report in a sentence that the turns match the recording, or raise CassetteMismatchError."""
     assert state is not None
     if state.unplayed:
         text = f"{state.unplayed} of {count(state.interactions, 'recorded request')} of {shown(state.path.name)} were not made."
@@ -405,11 +405,11 @@ def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[M
 
 
 _OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
-"""The options of `Session.quick` that are those of the recording."""
+"""Options for `Session.quick` that come from the recording."""
 
 
 def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, Cassette, Config]:
-    """Read the cassette of `Session.quick`: its absolute path, itself, and a config with which a session replays it."""
+    """Read the cassette for `Session.quick`: its absolute path, the cassette, and a config for the replay."""
     replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
     if replaced:
         raise UsageError(f"{replaced} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
@@ -419,7 +419,7 @@ def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, C
 
 
 def config_of(cassette: Cassette, path: Path) -> Config:
-    """Build a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up."""
+    """Build a config for replaying a cassette. Nothing in it is ever started, contacted or looked up."""
     session, models = cassette.session, cassette.models
     # The default model is the first one.
     names = sorted(models, key=lambda name: name != session.model)
@@ -446,7 +446,7 @@ def config_of(cassette: Cassette, path: Path) -> Config:
     if session.max_result_tokens is not None:
         config["tool_results"] = {"max_tokens": session.max_result_tokens}
     try:
-        # Not `load_config`, which would replace `${NAME}` by the value of a variable.
+        # Not `load_config`, which would replace `${NAME}` with a variable's value.
         return Config.model_validate(config)
     except ValidationError:
         problem = f"{shown(path)} is damaged: its models and servers are not valid."

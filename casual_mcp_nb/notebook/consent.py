@@ -1,4 +1,4 @@
-"""Whether servers may start, and consent for calls: who allowed them, and the questions to the person."""
+"""Whether servers may start, and consent for calls: who allowed them, and how the person is asked."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from casual_mcp_nb.notebook.prompts import Questions, can_prompt
 logger = logging.getLogger(__name__)
 
 TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
-"""The variable of the process's environment that accepts every config. Empty, `0` and `false` count as not set."""
+"""The environment variable that accepts every config. Empty, `0` and `false` count as not set."""
 
 
 class TrustGate:
-    """The decision whether the servers of a session may start. It compares the config that is started, as it was read.
+    """Decides whether a session's servers may start, from the config as it was read.
 
     Args:
-        strict: Whether only the person's own answer counts: neither the environment, nor a folder, nor that it is harmless.
-        on_change: Called when the servers may start from now on, and when they were kept from it.
+        strict: Whether only the person's own answer counts, even for a harmless config, and despite the environment or folder.
+        on_change: Called when servers are allowed to start, and when they are kept from it.
 
     Attributes:
         is_open: Whether the servers may start.
-        pending: The report that the person has to accept, once something was kept from starting.
+        pending: The report for the person to accept, once something was kept from starting.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TrustGate:
         self.is_open = trusted or config.path is None
 
     def report(self) -> Trust:
-        """Report the servers that would be started, and whether the person must accept them first."""
+        """Report which servers would start, and whether the person must accept them first."""
         path = self._config.path
         entries = self._store.entries(self._config)
         ready = ("trusted",) if self._strict else ("trusted", "harmless")
@@ -129,7 +129,7 @@ class TrustGate:
 
 
 class SessionConsent(Namespace):
-    """The approvals of a session and its calls' record: `session.consent`."""
+    """A session's approvals and call record: `session.consent`."""
 
     def __init__(self, chat: McpToolChat, gate: TrustGate, questions: Questions) -> None:
         self._chat = chat
@@ -150,16 +150,16 @@ class SessionConsent(Namespace):
         )
 
     def trust(self) -> Trust:
-        """Show the commands of the config and the addresses that get keys. Starts nothing.
+        """Show the commands in the config and the addresses that get keys. Starts nothing.
 
         A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
-        address, the names of variables or headers, or a folder in it has changed. `session.consent.trust().accept()` accepts it
-        without the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
+        address, a variable or header name, or a folder in it has changed. `session.consent.trust().accept()` accepts it without
+        the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
 
         Returns:
-            Each server with its complete command, folder, address and its variables' names and headers. Each client with
-            its address and the name of the variable that its key comes from. With new and changed parts marked. Never a
-            value of a secret.
+            Each server with its complete command, folder, address and its variables' names and headers. Each client with its
+            address and the variable that its key comes from. New and changed parts are marked. Secret values are never
+            included.
         """
         return self._gate.report()
 
@@ -170,10 +170,10 @@ class SessionConsent(Namespace):
 
     @property
     def audit(self) -> Audit:
-        """Every call of a tool in this session, oldest first: who made and who allowed it, and how it ended.
+        """Every tool call in this session, oldest first: who made it, who allowed it, and how it ended.
 
-        Has no arguments and no results, only their lengths. `undo` and a new conversation leave it as it is. The last 10,000
-        calls are kept. `session.consent.audit.save("audit.jsonl")` writes it to a file.
+        Has no arguments or results, only their lengths. `undo` and a new conversation do not change it. The last 10,000 calls
+        are kept. `session.consent.audit.save("audit.jsonl")` writes it to a file.
         """
         return self._chat.audit.read()
 
@@ -195,7 +195,7 @@ class SessionConsent(Namespace):
 
     @property
     def problems(self) -> tuple[Notice, ...]:
-        """The tools that an approval policy, `include_tools` or `exclude_tools` names but that their servers do not have.
+        """Tools that an approval policy, `include_tools` or `exclude_tools` names although their servers do not have them.
 
         Servers that are not connected yet have none.
         """

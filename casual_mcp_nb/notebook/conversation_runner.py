@@ -1,4 +1,4 @@
-"""Keep a conversation's turns, each of them, however it ends. One runs at a time."""
+"""Run a conversation's turns one at a time, and keep every one, however it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 5.0
 
 
 class ConversationRunner:
-    """Keeps a conversation's turns, oldest first. One at a time runs. Its coroutines run on the engine's loop."""
+    """Runs and keeps a conversation's turns, oldest first. Its coroutines run on the engine's loop."""
 
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
         self.saver = saver
@@ -52,7 +52,7 @@ class ConversationRunner:
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """All turns as messages. Valid at every moment."""
+        """All turns as messages. Always valid."""
         return [message for turn in self.turns for message in turn.messages]
 
     @property
@@ -62,17 +62,17 @@ class ConversationRunner:
 
     @property
     def stats(self) -> ChatStats:
-        """The combined stats of all turns."""
+        """Combined stats for all turns."""
         return sum((turn.stats for turn in self.turns), ChatStats())
 
     @asynccontextmanager
     async def adding(
         self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Add a turn that the body runs to the conversation, or in place of those from `index` on, and save it as it grows.
+        """Add the turn that the body runs, or replace those from `index` on, and save it as it grows.
 
-        No other can run meanwhile. A stop or a close ends the body early. The turn is then as it is. Yields the engine's
-        arguments from the conversation.
+        No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it is. Yields the engine's
+        arguments.
         """
         asked_at = time.monotonic()
         await self._acquire()
@@ -113,7 +113,7 @@ class ConversationRunner:
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[None]:
-        """Let the body do work that adds nothing to the conversation. No turn can run meanwhile.
+        """Let the body work without adding to the conversation. No turn can run meanwhile.
 
         A stop or a close ends the body early.
         """
@@ -147,7 +147,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def replace(self, turns: Iterable[Turn]) -> None:
-        """Continue with these turns, which are another conversation's."""
+        """Continue with another conversation's turns."""
         self.check_free()
         self.turns = list(turns)
         self._observers.changes.notify()
@@ -173,11 +173,11 @@ class ConversationRunner:
 
     @property
     def discovered(self) -> list[ToolSpec]:
-        """The tools that searches of the conversation have loaded, in order."""
+        """The tools that searches in the conversation have loaded, in order."""
         return discovered_in(self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own})
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """Find a turn's index, counted from the front, and the person's messages there, their text replaced by `text`."""
+        """Find a turn's index from the front, and its user messages with their text replaced by `text`."""
         self.check_free()
         count = len(self.turns)
         if not -count <= index < count:
@@ -200,12 +200,12 @@ class ConversationRunner:
             raise ClosedError("This session is closed.", hint="Start again with %mcp demo or %mcp connect.")
 
     def end(self, why: str = "") -> None:
-        """Refuse further turns. Errors give the first reason. It is empty where the person closed the session."""
+        """Refuse further turns. Errors give the first reason, which is empty if the person closed the session."""
         if self._ended is None:
             self._ended = why
 
     async def close(self) -> None:
-        """Refuse further turns, and stop the turn that is running."""
+        """Refuse further turns, and stop the running one."""
         self.end()
         if self._running is not None:
             self._running.cancel()
@@ -238,7 +238,7 @@ class ConversationRunner:
 
 
 def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
-    """Replace the text of the person's last message, and keep its images."""
+    """Replace the last user message's text, and keep its images."""
     from casual_llm.messages import ImageContent, TextContent, UserMessage
 
     for index in range(len(messages) - 1, -1, -1):

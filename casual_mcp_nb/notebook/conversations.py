@@ -1,4 +1,4 @@
-"""The conversation of a session and the saved ones: continue, fork, find and keep them."""
+"""The current conversation and saved ones: continue, fork, find and keep them."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ class SessionConversations(NamespaceList[StoredConversation]):
 
     @property
     def id(self) -> str | None:
-        """The id of the current conversation, or None as long as nothing of it is saved."""
+        """The current conversation's id, or None until it is saved."""
         return self._runner.saver.id
 
     @property
     def store(self) -> ConversationStore | None:
-        """The file of the saved conversations, or None if they are not saved."""
+        """The file with saved conversations, or None if they are not saved."""
         return self._runner.saver.store
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
-        """Find saved conversations with a text in their title or their messages.
+        """Find saved conversations by a text in their title or messages.
 
         Args:
             words: The text, or empty for all.
             status: Only `active` or `archived` ones, or None for both.
-            limit: The maximum number.
+            limit: How many to return at most.
 
         Returns:
-            The conversations, the last changed one first. `total` counts those beyond the limit too.
+            The conversations, the last changed first. `total` includes those beyond the limit.
 
         Raises:
             UsageError: This session saves no conversations.
@@ -87,14 +87,14 @@ class SessionConversations(NamespaceList[StoredConversation]):
         config, is left as it is, and a warning says so.
 
         Args:
-            id: Its id, or the beginning of it.
+            id: Its id, or how it begins.
 
         Returns:
-            The conversation. One whose process was killed is valid: a call without a result has one that says so.
+            The conversation. It is valid even if its process was killed: a call without a result gets one that explains this.
 
         Raises:
             UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
-            UnknownNameError: There is no conversation of that id.
+            UnknownNameError: There is no conversation with that id.
         """
         conversation, problems = self._turns.resume(id)
         for problem in problems:
@@ -102,10 +102,10 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return conversation
 
     def fork(self, turn: int = -1) -> Conversation:
-        """Continue in a new conversation that begins with the turns up to one of this conversation. This one stays as it is.
+        """Continue in a new conversation that begins with this one's turns up to the given one. This one stays as it is.
 
         Args:
-            turn: Index of the last turn to take over. Negative ones count from the end.
+            turn: Index of the last turn to copy. Negative ones count from the end.
 
         Raises:
             UsageError: There is no such turn, or a turn is running.
@@ -124,20 +124,19 @@ class SessionConversations(NamespaceList[StoredConversation]):
         echo: Echo = "output",
         **options: Unpack[NamedTurnFields],
     ) -> Turn:
-        """Continue in a new conversation from one step of a turn, with something changed. This conversation stays as it is.
+        """Continue in a new conversation from one step in a turn, with something changed. This one stays as it is.
 
-        The steps before are taken over as they were recorded: no model is asked and no tool is called again. The model is
-        asked from this step on, or, with `result` or `text`, from the next one on.
+        Earlier steps are copied as recorded, without asking a model or calling tools again. The model is asked from this step
+        on, or, with `result` or `text`, from the next one on.
 
         Args:
-            step: Index of the step in `turn.steps`. Negative ones count from the end.
-            turn: Index of the turn in `session.turns`.
-            result: The replacement for the result of the step's call. For a step with several calls, a mapping from
-                `server:tool` or the call's id.
-            text: The replacement for the model's text in this step. Its calls and their results stay. Without calls, this is
-                the answer, and no model is asked.
+            step: Its index in `turn.steps`. Negative ones count from the end.
+            turn: Its index in `session.turns`.
+            result: Replaces the result of the step's call. For several calls, a mapping from `server:tool` or call id.
+            text: Replaces the model's text in this step. Its calls and their results stay. Without calls, this is the answer,
+                and no model is asked.
             echo: See `session.chat`.
-            options: See `session.chat`, such as another `model` or `tool_set`. The default is the session's present choice.
+            options: See `session.chat`, such as another `model` or `tool_set`. The default is the session's current choice.
 
         Returns:
             The turn in the new conversation.
@@ -151,24 +150,24 @@ class SessionConversations(NamespaceList[StoredConversation]):
     fork_at_async = awaited(fork_at)
 
     def add(self, messages: Sequence[ChatMessage]) -> Conversation:
-        """Add messages to the conversation without asking a model: a history from elsewhere, or words to put into its mouth.
+        """Add messages to the conversation without asking a model: a history from elsewhere, or words put in its mouth.
 
-        The next turn's model reads them as if they had been said here.
+        In the next turn, the model reads them as if they had been said here.
 
         Args:
-            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`. Each call is followed by its result. A message
-                of yours begins another turn if it follows one of a model or a tool.
+            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`. A result follows each call. A user message
+                after a model's or a tool's message begins another turn.
 
         Returns:
-            The turns that they are. A call gets another id if the conversation has one with the same.
+            The new turns. A call gets another id if the conversation uses its id already.
 
         Raises:
-            UsageError: They are not valid, and the error says which is not, or a turn is running. Nothing was added.
+            UsageError: A message is not valid, or a turn is running. Nothing was added.
         """
         return Conversation(self._runner.add(messages))
 
     def save(self, conversation: Conversation) -> StoredConversation:
-        """Save a conversation from elsewhere, such as one that `Conversation.load` has read from a file, under a new id.
+        """Save a conversation from elsewhere, such as one that `Conversation.load` read, under a new id.
 
         Args:
             conversation: The conversation.
@@ -182,32 +181,32 @@ class SessionConversations(NamespaceList[StoredConversation]):
         """Give a saved conversation another title.
 
         Args:
-            id: Its id, or the beginning of it.
+            id: Its id, or how it begins.
             title: The title.
 
         Raises:
             UsageError: Nothing is saved.
-            UnknownNameError: There is no conversation of that id.
+            UnknownNameError: There is no conversation with that id.
         """
         return self._changed(self._runner.saver.required.rename(id, title))
 
     def archive(self, id: str) -> StoredConversation:
-        """Leave a saved conversation out of the list. Arguments and errors are those of `rename`."""
+        """Leave a saved conversation out of the list. For errors, see `rename`."""
         return self._changed(self._runner.saver.required.archive(id))
 
     def restore(self, id: str) -> StoredConversation:
-        """List an archived conversation again. Arguments and errors are those of `rename`."""
+        """List an archived conversation again. For errors, see `rename`."""
         return self._changed(self._runner.saver.required.restore(id))
 
     def delete(self, id: str) -> StoredConversation:
         """Delete a saved conversation for good. If it is the current one, start another.
 
         Args:
-            id: Its id, or the beginning of it.
+            id: Its id, or how it begins.
 
         Raises:
-            UsageError: Nothing is saved, or a turn of the conversation is running.
-            UnknownNameError: There is no conversation of that id.
+            UsageError: Nothing is saved, or a turn in the conversation is running.
+            UnknownNameError: There is no conversation with that id.
         """
         store = self._runner.saver.required
         is_current = store.get(id).id == self.id

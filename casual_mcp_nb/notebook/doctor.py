@@ -40,7 +40,7 @@ from casual_mcp_nb.providers.registry import (
 
 @dataclass(frozen=True)
 class ModelAtHand:
-    """A model that could be used: where it is, why it can be used, and as `Session.quick` takes it."""
+    """A model that could be used: where it is, why it can be used, and its argument for `Session.quick`."""
 
     source: str
     reason: str
@@ -49,7 +49,7 @@ class ModelAtHand:
 
 @dataclass(frozen=True)
 class EmbeddedTools:
-    """A session's embedding model, None for a function. Its problem or empty. The tools with vectors, and those to have one."""
+    """A session's embedding model, or None for a function, its problem, if any, and the tools embedded so far."""
 
     model: EmbeddingConfig | None
     label: str
@@ -59,13 +59,13 @@ class EmbeddedTools:
 
 
 def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
-    """Find one model of each model server that runs here, then one of each provider whose key is set."""
+    """Find one model per model server that runs here, then one per provider whose key is set."""
     servers = running_servers() if running is None else running
     return [*map(_local, servers), *_by_key(variables)]
 
 
 def hint_of(models: Iterable[ModelAtHand]) -> str:
-    """Format one sentence on the first of some models, with the line that uses it in the demo, or empty where there is none."""
+    """Format a sentence on the first model, with the line that uses it in the demo, or empty if there is none."""
     first = next(iter(models), None)
     return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
 
@@ -95,8 +95,8 @@ _NOISE = re.compile(
     r"""\s*$                                              # nothing
     |npm\ (error|ERR!)\s*(code\b|errno\b|syscall\b|path\b|\d+\s*$|A\ complete\ log\b|.*[/\\]_logs[/\\]|$)
     |npm\ (warn|WARN|notice)\b
-    |Node\.js\ v\d                                        # the last line of every crash of Node
-    |\s+at\ |\s*[\^~]+\s*$|[{}\s\]]+$                     # frames and marks of a stack
+    |Node\.js\ v\d                                        # the last line of every Node crash
+    |\s+at\ |\s*[\^~]+\s*$|[{}\s\]]+$                     # stack frames and marks
     """,
     re.VERBOSE,
 )
@@ -334,7 +334,7 @@ def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
 
 
 def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find files that keep a Python server from starting: beside it, they shadow modules of the standard library."""
+    """Find files that keep a Python server from starting: beside it, they shadow standard library modules."""
     for name, status in servers.items():
         server = config.servers.get(name)
         if status.state != "failed" or server is None or "python" not in Path(server.command or "").name:
@@ -384,7 +384,7 @@ def _version(name: str) -> str | None:
 
 
 def telling_line(stderr: str) -> str:
-    """Find the line that explains why a process failed: npm's first, the last error of others, else the last line."""
+    """Find the line that explains why a process failed: npm's first, otherwise the last error or the last line."""
     lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
     npm = [line for line in lines if _NPM.match(line)]
     if npm:

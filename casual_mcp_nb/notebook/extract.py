@@ -1,4 +1,4 @@
-"""Extract an instance of a pydantic class from a model's answer, in which its JSON is found first."""
+"""Find the JSON in a model's answer, and convert it to an instance of a pydantic class."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def json_from_text(text: str) -> Any:
     Models put JSON in fences, add words before and after it, and leave a comma after the last item. Nothing is evaluated.
 
     Returns:
-        The first object or list in the likeliest place: the whole text, a fenced block, or between words. Where there is none,
-        another JSON value, such as a number, that is all there is in the text or in a fenced block.
+        The first object or list in the likeliest place: the whole text, a fenced block, or between words. Without one, any
+        other JSON value, such as a number, that makes up the whole text or a fenced block.
 
     Raises:
         ValueError: There is no JSON in the text.
@@ -71,7 +71,7 @@ def json_values(text: str) -> Iterator[Any]:
             yield json.loads(piece)
         except (ValueError, RecursionError):
             continue
-    # A space in place of each comma before a closing bracket: what is where does not change.
+    # A space replaces each comma before a closing bracket, so that positions do not change.
     tolerant = _STRING_OR_COMMA.sub(lambda match: " " if match[0] == "," else match[0], text)
     end = tried = 0
     while (match := _OPENING.search(text, end)) and tried < _MAX_STARTS:

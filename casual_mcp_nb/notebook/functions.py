@@ -1,7 +1,7 @@
-"""The tools of a session as Python functions, and stubs of them for editors and mypy.
+"""A session's tools as Python functions, and stubs for editors and mypy.
 
-`session.tools.time.convert_time(time="14:30", …)` is the tool `convert_time` of the server `time`. The signatures are those of
-`discovery.signatures`: neither they nor a stub file ever contain code of a server.
+`session.tools.time.convert_time(time="14:30", …)` is the tool `convert_time` on the server `time`. Signatures come from
+`discovery.signatures`: neither they nor a stub file ever contain a server's code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from casual_mcp_nb.discovery.signatures import (
 from casual_mcp_nb.errors import ToolArgumentsError, ToolCallError, closest, did_you_mean, shown
 
 MAX_SAMPLES = 20
-"""Results from which the type of a result is learned."""
+"""How many results are used to infer a result's type."""
 _STUB_HEAD = '''"""Tools of MCP servers as functions, for type checkers. Written by `session.tools.stubs`."""
 
 import builtins as _builtins
@@ -55,10 +55,10 @@ class CallableTools(Protocol):
 
 
 class ServerFunctions:
-    """The tools of one server as functions: `session.tools.time`.
+    """A server's tools as functions: `session.tools.time`.
 
     A name that is not a Python identifier is changed into one: `get-user` is `get_user`, `import` is `import_`. Each function
-    has a twin to await, whose name ends in `_async`.
+    has an awaitable twin, whose name ends in `_async`.
     """
 
     def __init__(self, tools: CallableTools, server: str, turns: Callable[[], Sequence[Turn]]) -> None:
@@ -84,7 +84,7 @@ class ServerFunctions:
         return _function(self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin)
 
     def _learned(self, tool: ToolSpec) -> SchemaReader | None:
-        """Infer a schema of a tool's result from the last calls of it, the person's and the model's."""
+        """Infer a schema for a tool's results from its last calls, the person's and the model's."""
         if tool.output_schema is not None:
             return None
         calls = [each.call for each in self._tools.recorded.list(tool.tool_name)][:MAX_SAMPLES]
@@ -107,9 +107,9 @@ class ServerFunctions:
 
 
 class ToolFunctions:
-    """The tools of a session as functions, by server: `session.tools.functions.time` is `session.tools.time`.
+    """A session's tools as functions, by server: `session.tools.functions.time` is `session.tools.time`.
 
-    Here a server can have the name of a method of `session.tools`, too.
+    This also works for a server that is named like a method of `session.tools`.
     """
 
     def __init__(self, tools: CallableTools, servers: Iterable[str], turns: Callable[[], Sequence[Turn]]) -> None:
@@ -192,7 +192,7 @@ def stub_of(servers: Mapping[str, Sequence[ToolSpec]], learned: Callable[[ToolSp
 
     Args:
         servers: Each server's tools, by an identifier.
-        learned: A schema of a tool's result that was learned, if any.
+        learned: An inferred schema for a tool's result, if any.
     """
     types = TypeWriter(taken={"Any", "Literal", "NotRequired", "TypedDict", "Tools"})
     kinds: dict[str, str] = {}
@@ -212,7 +212,7 @@ def _class_of(
     lines = [f"class {name}:"]
     for plain, tool in by_name.items():
         signature = signature_of(tool, learned(tool), own)
-        # In a stub the value of a default does not matter, and the server's may not be of the type that it says.
+        # In a stub a default's value does not matter, and the server's may not have the declared type.
         parameters = [
             f"{key}: {part.annotation!r}{'' if part.default is inspect.Parameter.empty else ' = ...'}"
             for key, part in signature.parameters.items()

@@ -52,7 +52,7 @@ def _content(image: Any) -> ImageContent:
 
 
 def image_content(data: bytes, name: str) -> ImageContent:
-    """Convert the bytes of an image to a part of a message, or raise UsageError if no model could read it."""
+    """Convert an image's bytes to a message part, or raise UsageError if no model could read it."""
     from casual_llm.messages import ImageContent
 
     if len(data) > MAX_BYTES:
@@ -64,9 +64,9 @@ def image_content(data: bytes, name: str) -> ImageContent:
 
 
 async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[str] = ()) -> list[ChatMessage]:
-    """Fetch the images at addresses in messages by the rules of the bundled server `web`, and from `allowed` IP addresses.
+    """Fetch images from addresses in messages by the bundled server `web`'s rules, and from `allowed` IP addresses.
 
-    So a provider is sent the image, and a client of a service cannot have it ask an address in its own network.
+    The provider gets the image itself, so that a service's client cannot make it request an address in its own network.
     """
     addresses = list(dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address))
     if len(addresses) > MAX_IMAGES:

@@ -44,12 +44,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class Throttle:
-    """Does `work` on the drawing thread: immediately if it was not done lately, otherwise as soon as `seconds` have passed.
+    """Does `work` on the drawing thread: immediately, or as soon as `seconds` have passed since the last time.
 
-    Calls in between count as one, and the work sees whatever changed before the last call.
+    Calls in between count as one, and the work sees every change before the last call.
 
     Args:
-        ticking: Whether to work once a second even if nobody calls, for a display in which time passes.
+        ticking: Whether to work once a second even without calls, for a display in which time passes.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Throttle:
             self._start()
 
     async def settled(self) -> None:
-        """Wait until the requested work is done. Return immediately if there is none, or at the process's end."""
+        """Wait until the requested work is done. Return immediately if there is none, or at process exit."""
         done = Future[None]()
         with self._lock:
             if planned := self._planned:
@@ -97,14 +97,14 @@ class Throttle:
         self._ended = True
 
     def _start(self) -> None:
-        # At the end of the process the thread accepts no more work.
+        # At process exit the thread accepts no more work.
         with suppress(RuntimeError):
             drawing_thread().submit(self._run)
 
     def _run(self) -> None:
         with self._lock:
             if not self._planned:
-                # An urgent request was served before the timer of an earlier one.
+                # An urgent request was served before an earlier one's timer.
                 return
             self._planned = False
             self._next = time.monotonic() + self._seconds
@@ -127,14 +127,14 @@ class Throttle:
 
 
 class ShownInCell:
-    """The mixin of such values."""
+    """Mixin for values that a cell has shown already."""
 
     _shell: Any
     _cell: int
 
     @classmethod
     def of(cls, value: Any, shell: Any) -> Any:
-        """Copy a dataclass as one that the running cell shows already. Where it is pickled, it is as it was."""
+        """Copy a dataclass as one that the running cell shows already. Pickling restores the original class."""
         copy = cls(**{field.name: getattr(value, field.name) for field in fields(value)})
         copy._shown_in(shell)
         return copy
@@ -179,11 +179,11 @@ class ShownServers(ShownInCell, Servers):
 
 
 class ShownStatus(ShownInCell, SessionStatus):
-    """The status of a session that was shown in its cell."""
+    """A session status that was shown in its cell."""
 
 
 Echo = Literal["none", "text", "output", "all"]
-"""The output of a turn in a cell: nothing, only the answer, the usual display, or everything unfolded."""
+"""A turn's output in a cell: nothing, only the answer, the usual display, or everything unfolded."""
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""
@@ -261,7 +261,7 @@ class LiveOutput(LiveDisplay):
     def on_event(self, event: Event) -> None:
         """Record an event. Called on the engine's loop.
 
-        The first text of each step is drawn immediately, everything else at most ten times a second.
+        Each step's first text is drawn immediately, everything else at most ten times a second.
         """
         self._started = time.monotonic() - event.at
         first_text = self._silent and self._streamed and isinstance(event, TextDelta)

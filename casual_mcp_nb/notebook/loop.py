@@ -1,9 +1,9 @@
 """The engine thread: one daemon thread with one event loop, on which the engine and every connection run.
 
-Where a function of the notebook runs: on the thread or loop that its objects belong to. While a cell blocks in
-`session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3 connections and
-`display()` work there. While a cell awaits, and for turns that no cell waits for, they run on a worker thread. An async
-function runs on the caller's own loop, where its objects live, unless a blocking call holds that loop.
+A notebook function runs on the thread or loop that its objects belong to. While a cell blocks in `session.chat`, its thread
+waits for the engine and can meanwhile run functions: matplotlib, sqlite3 connections and `display()` work there. While a cell
+awaits, and for turns that no cell waits for, they run on a worker thread. An async function runs on the caller's own loop,
+where its objects live, unless a blocking call holds that loop.
 
 One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is awaited. The coroutine runs on the
 caller's thread, where it shows what is to be shown, and passes work to the engine thread with `await on_engine(work)`. How the
@@ -53,14 +53,14 @@ def notebook_shell() -> Any | None:
 
 @dataclass(frozen=True, eq=False)
 class Caller:
-    """Who waits for work of the engine, and whether its thread does nothing but wait."""
+    """Who waits for the engine, and whether its thread does nothing but wait."""
 
     loop: asyncio.AbstractEventLoop | None
     blocking: bool
     _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
 
     async def run(self, call: Call) -> Any:
-        """Have the waiting thread run a function. The result is the function's."""
+        """Have the waiting thread run a function, and return its result."""
         return await on_thread(call, self._jobs.put)
 
     def serve(self) -> None:
@@ -74,11 +74,11 @@ class Caller:
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
-"""Who waits for the work that runs now, or None where nobody does."""
+"""Who waits for the current work, or None."""
 
 
 class NotebookRunner:
-    """Runs the notebook's functions where their objects live: async ones of turns without a cell on the kernel's loop."""
+    """Runs the notebook's functions where their objects live: in turns without a cell, async ones on the kernel's loop."""
 
     def __init__(self) -> None:
         self.home: asyncio.AbstractEventLoop | None = None
@@ -105,10 +105,9 @@ class NotebookRunner:
         return await _on_loop(call, loop)
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call on the engine, and block this thread, which is the function's, until it has ended.
+        """Start a nested call on the engine, and block this thread, the function's, until it ends.
 
-        Where the function runs on a thread that waits for its turn, that thread now waits for the nested call, and runs the
-        functions that this one needs.
+        If this thread was waiting for its turn, it now waits for the nested call, and runs the functions that it needs.
         """
         caller = context.get(CALLER)
         context = context.copy()
@@ -126,7 +125,7 @@ class NotebookRunner:
             raise
 
     async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call on the engine, and await its end on this loop, which is the function's and not held."""
+        """Start a nested call on the engine, and await its end on this loop, the function's, without blocking it."""
         context = context.copy()
         context.run(CALLER.set, caller_here(blocking=False))
         return await asyncio.wrap_future(context.run(start))
@@ -134,7 +133,7 @@ class NotebookRunner:
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
     """Run an async call on another thread's loop. It is cancelled with this."""
-    # `run_coroutine_threadsafe` takes more rounds of both loops.
+    # `run_coroutine_threadsafe` takes more rounds in both loops.
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
     running: asyncio.Task[None] | None = None
@@ -189,7 +188,7 @@ T = TypeVar("T")
 CLEAN_UP_SECONDS = 0.5
 _WAKE_SECONDS = 0.05
 OTHER_PROCESS = "it belongs to the process that opened it, and this is a child of that process"
-"""Why a session that a forked child has inherited cannot be used there."""
+"""Why a forked child cannot use the session that it inherited."""
 
 
 def _show_in_one_line(interrupt: BaseException) -> None:
@@ -219,7 +218,7 @@ class EngineThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is the copy in a forked child: a fork does not copy threads, so nothing would ever run on it."""
+        """Whether this is a forked child's copy: a fork does not copy threads, so nothing would ever run on it."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
@@ -302,7 +301,7 @@ class EngineThread:
         return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a short function on the loop after a time. For any thread. In a forked child nothing is called."""
+        """Call a short function on the loop after a delay. Thread-safe. Does nothing in a forked child."""
         if self.inherited:
             return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
@@ -321,8 +320,8 @@ class EngineThread:
 _lock = threading.Lock()
 _engine: EngineThread | None = None
 _inherited: list[EngineThread] = []
-"""Engines of the processes that this one was forked from, never collected: closing such a loop would remove the parent's
-wake-up call from the epoll object that both share."""
+"""Engines inherited through forks, never collected: closing such a loop would remove the parent's wake-up call from the epoll
+object that both share."""
 
 
 def engine_thread() -> EngineThread:
@@ -377,7 +376,7 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
 
 
 def is_set(variable: str) -> bool:
-    """Check whether a variable of the environment turns something on: empty, `0` and `false` do not."""
+    """Check whether an environment variable turns something on: empty, `0` and `false` do not."""
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false")
 
 
@@ -439,7 +438,7 @@ def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
 
 
 _NO_LOOP = "no running event loop"
-"""The message of asyncio on a thread that blocks."""
+"""asyncio's message on a thread that blocks."""
 _AWAITS_OTHERS = "A method with a blocking and an awaited form awaits something on the caller's thread, where no loop may run."
 _ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
 
@@ -467,7 +466,7 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine on the caller's thread to its end. The caller's loop keeps running while the engine works.
 
-    On the engine's own loop, as in a command of a widget, the work is awaited where it is.
+    On the engine's own loop, as in a widget command, the work is awaited there.
     """
     try:
         request = _next(steps.send, None)
@@ -499,7 +498,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
 
 def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
-    """Get the method to await for one that `blocking` has made. Its name ends in `_async`."""
+    """Get the awaitable twin of a method that `blocking` made. Its name ends in `_async`."""
     core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
 
     @functools.wraps(core)

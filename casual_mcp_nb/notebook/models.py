@@ -1,4 +1,4 @@
-"""The models of a session and their clients, and the system prompt that they would read."""
+"""A session's models and clients, and the system prompt that they would read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def models_of(config: Config, default: str | None) -> Models:
-    """List a config's models, and whether the key of each is set."""
+    """List a config's models, and whether their keys are set."""
     return Models(
         tuple(
             ModelRow(
@@ -44,7 +44,7 @@ def models_of(config: Config, default: str | None) -> Models:
 
 
 def clients_of(config: Config) -> Clients:
-    """List the clients of a config and whether their keys are set. Addresses are without anything that could be a secret."""
+    """List a config's clients, and whether their keys are set. Addresses contain nothing that could be a secret."""
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
@@ -61,7 +61,7 @@ def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
 
 
 class SessionModels(NamespaceList[ModelRow]):
-    """The models of a session, and their system prompts: `session.models`. `session.model` is the one in use."""
+    """A session's models and their system prompts: `session.models`. `session.model` is the one in use."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class SessionModels(NamespaceList[ModelRow]):
 
     @property
     def clients(self) -> Clients:
-        """The clients of the config, and whether the key of each is set."""
+        """The config's clients, and whether their keys are set."""
         return clients_of(self._config)
 
     def templates(self) -> list[str]:
-        """List the names of the prompt templates that can be used."""
+        """List the available prompt templates."""
         return self._chat.templates.names()
 
     @blocking
@@ -99,7 +99,7 @@ class SessionModels(NamespaceList[ModelRow]):
         """Return the system prompt that the next turn would send. Connects if needed. No model is called.
 
         Args:
-            template: Name of a template, or None for the session's own system prompt, or the model's template.
+            template: A template name, or None for the session's own system prompt, or the model's template.
             variables: Additional variables for it.
 
         Raises:
@@ -127,8 +127,8 @@ class SessionModels(NamespaceList[ModelRow]):
 
         Args:
             task: What the cell should do.
-            variables: Names of variables whose type, shape and first values the model may read.
-            model: Name of a model in the config, a model object, or None for the session's.
+            variables: Variables whose type, shape and first values the model may read, by name.
+            model: A model name in the config, a model object, or None for the session's.
             variable: The variable that holds this session.
             rounds: How often the program may be corrected, see `WrittenCell.repair`.
             options: Options for the model, such as `temperature`.

@@ -1,6 +1,6 @@
-"""A session's services, made once in the order in which they need each other, and ended together.
+"""A session's services, built in the order in which they depend on each other, and closed together.
 
-A notebook has one open session for each config, and none outlives the interpreter.
+A notebook has one open session per config, and none outlives the interpreter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class SessionParts:
     """The services behind a session's namespaces, for code that shows or changes them, such as a widget.
 
-    Its arguments are those of `Session`. They hold no reference to it: when nobody holds it any more, the servers end.
+    Takes the same arguments as `Session`, but holds no reference to it: when the session is garbage-collected, its servers end.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SessionParts:
         try:
             self.config = load_config(config)
         finally:
-            # A traceback that shows local variables would show the contents of a dict.
+            # A traceback with local variables would show a dict's contents.
             del config
         if prices is not None:
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
@@ -124,13 +124,13 @@ class SessionParts:
         self.servers = SessionServers(chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent)
 
     def status(self) -> SessionStatus:
-        """Build an overview of the session, as far as its servers are connected."""
+        """Build an overview of the session, as far as servers are connected."""
         runner, budget = self.runner, self.tools.budget
         status = status_of(self.chat, self.config, self.turn_service.model, len(runner.turns), budget, runner.saver.note)
         return replace(status, closed=True) if runner.ended else status
 
     def secrets(self) -> Collection[str]:
-        """Collect the secrets of the config and of the servers that were added."""
+        """Collect the secrets from the config and from added servers."""
         servers = (self.chat.server_manager.config_of(name) for name in self.chat.server_manager.names)
         return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
 
@@ -157,7 +157,7 @@ class SessionParts:
         return Observation(*ends)
 
     def export(self, path: str | Path, id: str | None, *, overwrite: bool, page: Callable[..., str] | None = None) -> Path:
-        """Write the conversation, or a saved one, to a file, see `Session.export`. `page` makes a player."""
+        """Write the conversation, or a saved one, to a file, see `Session.export`. `page` builds a player."""
         saver, secrets = self.runner.saver, self.cassettes.secrets()
         conversation = self.runner.conversation if id is None else saver.required.load(id)
         if page is not None:
@@ -168,7 +168,7 @@ class SessionParts:
         return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page, programs=programs)
 
     async def close(self) -> None:
-        """End the turn that runs, the services, the cassette, the servers and the store. On the engine's loop."""
+        """Close the running turn, the services, the cassette, the servers and the store. On the engine's loop."""
         self._finalizer.detach()
         with _registry_lock:
             _open.discard(self)
@@ -179,7 +179,7 @@ class SessionParts:
             try:
                 await asyncio.to_thread(self.cassettes.close)
             except RuntimeError:
-                # At the end of the process no thread can be started.
+                # At process exit no thread can be started.
                 self.cassettes.close()
         finally:
             # After the turn: widgets that freeze now show its end.
@@ -188,7 +188,7 @@ class SessionParts:
         await self.chat.close()
         store = self.runner.saver.store
         if store is not None:
-            # At the end of the process the store closes itself.
+            # At process exit the store closes itself.
             with contextlib.suppress(RuntimeError):
                 await asyncio.to_thread(store.close)
 
@@ -274,20 +274,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
-    """Start a config's servers, also of another MCP host, and measure what their tools cost in each request.
+    """Start the servers in a config, even another MCP host's, and measure what their tools cost in each request.
 
-    Afterwards they are stopped. A server that cannot be started is listed with the reason and costs the others nothing.
+    Afterwards they are stopped. A server that cannot be started is listed with the reason, and does not affect the others.
 
     Args:
         path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`. It is not changed.
-        trust: Start what it names without asking.
+        trust: Start its servers without asking.
 
     Returns:
         The tokens by server and by tool, and what deferring every tool would save.
 
     Raises:
         ConfigError: The file cannot be read.
-        TrustRequiredError: The person has not accepted what it would start, and nobody can be asked.
+        TrustRequiredError: The person has not accepted its servers, and nobody can be asked.
     """
     config, unreadable = load_readable(path)
     # With a separate name it replaces no session that is open with the same file.

@@ -1,7 +1,7 @@
 """Step mode from code: a loop over a turn's pauses, in which each request can be read and changed before it is sent.
 
-The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the turn, and nothing that
-runs holds the iterator: when the loop ends early, the iterator is collected, which stops the turn.
+The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the turn, and nothing else
+holds the iterator: when the loop ends early, the iterator is collected, which stops the turn.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _WAKE_SECONDS = 0.05
 
 
 class Pause:
-    """A pause before a model call. Edit the request, and continue the loop, which sends it.
+    """A pause before a model call. Edit the request, then continue the loop to send it.
 
     Attributes:
         texts: The texts that the model has not read yet: your message as "", results by the call's id. Assign to change
             one.
-        labels: The label of each.
-        system: The system prompt, for this step and the rest of the turn.
-        tools: The tools that are offered, as `server:tool`, for this step and the rest of the turn. Remove some, or add
-            deferred ones, which loads them. Built-in tools such as `search_tools` are not in it.
+        labels: Their labels.
+        system: The system prompt, from this step until the turn ends.
+        tools: The tools offered, as `server:tool`, from this step until the turn ends. Remove some, or add deferred ones, which
+            loads them. Built-in tools such as `search_tools` are not in it.
         runs_on: Whether this is the last pause.
     """
 
@@ -59,11 +59,11 @@ class Pause:
 
     @property
     def tokens(self) -> int:
-        """The request's estimated tokens, as it would be sent without a change."""
+        """The request's estimated tokens without further changes."""
         return self.request.tokens.total
 
     def run(self) -> None:
-        """Run the turn to its end without another pause. The changes of this one are sent."""
+        """Run the turn to its end without another pause. Changes made here are sent."""
         self.runs_on = True
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Pause:
             self.answer.set_result(None)
 
     def send(self) -> None:
-        """Send the request with its changes, which going on in the loop does."""
+        """Send the request with its changes, as continuing the loop does."""
         if self.answer.done():
             return
         edits = tuple(self._edits())
@@ -127,7 +127,7 @@ class Pauses:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # The turn can outlive the loop of whoever reads its pauses.
+            # The turn can outlive the loop in which its pauses are read.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(arrived.set)
 
@@ -176,7 +176,7 @@ class _Running:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a pause, or the turn has ended."""
+        """Whether it waits at a pause, or the turn has ended."""
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
@@ -242,7 +242,7 @@ class _AsyncLoop:
                 self._pause.send()
             while not self._running.waits:
                 self._arrived.clear()
-                # Woken often, so that an interrupt of the notebook is noticed.
+                # Woken often, so that a notebook interrupt is noticed.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), _WAKE_SECONDS)
             self._pause = self._running.next_pause()

@@ -1,4 +1,4 @@
-"""The open questions, where each is asked, and prompts of `input()` that can be cancelled."""
+"""Open questions, where each is asked, and `input()` prompts that can be cancelled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def can_prompt() -> bool:
     """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
     shell = notebook_shell()
     if shell is not None:
-        # The front end says so with each cell; `raw_input` of the kernel looks at the same flag.
+        # The front end tells with each cell; the kernel's `raw_input` looks at the same flag.
         return bool(getattr(shell.kernel, "_allow_stdin", True))
     try:
         return sys.stdin.isatty()
@@ -55,7 +55,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
 
     It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next prompt gets the next line, and
     nothing is held that the interpreter needs at its shutdown, as the lock of `sys.stdin` in a blocked `input()` would be. The
-    context has the variables by which a kernel finds the prompt's cell.
+    context has the variables with which a kernel finds the prompt's cell.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -77,7 +77,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
             return
         except Exception as failure:
             error = failure
-        # The line can come when nobody waits for it any more: after the end of the loop, or together with the interrupt.
+        # The line can come when nobody waits for it any more: after the loop has ended, or together with the interrupt.
         with suppress(RuntimeError, KeyboardInterrupt):
             loop.call_soon_threadsafe(settle, line, error)
 
@@ -94,7 +94,7 @@ class _Cancelled(Exception):
 
 
 class _DescriptorReader:
-    """Reads a line of a terminal, a pipe or a file, byte by byte from its descriptor."""
+    """Reads a line from a terminal, a pipe or a file, byte by byte from its descriptor."""
 
     def __init__(self, text: str, descriptor: int) -> None:
         self._text = text
@@ -156,7 +156,7 @@ class _InputReader:
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """Create a reader of standard input if that is Python's own and can be waited for, else None."""
+    """Create a reader for standard input if that is Python's own and can be waited for, else None."""
     if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
         return None
     try:
@@ -166,7 +166,7 @@ def _descriptor_reader(text: str) -> _DescriptorReader | None:
 
 
 def _left_in_buffer(descriptor: int) -> bytes:
-    """Read up to one line that an earlier read of `sys.stdin` took from a pipe or a file beyond its own line.
+    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own line.
 
     There is no way to look into that buffer without a read that can block, so the read meets the end of the input behind it.
     """
@@ -220,7 +220,7 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
         if not isinstance(error, EOFError | OSError | RuntimeError | ValueError):
             logger.error("Asking with input() failed.", exc_info=error)
         if can_prompt():
-            # The end of input (Ctrl-D) approves nothing.
+            # Ctrl-D approves nothing.
             question.expire("No one is available to answer.")
         else:
             question.no_one_to_ask()
@@ -286,7 +286,7 @@ async def _step(question: StepQuestion, ask: Ask) -> None:
 
 
 CLICKS_ARRIVE_SINCE = (7, 4)
-"""The version of ipykernel since which a click arrives while a cell awaits."""
+"""The first ipykernel version in which a click arrives while a cell awaits."""
 
 
 @dataclass(eq=False)
@@ -302,9 +302,9 @@ class Questions(Sequence[Question]):
     """The open questions, oldest first. Its coroutines run on the engine's loop.
 
     Attributes:
-        limits: How long questions wait, and how many at a time. Enforced by the callers of `approve` and `elicit`.
+        limits: How long questions wait, and how many at a time. Callers of `approve` and `elicit` enforce it.
         unattended: Whether nobody is there to answer, as in a process that only serves.
-        how_to_allow: Returns how a call that is denied because nobody can be asked is allowed, for whoever started the session.
+        how_to_allow: Returns how whoever started the session can allow a call that was denied because nobody could be asked.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
@@ -324,7 +324,7 @@ class Questions(Sequence[Question]):
     def time_limit(self) -> float | None:
         """Seconds after which an unanswered approval is denied and a server's question cancelled, or None for no limit.
 
-        Pauses of the step mode have no limit.
+        Pauses in step mode have no limit.
         """
         return self.limits.seconds
 
@@ -364,7 +364,7 @@ class Questions(Sequence[Question]):
         return self._open[name]
 
     def wait(self, seconds: float = 60.0) -> Question:
-        """Block until a question is open, and return the oldest. For code that answers the questions of `submit`."""
+        """Block until a question is open, and return the oldest. For code that answers questions from `submit`."""
         self._engine.check_process()
         if self._engine.is_current:
             raise UsageError("This would block the engine thread.", hint="Use session.observe(changes=…) there.")
@@ -400,8 +400,7 @@ class Questions(Sequence[Question]):
     async def prompt_on(self, channel: Channel | None = None) -> AsyncIterator[None]:
         """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that the body runs for.
 
-        Prompts that are open at its end are given up, before whoever waits for the body goes on: they would take the line that
-        is typed next.
+        Prompts that are still open at its end are cancelled first: they would take the next line typed.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)
@@ -417,7 +416,7 @@ class Questions(Sequence[Question]):
     def can_ask(self) -> bool:
         """Check whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
 
-        A script that answers the questions of `submit` announces that with `panel_opened`.
+        A script that answers questions from `submit` announces that with `panel_opened`.
         """
         if self.unattended:
             return False

@@ -1,6 +1,6 @@
-"""A running turn's questions: whether a call may run, how to continue at a pause, forms and pages of servers.
+"""A running turn's questions: whether a call may run, how to continue at a pause, servers' forms and pages.
 
-A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
+A question is answered once, from any thread: in the panel, at an `input()` prompt, or by calling a method.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _NO = ("n", "no", "false", "0")
 
 @dataclass(frozen=True)
 class FormField:
-    """One field of a form. Title, description and labels are cleaned, since the server wrote them.
+    """A form field. Title, description and labels are cleaned, since the server wrote them.
 
     Args:
-        kind: The kind of its value. `choice` is one of `choices`, `choices` any number of them.
+        kind: The kind of value. `choice` is one of `choices`, `choices` any number.
         default: The server's suggestion, as it would be sent, or None if there is nothing, or it is invalid.
         minimum: The smallest number, or a string's minimum length.
         maximum: The largest number, or a string's maximum length.
@@ -72,9 +72,9 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the input, and convert it to the types of the fields.
+    """Validate the input, and convert it to the fields' types.
 
-    A field that is not in `values` has its default. Fields that were left empty, and those without a default, are left out.
+    A field that is not in `values` has its default. Empty fields, and those without a default, are left out.
 
     Raises:
         UsageError: A field is missing, invalid or unknown. The message names it.
@@ -224,8 +224,8 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "date": ("a date such as 2026-07-28", _is_date),
     "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
 }
-"""The formats of a form's texts, each with a description and the check.
-See https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
+"""Text formats in forms, each with a description and a check. See
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
 
 
 def _within(field: FormField, number: float, unit: str = "") -> float:
@@ -244,7 +244,7 @@ def _chosen(field: FormField, given: Any) -> str:
 
 
 Channel = Literal["input", "panel"]
-"""Where the person is asked: at a prompt of `input()` in the running cell, or where `session.questions` are shown, as in the
+"""Where the person is asked: at an `input()` prompt in the running cell, or where `session.questions` are shown, as in the
 panel."""
 
 MAX_DIFFERENCE = 20_000
@@ -268,7 +268,7 @@ class Question(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """Everything that the person must know to answer."""
+        """Everything that the person needs to answer."""
 
     @abstractmethod
     def expire(self, why: str) -> None:
@@ -309,9 +309,9 @@ class ApprovalQuestion(Question):
     """Whether a call may run.
 
     Attributes:
-        tool: The tool, with its server and the server's claims about it.
+        tool: The tool, with its server's claims.
         arguments: The complete arguments.
-        policy: The policy that wants approval.
+        policy: The policy that requires approval.
         reason: Why approval is needed, see `Reason`.
         change: How the tool's definition has changed, or None if it has not.
     """
@@ -372,7 +372,7 @@ class ApprovalQuestion(Question):
         """Let the call run.
 
         Args:
-            for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
+            for_conversation: Do not ask again for this tool in this conversation, while its definition stays the same.
 
         Raises:
             UsageError: Such calls, and a server's messages, are approved one by one. The question stays open.
@@ -384,7 +384,7 @@ class ApprovalQuestion(Question):
     def approve_for_server(self) -> None:
         """Let the call run, and do not ask again in this conversation for this server's tools.
 
-        This covers tools that do not claim to be destructive, as long as their definitions stay the same.
+        This covers tools that do not claim to be destructive, while their definitions stay the same.
 
         Raises:
             UsageError: This call needs approval for another reason. The question stays open.
@@ -413,7 +413,7 @@ class ApprovalQuestion(Question):
             raise not_open() from None
 
     def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
-        """Approve the call too if the approval of another question covers it."""
+        """Approve the call if another approval covers it."""
         if ONE_BY_ONE & {self.reason, question.reason}:
             return
         same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.as_listed == question.tool.as_listed
@@ -438,7 +438,7 @@ class StepQuestion(Question):
 
     @property
     def summary(self) -> str:
-        """One line on the next request."""
+        """The next request in one line."""
         from casual_mcp_nb.conversation.view_calls import request_words
 
         return request_words(self.request)
@@ -481,7 +481,7 @@ class StepQuestion(Question):
 
 
 def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """Collect the texts of a request that are new to the model, and their labels: the message by "", results by call."""
+    """Collect the request's texts that are new to the model, with labels: the message under "", results by call."""
     messages = request.messages
     texts: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -510,7 +510,7 @@ MAX_MESSAGE = 4_000
 
 
 class Elicitation(Question):
-    """A question of a server to the person. The answer goes to that server."""
+    """A server's question to the person. The answer goes to that server."""
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
         super().__init__(channel, server)
@@ -547,8 +547,7 @@ class FormQuestion(Elicitation):
         """Send the form.
 
         Args:
-            values: The values by field name. A field that is missing gets the schema's default, if it has one. One that is
-                empty is left out.
+            values: The values by field name. A missing field gets the schema's default, if any. An empty one is left out.
 
         Raises:
             UsageError: Something is missing or wrong. The question stays open.

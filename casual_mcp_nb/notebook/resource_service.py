@@ -1,4 +1,4 @@
-"""The resources and prompts of a session's servers: found by name, read, filled in, followed, added to a message."""
+"""Resources and prompts on a session's servers: find, read, fill in, follow, attach to a message."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 class ResourceService:
     """Resources and prompts, and what is attached to the next message.
 
-    Its coroutines run on the engine's loop and connect the servers. The rest is for any thread.
+    Its coroutines run on the engine's loop and connect the servers. The rest is thread-safe.
     """
 
     chat: McpToolChat
@@ -95,18 +95,18 @@ class ResourceService:
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
-        """List the resources and prompts that are known, after giving the connected servers a moment to list them."""
+        """List known resources and prompts, after giving the connected servers a moment to list them."""
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
                 self.engine.submit(self.list_connected())[0].result(seconds)
         return self.last_listed
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
-        """List the resources and prompts of the servers that are connected. The others are not waited for."""
+        """List the connected servers' resources and prompts, without waiting for the others."""
         return await asyncio.gather(self._list_resources(), self._list_prompts())
 
     def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
-        """Keep an attachment for the next message that is sent in a panel."""
+        """Keep an attachment for the next message sent in a panel."""
         self.pending = {**self.pending, str(next(self._numbers)): attachment}
         self.observers.changes.notify()
 
@@ -162,7 +162,7 @@ class ResourceService:
         return self.subscriptions
 
     async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
-        """Insert a message with the contents of the attached resources and prompts before the others."""
+        """Insert a message with the attached resources and prompts before the others."""
         read_first = several(attachments)
         if not read_first:
             return messages
@@ -249,7 +249,7 @@ class ResourceService:
 
 
 class _Offered(NamespaceList[T]):
-    """The resources or prompts of all servers, as last listed."""
+    """All servers' resources or prompts, as last listed."""
 
     def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
         self._engine = starter.engine
@@ -259,13 +259,13 @@ class _Offered(NamespaceList[T]):
 
     @blocking
     async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
-        """Return a server's suggestions for a parameter of a template, or an argument of a prompt.
+        """Return a server's suggestions for a template parameter or a prompt argument.
 
         Args:
             name: The template, as for `read`, or the prompt, as for `get`.
             argument: The parameter.
             text: The value's beginning.
-            others: The values of other parameters, on which the suggestions may depend.
+            others: Values for other parameters, on which the suggestions may depend.
 
         Returns:
             The suggestions. None if the server makes none.
@@ -280,7 +280,7 @@ class _Offered(NamespaceList[T]):
 
 
 class SessionResources(_Offered[Resource]):
-    """The resources and templates of all servers, as last listed: `session.resources`."""
+    """All servers' resources and templates, as last listed: `session.resources`."""
 
     @property
     def now(self) -> Resources:
@@ -289,10 +289,10 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def list(self) -> Resources:
-        """List the resources and templates of all servers. Connect those that are not connected yet.
+        """List all servers' resources and templates. Connects servers first if needed.
 
         Returns:
-            All of them. A server that could not list its own is in `problems`.
+            All of them. A server that could not list its own is named in `problems`.
         """
         return await self._starter.run_shown(self._service.resources())
 
@@ -300,13 +300,13 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
-        """Read a resource of a server. The model is not involved.
+        """Read a resource from a server. The model is not involved.
 
         Args:
             what: Its URI, its name (`server:name`, or only the name if it is unique), one of these, or a link in a
                 tool's result.
-            server: The server, for a URI that several have or none has listed.
-            parameters: The values of a template's parameters.
+            server: The server, for a URI that several servers list, or none.
+            parameters: Values for a template's parameters.
 
         Returns:
             The contents: `text`, `data`, and `value`, which is JSON parsed.
@@ -330,7 +330,7 @@ class SessionResources(_Offered[Resource]):
 
         Raises:
             UnknownNameError: There is no such resource.
-            ResourceError: The server does not report changes of it.
+            ResourceError: The server does not report its changes.
         """
         return await self._starter.run_shown(self._service.follow(what, server, on=True))
 
@@ -368,10 +368,10 @@ class SessionPrompts(_Offered[ServerPrompt]):
 
     @blocking
     async def list(self) -> Prompts:
-        """List all server prompts. Connect those that are not connected yet.
+        """List all server prompts. Connects servers first if needed.
 
         Returns:
-            All of them. A server that could not list its own is in `problems`.
+            All of them. A server that could not list its own is named in `problems`.
         """
         return await self._starter.run_shown(self._service.prompts())
 
@@ -379,7 +379,7 @@ class SessionPrompts(_Offered[ServerPrompt]):
 
     @blocking
     async def get(self, name: str, /, **arguments: Any) -> PromptMessages:
-        """Return the messages of a server's prompt, filled in. The model is not involved: attach them to a message.
+        """Return a server prompt's messages, filled in. The model is not involved: attach them to a message.
 
         Args:
             name: `server:name`, or only the name if it is unique.

@@ -28,7 +28,7 @@ from casual_mcp_nb.notebook.turn_service import TurnService
 
 @dataclass(eq=False, repr=False)
 class SessionServers(NamespaceMapping[ServerStatus]):
-    """The servers of a session by name, with the state of each: `session.servers`."""
+    """A session's servers by name, with their states: `session.servers`."""
 
     _chat: McpToolChat
     _config: Config
@@ -50,7 +50,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @property
     def modes(self) -> Mapping[str, Mode]:
-        """The mode of each: `loaded`, `deferred` or `off`."""
+        """Their modes: `loaded`, `deferred` or `off`."""
         return self.now.modes
 
     def __setitem__(self, name: str, value: object) -> Never:
@@ -70,20 +70,20 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
         Args:
             name: Its name, or None for one made from the text.
-            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as
-                of a config's `servers`, or a FastMCP server of this process.
+            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as in a
+                config's `servers`, or a FastMCP server in this process.
 
         Returns:
             The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
 
         Raises:
-            UsageError: There is a server of that name, or `spec` is not valid.
+            UsageError: There is a server with that name, or `spec` is not valid.
             ConfigError: The entry is wrong.
         """
         try:
             return await self._starter.run_shown(self._add(spec, name))
         finally:
-            # A traceback that shows the values of variables would show what is in it.
+            # A traceback with local variables would show its values.
             del spec
 
     add_async = awaited(add)
@@ -106,7 +106,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     async def remove(self, name: str) -> None:
         """End a server and forget it: its tools, its entries in the selection, and its approvals.
 
-        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn continues.
+        The conversation stays as it is. In a running turn, a call that waits for this server fails, and the turn continues.
 
         Args:
             name: The server.
@@ -145,11 +145,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.status_of(name)
 
     def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure the cost of the connected servers' tools, see `audit_host`. `unreadable` has why others are left out."""
+        """Measure what the connected servers' tools cost, see `audit_host`. `unreadable` explains why others are left out."""
         return measure(self._chat, self._config, unreadable)
 
     def log(self, name: str) -> ServerLog:
-        """Return the end of a server's log: its stderr and its log messages, over all its starts.
+        """Return a server's last log lines: stderr and log messages, across restarts.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -170,13 +170,13 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.messages_of(name, self._chat.catalog.resolve(tool).name if tool else None)
 
     def wire(self, server: str | None = None, method: str | None = None, text: str | None = None) -> Wire:
-        """Return the last messages to and from servers in groups of one request each, with HTTP headers, secrets masked.
+        """Return the last messages to and from servers, grouped by request, with HTTP headers, secrets masked.
 
-        A group is shown whole: a request, its progress, the questions of the server during it, and all of its rounds.
+        A group is shown whole: a request, its progress, the server's questions during it, and all its rounds.
 
         Args:
             server: The server, or None for all.
-            method: Only groups with a message of this method, with `*` for any characters, such as `tools/*`.
+            method: Only groups with a message with this method, with `*` for any characters, such as `tools/*`.
             text: Only groups with a message or a header that contains this text, in any case.
 
         Raises:
@@ -191,7 +191,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     @overload
     def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
     def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
-        """Check the requirements of a session, or follow one tool to the model, with a remedy for each problem.
+        """Check everything that the session needs, or follow one tool to the model. Each problem comes with a remedy.
 
         Args:
             name: A tool, such as `server:tool`, or a server for all its tools, or None to check the session.
@@ -200,10 +200,10 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         Returns:
             One row per check: Python, packages, commands, config, keys, servers, templates. If the config has no language
             model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
-            searchable, sent to the model, called by it. Nothing is started: the tools are those that are known now.
+            searchable, sent to the model, called by it. Nothing is started: only tools known so far are included.
 
         Raises:
-            UnknownNameError: There is no such server, and no tool of that name.
+            UnknownNameError: There is no such server or tool.
         """
         from casual_mcp_nb.notebook.doctor import EmbeddedTools, diagnose
         from casual_mcp_nb.notebook.tool_doctor import ToolDoctor

@@ -1,4 +1,4 @@
-"""Start servers: asked first, shown while they start, with what the first turn needs loaded in the background."""
+"""Start servers: ask first, show progress, and load in the background whatever the first turn needs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def warm_up() -> None:
 
 
 async def warmed_up() -> None:
-    """Wait for the end of the imports, without blocking the loop."""
+    """Wait for the imports, without blocking the loop."""
     warm_up()
     if _thread is not None and _thread.is_alive():
         await asyncio.to_thread(_thread.join)
@@ -82,13 +82,13 @@ def _import_all() -> None:
     try:
         from casual_mcp_nb.providers.registry import specs
 
-        # Reads the metadata of every package that is installed.
+        # Reads the metadata of every installed package.
         specs()
 
-        # Imports the SDK of every provider that is installed, which takes a second or more.
+        # Imports every installed provider SDK, which takes a second or more.
         import casual_llm  # noqa: F401
 
-        # The imports and caches of a first search, turn and drawing would be hard to list.
+        # Listing the imports and caches of a first search, turn and drawing would be hard.
         from casual_mcp_nb.base.tool import ToolSpec
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
@@ -115,13 +115,13 @@ async def _turn() -> Turn:
 
 
 def _before_fork() -> None:
-    # A child would wait forever for a module that another thread of the parent was importing.
+    # A child would wait forever for a module that another thread in the parent was importing.
     if _thread is not None and _thread is not threading.current_thread():
         _thread.join(_FORK_SECONDS)
 
 
 if hasattr(os, "register_at_fork"):
-    # Functions run before a fork in the reverse order: this one before that which takes the lock of all executors, which the
+    # Functions run before a fork in the reverse order: this one before that which takes all executors' lock, which the
     # imports need.
     import concurrent.futures.thread  # noqa: F401
 
@@ -129,7 +129,7 @@ if hasattr(os, "register_at_fork"):
 
 
 QUIET_VARIABLE = "MCP_QUIET"
-"""The variable of the environment that turns this off. Empty, `0` and `false` count as not set."""
+"""The environment variable that turns this off. Empty, `0` and `false` count as not set."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _MAX_NAMES = 12
@@ -139,7 +139,7 @@ _MAX_REASON = 200
 class StartDisplay:
     """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it is quiet.
 
-    Create it on the cell's thread. It imports nothing that takes long before it has shown something.
+    Create it on the cell's thread. It shows something before it imports anything slow.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
@@ -176,7 +176,7 @@ class StartDisplay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show nothing more, and leave the display to others. Does not wait for a drawing in progress."""
+        """Stop updating, and leave the display to others. Does not wait for a drawing in progress."""
         with self._lock:
             self._ended.set()
 
@@ -220,10 +220,10 @@ class StartDisplay:
 
 @dataclass(eq=False, repr=False)
 class ServerStarter:
-    """Starts the servers of a session when they are first needed, for all of its parts.
+    """Starts a session's servers when they are first needed, for all its parts.
 
-    Its coroutines run on the engine's loop. The rest is for any thread. `predecessors` are earlier sessions that must be closed
-    before anything is connected: they may hold a port or a file.
+    Its coroutines run on the engine's loop. The rest is thread-safe. `predecessors` are earlier sessions that must close before
+    anything connects, since they may hold a port or a file.
     """
 
     chat: McpToolChat
@@ -264,11 +264,11 @@ class ServerStarter:
     async def _ready(self) -> None:
         await self.start()
         if notebook_shell() is not None:
-            # Rather while servers start than in the cell of the first question.
+            # Better while servers start than in the first question's cell.
             await warmed_up()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect, and show progress, see `Session.connect`. A coroutine of the caller's side, see `on_engine`."""
+        """Connect, and show progress, see `Session.connect`. A coroutine on the caller's side, see `on_engine`."""
         from casual_mcp_nb.notebook.live import ShownServers
 
         with self.shown(quiet=quiet, table=True) as display:
@@ -281,10 +281,10 @@ class ServerStarter:
 
     @contextmanager
     def shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, if any has to be started. Ask the person first if they must accept it.
+        """Show how servers start while the body runs, if any need to. Ask the person first if they must accept it.
 
-        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers in the cell. A handle is a
-        display that the cell already has, used until the body stops this one.
+        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers in the cell. A handle is an
+        existing display in the cell, used until the body stops this one.
         """
         if self.engine.inherited or self.engine.is_current:
             yield None
@@ -305,7 +305,7 @@ class ServerStarter:
             display.finish(servers, servers if table else summary_of(servers))
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine thread do work for which servers may have to start, which is shown. See `on_engine`."""
+        """Have the engine thread do work for which servers may have to start, and show that. See `on_engine`."""
         try:
             with self.shown():
                 return await on_engine(lambda _: work)

@@ -45,12 +45,12 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
-    """Build the manifest of the deferred tools."""
+    """Build the manifest."""
     return Manifest(view.manifest, len(view.deferred), view.deferred_tokens, view.search_tool_tokens, tuple(unconnected))
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
-    """List the toolsets with the number of tools that each includes."""
+    """List the toolsets, and how many tools each includes."""
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     selected, waiting = tool_set_name(view.selection), chat.server_manager.waiting
@@ -74,7 +74,7 @@ def tool_set_name(selection: Selection) -> str | None:
 
 
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
-    """Build an overview of a session, as far as its servers are connected."""
+    """Build an overview of a session, as far as servers are connected."""
     view = chat.current_view()
     provider = config.clients[config.models[model].client].provider if model in config.models else None
     return SessionStatus(
@@ -116,7 +116,7 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 
 
 def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
-    """Estimate the cost of turns with a view and the chat's system prompt."""
+    """Estimate what turns cost with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
     # The default template is our own, and what a turn renders is cached.
     system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered) if chat.system is None else chat.system
@@ -125,7 +125,7 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
 
 
 def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
-    """Measure the cost of a config's connected servers, in their toolset or not. `unreadable` has the reasons of the others."""
+    """Measure what a config's connected servers cost, in their toolset or not. `unreadable` explains why others are missing."""
     loaded = chat.selection.snapshot()
     loaded.tool_set, loaded.discovery = None, False
     deferred = loaded.snapshot()

@@ -25,7 +25,7 @@ from casual_mcp_nb.notebook.status import server_mode, tool_set_name, tool_sets_
 from casual_mcp_nb.providers.registry import max_tools_of
 
 HERE = " For this session: "
-"""The words before the part of an advice for a session that runs: a sentence, which is left out where there is none."""
+"""Introduces advice that applies to a running session. Left out where there is none."""
 _MAX_TEXT = 200
 _REASONS_TO_ASK: dict[Reason, str] = {
     "always": "its policy is `always`",
@@ -39,7 +39,7 @@ _BY: dict[str, str] = {"nobody": "no one could be asked", "person": "you denied 
 
 @dataclass(frozen=True)
 class ToolDoctor:
-    """The diagnosis of tools from their known state: it neither connects nor changes anything.
+    """Diagnoses tools from their known state, without connecting or changing anything.
 
     `query` are words that a model might search for.
     """
@@ -53,7 +53,7 @@ class ToolDoctor:
     query: str | None = None
 
     def diagnose(self, name: str) -> ToolDiagnosis | ServerDiagnosis:
-        """Diagnose how far a tool gets, or each tool of a server."""
+        """Diagnose how far a tool gets, or each tool on a server."""
         servers = self.chat.server_manager.names
         if name in servers:
             status = self.chat.server_manager.status_of(name)
@@ -112,7 +112,7 @@ class ToolDoctor:
     # Listed
 
     def _note_on(self, server: str) -> str:
-        """Find the notice on a server of the config that is not used, or empty for none."""
+        """Find the note on a configured server that is not used, or return an empty string."""
         pattern = re.compile(rf"""(?:^|[.\["' ]){re.escape(server)}(?=$|[\s.,:;"'\]])""")
         return next((note for note in self.config.notes if pattern.search(note)), "")
 

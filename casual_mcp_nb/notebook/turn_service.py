@@ -1,6 +1,6 @@
 """Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`).
 
-All of them meet in `TurnService.run_turn`, on the engine's loop. From there a turn continues in `engine/chat.py`.
+All meet in `TurnService.run_turn`, on the engine's loop. From there a turn continues in `engine/chat.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Prompt = str | Sequence["ChatMessage"]
 
 @dataclass(eq=False, repr=False)
 class TurnService:
-    """Runs the turns of one conversation, with the model and the system prompt that the person chose."""
+    """Runs a conversation's turns, with the model and the system prompt that the person chose."""
 
     _chat: McpToolChat
     _config: Config
@@ -64,7 +64,7 @@ class TurnService:
 
     @property
     def model(self) -> str | None:
-        """Name of the default model, or None if the config has no models."""
+        """The default model's name, or None if the config has no models."""
         return self._chat.models.default
 
     @model.setter
@@ -74,7 +74,7 @@ class TurnService:
 
     @property
     def system(self) -> str | None:
-        """The system prompt where neither the turn nor the model's template gives one, or None for the default template."""
+        """The system prompt if neither the turn nor the model's template gives one, or None for the default template."""
         return self._chat.system
 
     @system.setter
@@ -90,7 +90,7 @@ class TurnService:
     async def chat(
         self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
     ) -> Turn:
-        """Run a turn and show it in the caller's cell. A coroutine of the caller's side, see `on_engine`.
+        """Run a turn and show it in the caller's cell. A coroutine on the caller's side, see `on_engine`.
 
         The turn replaces the one at `index` and all after it, and begins with `recorded`, see `recorded_steps`.
         """
@@ -117,8 +117,8 @@ class TurnService:
     ) -> Turn:
         """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
 
-        This is where all ways to start a turn meet, on the engine's loop. `attach` is as in `ResourceService.with_attachments`,
-        `recorded` as in `recorded_steps`.
+        Every turn starts here, on the engine's loop. `attach` is as in `ResourceService.with_attachments`, `recorded` as in
+        `recorded_steps`.
         """
         async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
             warm_up()
@@ -157,12 +157,12 @@ class TurnService:
                 running.exception()
 
     def submit(self, prompt: Prompt, options: ChatOptions, index: int | None = None) -> Future[Turn]:
-        """Start a turn that nobody waits for, see `Session.submit`."""
+        """Start a turn in the background, see `Session.submit`."""
         turn_options, attach = self.turn_options(options), options.get("attach")
         return self._engine.submit(self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach))[0]
 
     def paused(self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None) -> Coroutine[Any, Any, Turn]:
-        """Create the work of a turn for the engine, see `notebook.pauses`.
+        """Create a turn's work for the engine, see `notebook.pauses`.
 
         Without a channel, it asks where cells that await do.
         """
@@ -188,7 +188,7 @@ class TurnService:
         self.runner.clear(private=private)
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
-        """Restore the conversation to a length: without later turns, and with the messages that were added to it."""
+        """Continue from this history: leave out later turns, or add the messages that are new."""
         turns, count = self.runner.turns, 0
         if not history:
             if turns:
@@ -203,7 +203,7 @@ class TurnService:
             self.runner.add(history[count:])
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
-        """Continue a saved conversation. Return it, and the parts of its set-up that are no longer available."""
+        """Continue a saved conversation. Return it, and the parts in its set-up that are no longer available."""
         self.check_open()
         self.runner.check_free()
         saver = self.runner.saver
@@ -216,7 +216,7 @@ class TurnService:
         return conversation, self.set_up(head)
 
     def fork(self, turn: int) -> Conversation:
-        """Continue in a new conversation with the turns up to one of them, see `SessionConversations.fork`."""
+        """Continue in a new conversation with the turns up to this one, see `SessionConversations.fork`."""
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         turns = self.runner.turns[: index + 1]
@@ -234,7 +234,7 @@ class TurnService:
         options: ChatOptions,
         echo: Echo,
     ) -> Turn:
-        """Continue from a step in a new conversation, see `SessionConversations.fork_at`. A coroutine of the caller's side."""
+        """Continue from a step in a new conversation, see `SessionConversations.fork_at`. A coroutine on the caller's side."""
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         forked = self.runner.turns[index]
@@ -270,7 +270,7 @@ class TurnService:
                 yield f"{name} of the selection stays as it is: {error}"
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Build the options of a turn for the engine, with the session's model and step mode unless others are given."""
+        """Build a turn's options for the engine, with the session's model and step mode unless others are given."""
         self.check_open()
         fields: dict[str, Any] = {**options}
         fields.pop("attach", None)
@@ -289,7 +289,7 @@ class TurnService:
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
-        """Plan the model's calls, see `Session.plan`. A coroutine of the caller's side, see `on_engine`."""
+        """Plan the model's calls, see `Session.plan`. A coroutine on the caller's side, see `on_engine`."""
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._starter.shown():
             turn, catalog = await on_engine(

@@ -1,4 +1,4 @@
-"""Views of a session: its status, models, selection, plans, findings, trust, and the explorer."""
+"""Views for a session: status, models, selection, plans, findings, trust, and the explorer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def auto_words(threshold: float) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Show the tools that are sent in a sentence and a bar. Folded, the servers, the choices and the cost."""
+    """Show in a sentence and a bar which tools are sent. Folded, servers, choices and cost."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     model = ("Model", model_words(session.model, session.provider))
@@ -102,7 +102,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
 
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
-    """Count the tools in the first request. Those that find the deferred ones are included and named too."""
+    """Count the tools in the first request, including those that find deferred ones."""
     finder = f" and {_FINDERS[strategy]}" if deferred else ""
     return f"{words.count(offered, 'tool')}{finder}"
 
@@ -113,10 +113,9 @@ def _definition_words(now: int, undeferred: int) -> str:
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show the cost of requests and turns, folded, with the saving by deferring, or nothing where no tool is deferred.
+    """Show what requests and turns cost and deferring saves, folded, or nothing if no tool is deferred.
 
-    The saving is a whole turn's: in one request it would be larger than any that a person gets, since a search is one
-    more request.
+    The saving is for a whole turn. For a single request it would look larger than it is, since each search is an extra request.
     """
     if budget is None or budget.saved is None:
         return ()
@@ -168,7 +167,7 @@ def discovery_words(selection: Selection) -> str:
 
 
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
-    """Show the person's choices: toolset, mode of each server, discovery."""
+    """Show the person's choices: toolset, server modes, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
     spared = f", except {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
@@ -208,7 +207,7 @@ _HINT = (
 
 
 def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
-    """Show the planned calls with their arguments and problems, and the results of those that were run."""
+    """Show the planned calls with their arguments and problems, and results once they were run."""
     turn, images = plan.turn, ImageBudget(limits.images)
     waiting = [each for each in plan if each.call is None]
     figures = [
@@ -280,7 +279,7 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show each group's commands. Of several groups the first is open."""
+    """Show each group's commands, with the first group open."""
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
@@ -315,7 +314,7 @@ def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
-    """Show the stages of a tool, with a remedy where it stops."""
+    """Show a tool's stages, with a remedy where it stops."""
     facts: list[tuple[str, Cell]] = []
     if diagnosis.wire_name:
         facts.append(("Name for the model", Name(diagnosis.wire_name)))
@@ -333,7 +332,7 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
 
 
 def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> View:
-    """Show the stage at which each tool of a server ends, stopped ones first."""
+    """Show at which stage each of a server's tools ends, stopped ones first."""
     listed = diagnosis.listed
     if listed.state == "stopped":
         blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]
@@ -365,7 +364,7 @@ _MAX_WHOLE = 15_000
 
 
 def trust_view(trust: Trust, limits: DisplayLimits) -> View:
-    """Show the servers and clients of a config with all that they would start."""
+    """Show a config's servers and clients with all that they would start."""
     if trust.required:
         text = f"Nothing starts until you accept it. {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
     else:
@@ -384,7 +383,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
 
 
 def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
-    """Show one of them."""
+    """Show a server or client."""
     section = _trust_section(entry, limits)
     return View("trust", exact(entry.name), section.blocks, mark=section.mark, note=section.note)
 
@@ -415,7 +414,7 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
-    """Show each server's cost and each tool, and the saving by deferring."""
+    """Show what each server and tool costs, and what deferring saves."""
     tools = sum(len(server.tools) for server in audit)
     blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
     if tools:
@@ -464,7 +463,7 @@ def _tools(server: ServerTokens, total: int, limit: int) -> Section:
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
-    """Show the model's view of each server, its cost, and the manifest of the rest."""
+    """Show what the model sees of each server, its cost, and the manifest for the rest."""
     selection, manifest = exploration.selection, exploration.manifest
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)
